@@ -87,11 +87,11 @@ def full_topic(rows: int) -> str:
 def spark_conf(folder: Path, *, delta: bool) -> str:
     """Give the settings of plain PySpark as JSON; a part that the repositories lack is replaced as this product does it."""
     from ematix_flow.run.spark.java import find_java
-    from ematix_flow.run.spark.packages.substitutes import with_stand_ins
+    from ematix_flow.run.spark.packages.substitutes import with_substitutes
 
     packages = _PACKAGES if delta else _PACKAGES[:2]
     conf = {"spark.jars.packages": ",".join(packages)} | (_DELTA if delta else {})
-    return json.dumps(with_stand_ins(conf, find_java(os.environ), folder))
+    return json.dumps(with_substitutes(conf, find_java(os.environ), folder))
 
 
 # Commands

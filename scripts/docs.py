@@ -153,7 +153,7 @@ def guarantees() -> str:
 
 def _promised(source: str) -> tuple[str, ...]:
     """Give what streams from a source promise, target by target."""
-    return (source, *(guarantee_of(source, target).word.replace("_", " ") for target in TARGETS))
+    return (source, *(guarantee_of(source, target).level.replace("_", " ") for target in TARGETS))
 
 
 def _reasons() -> dict[str, str]:

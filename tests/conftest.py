@@ -311,11 +311,15 @@ def quick_lakes(blank_surroundings: None, monkeypatch: pytest.MonkeyPatch) -> No
     from ematix_flow.connect.delta import table as delta
     from ematix_flow.connect.iceberg import catalog as iceberg_catalog
     from ematix_flow.connect.storage import s3_spark
-    from ematix_flow.engine.spark.session import need
+    from ematix_flow.engine.spark.session import require
 
     packages = (iceberg_catalog.PACKAGE, *iceberg_catalog.DRIVERS.values())
-    tables = delta.NEEDS + delta.LOG_NEEDS + SparkRequirements(packages, tuple(iceberg_catalog.EXTENSIONS.items()))
-    need(tables + s3_spark.NEEDS + iceberg_catalog.GLUE)
+    tables = (
+        delta.REQUIREMENTS
+        + delta.LOG_STORE_REQUIREMENTS
+        + SparkRequirements(packages, tuple(iceberg_catalog.EXTENSIONS.items()))
+    )
+    require(tables + s3_spark.REQUIREMENTS + iceberg_catalog.GLUE)
     for key, value in QUICK.items():
         monkeypatch.setenv(f"EMATIX_FLOW_SPARK_CONF_{key.replace('.', '__')}", value)
 

@@ -68,7 +68,7 @@ __version__ = "0.1.0"
 _LATER = ("connect", "_core", "config", "connections", "pipeline", "quality", "streaming", "testing")
 """Public modules; some of them load the engine."""
 
-_PLACES = {
+_MODULE_OF = {
     name: module
     for module, names in {
         "declare.stream.cdc": ("CDC",),
@@ -209,10 +209,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _LATER:
         return importlib.import_module(f"ematix_flow.{name}")
-    if name not in _PLACES:
+    if name not in _MODULE_OF:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    value = globals()[name] = getattr(importlib.import_module(f"ematix_flow.{_PLACES[name]}"), name)
+    value = globals()[name] = getattr(importlib.import_module(f"ematix_flow.{_MODULE_OF[name]}"), name)
     return value
 
 

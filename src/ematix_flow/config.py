@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.connect.config.lookup import describe_connections as list_connections
 from ematix_flow.connect.config.lookup import resolve_dsn, set_connection
-from ematix_flow.connect.config.lookup import shown_connections as list_connections
 
 if TYPE_CHECKING:
     from ematix_flow.engine.api.references import check_connection, connect

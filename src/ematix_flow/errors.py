@@ -187,16 +187,16 @@ def usable(names: Iterable[str]) -> list[str]:
     return [name for name in names if not name.lower().startswith(OWN_PREFIX)]
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
+def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known word that looks most like `word`, if any does."""
     known = usable(known)
-    found = difflib.get_close_matches(word.lower(), {k.lower(): k for k in known}, n=1, cutoff=0.6)
-    return {k.lower(): k for k in known}[found[0]] if found else None
+    matches = difflib.get_close_matches(name.lower(), {k.lower(): k for k in known}, n=1, cutoff=0.6)
+    return {k.lower(): k for k in known}[matches[0]] if matches else None
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the hint for an unknown word: the nearest known one, or all of them."""
     names = sorted(usable(known))
-    match = nearest(word, names)
+    match = nearest(name, names)
     listed = ", ".join(names) if names else "none"
     return f"did you mean {match!r}? Known: {listed}." if match else f"known: {listed}."

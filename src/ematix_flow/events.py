@@ -82,7 +82,7 @@ class RunResumed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class RunFoundFinished(Event):
+class RunAlreadyFinished(Event):
     """An earlier run had committed everything and ended before its result was delivered; nothing is loaded."""
 
     request: str
@@ -95,7 +95,7 @@ class StageProgress(Event):
     """Rows that tasks have staged so far, and how many tasks have begun."""
 
     rows: int
-    parts: int
+    tasks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ class PipelineSkipped(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class SchedulerTold(Event):
+class SchedulerEvent(Event):
     """Something that a scheduler did or met."""
 
     what: str
@@ -245,7 +245,7 @@ class BatchLoaded(Event):
     seconds: float
     messages: int = 0
     """Messages of the stretch."""
-    fresh: int = 0
+    new_messages: int = 0
     """Those among them that no target of the stream had before."""
 
 

@@ -106,9 +106,9 @@ class _Armed:
 
 def _parse(text: str) -> dict[str, _Armed]:
     armed: dict[str, _Armed] = {}
-    for entry in filter(None, (part.strip() for part in text.split(","))):
-        name, _, rest = entry.partition("=")
-        action, _, when = rest.partition("@")
+    for entry in filter(None, (item.strip() for item in text.split(","))):
+        name, _, spec = entry.partition("=")
+        action, _, when = spec.partition("@")
         verb, _, argument = action.partition(":")
         once_file = when.removeprefix("file:") if when.startswith("file:") else ""
         first, _, last = when.partition("-") if not once_file else ("", "", "")

@@ -33,12 +33,12 @@ class Token:
         return str(uuid.uuid5(uuid.NAMESPACE_OID, self.key))
 
     @property
-    def mark(self) -> str:
+    def tag(self) -> str:
         """Return the part of the run's id by which the load's staging and scratch tables are known."""
-        return mark_of(self.run_id)
+        return run_tag(self.run_id)
 
 
-def mark_of(run_id: str) -> str:
+def run_tag(run_id: str) -> str:
     """Return the part of a run's id that the names of its staging hold."""
     return run_id.replace("-", "")[:16]
 
@@ -68,7 +68,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Watermark:
+class SourceWatermark:
     """How far a pipeline has read its source, in the source column's own precision."""
 
     column: str
@@ -102,7 +102,7 @@ class FileScope:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TaskReport:
     """The report of one winning staging attempt."""
 
     partition: int
@@ -221,8 +221,8 @@ def record_key(run: RunRecord) -> str:
 
 def split_key(key: str) -> tuple[str, str]:
     """Return the id of a run that a key means, and the number of its attempt as `#2`; empty when none is named."""
-    found = _ATTEMPT.fullmatch(key)
-    return (found[1], found[2]) if found else (key, "")
+    match = _ATTEMPT.fullmatch(key)
+    return (match[1], match[2]) if match else (key, "")
 
 
 _ATTEMPT = re.compile(r"(.*\S)(#\d+)", re.DOTALL)

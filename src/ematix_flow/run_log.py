@@ -89,5 +89,5 @@ def _with(url: str, **options: object) -> str:
     """Return an address with options."""
     from urllib.parse import quote
 
-    given = "&".join(f"{name}={quote(str(value), safe='')}" for name, value in options.items())
-    return url if not given else f"{url}{'&' if '?' in url else '?'}{given}"
+    query = "&".join(f"{name}={quote(str(value), safe='')}" for name, value in options.items())
+    return url if not query else f"{url}{'&' if '?' in url else '?'}{query}"

@@ -22,8 +22,8 @@ from ematix_flow.declare.quality.expectations import quality_of
 from ematix_flow.declare.quality.tester import Tester
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, Text
-from ematix_flow.engine.batch.commit_request import order_for
-from ematix_flow.plan.batch import Observed, PlanRequest, plan_target
+from ematix_flow.engine.batch.commit_request import commit_request_for
+from ematix_flow.plan.batch import Inspection, PlanRequest, plan_target
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.records import Fence, Token
 
@@ -102,7 +102,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> TargetPlan:
     database: Any = system_of(place)
     sql = "SELECT id, n, word FROM src"
     columns = (SourceColumn("id", "integer"), SourceColumn("n", "integer"), SourceColumn("word", "text"))
-    seen = Observed("lite", "lite", "sqlite", source_columns=columns, source_sql=sql, same_database=True)
+    seen = Inspection("lite", "lite", "sqlite", source_columns=columns, source_sql=sql, same_database=True)
     source = SourceValue(None, sql=sql)
     return plan_target(PlanRequest(pipeline, target, source, database, Token("p", "t", "s"), NOW, database), seen)
 
@@ -113,14 +113,14 @@ def test_the_verdicts_are_those_of_plain_python(planned: TargetPlan, tmp_path_fa
     path: Path = tmp_path_factory.getbasetemp() / "model.db"
     database: Any = system_of(SQLiteConnection(name="model", path=str(path)))
     history = HistoryRow("r", "p", "main", "things", "append", "same_db", NOW, "running")
-    order = order_for(planned, Fence("p", 0), history, None, ())
+    order = commit_request_for(planned, Fence("p", 0), history, None, ())
     with closing(database.session()) as session:
         session.execute("CREATE TEMP TABLE load (id BIGINT, n BIGINT, word TEXT)")
         for row in rows:
             session.execute("INSERT INTO temp.load VALUES (?, ?, ?)", row)
         ruler = Ruler(order, database, session, "temp.load")
         measures = planned.audit.measures
-        ruler.ask_together([one for one in measures if one.counted])
+        ruler.count_together([one for one in measures if one.counted])
         together = [ruler.measured(one) for one in measures]
         apart = [Ruler(order, database, session, "temp.load").measured(one) for one in measures]
     assert together == apart

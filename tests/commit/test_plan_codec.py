@@ -15,12 +15,12 @@ from ematix_flow.commit.plan_codec import decode, encode
 from ematix_flow.connect.base.columns import TableName
 from ematix_flow.connect.base.stage import StageSpec
 from ematix_flow.declare.table.partitions import Partition
-from ematix_flow.engine.batch.commit_request import order_for
+from ematix_flow.engine.batch.commit_request import commit_request_for
 from ematix_flow.errors import CommitError
 from ematix_flow.plan.quality import without_functions
-from ematix_flow.plan.sql.ddl import WantedTable
+from ematix_flow.plan.sql.ddl import TableDefinition
 from ematix_flow.plan.steps import FileChoice
-from ematix_flow.records import Fence, FileScope, Part, SourceFile
+from ematix_flow.records import Fence, FileScope, SourceFile, TaskReport
 from tests.plan.scenarios import SCENARIOS, WAREHOUSES, planned
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
@@ -34,13 +34,13 @@ def there_and_back(value: Any) -> Any:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_an_order_comes_back_equal(name: str, dialect: str) -> None:
     spec = StageSpec("stg_1", b"\x00\xff", required=frozenset({"b", "a"}), stamp=("x", "y"), options=(("k", 1),))
-    parts = (Part(0, 7, 3, 1, "a b", "c", "first"),)
+    parts = (TaskReport(0, 7, 3, 1, "a b", "c", "first"),)
     for made in planned(name, dialect).targets:
         plan = replace(made, audit=without_functions(made.audit))
         history = HistoryRow("r", "p", "s", "t", "merge", "cross_db", AT, "running")
         stored_plan, stored_spec, stored_parts = there_and_back((plan, spec, parts))
-        order = order_for(stored_plan, Fence("f", 2), history, stored_spec, stored_parts)
-        assert order == order_for(plan, Fence("f", 2), history, spec, parts)
+        order = commit_request_for(stored_plan, Fence("f", 2), history, stored_spec, stored_parts)
+        assert order == commit_request_for(plan, Fence("f", 2), history, spec, parts)
         assert stored_plan == plan
 
 
@@ -57,7 +57,7 @@ def test_a_value_comes_back_as_it_was(value: Any) -> None:
 def test_new_files_and_partitions_come_back_equal() -> None:
     file = SourceFile("in/a.csv", "1-2", 3)
     choice = FileChoice(FileScope("p", "s.t"), "load", (file,), (file,), 4)
-    wanted = WantedTable(TableName("s", "t"), (), (), (), (Partition("at", "days"), Partition("id", "bucket", 16)))
+    wanted = TableDefinition(TableName("s", "t"), (), (), (), (Partition("at", "days"), Partition("id", "bucket", 16)))
     assert there_and_back((choice, wanted)) == (choice, wanted)
 
 

@@ -101,7 +101,7 @@ def test_a_lease_is_renewed_given_back_and_taken_again(log: RunLog) -> None:
     first = log.claim("p", "a", 300)
     assert first.token is not None
     assert first.expires_at is not None
-    assert timedelta(seconds=290) < first.expires_at - log.book.now() <= timedelta(seconds=300)
+    assert timedelta(seconds=290) < first.expires_at - log.backend.now() <= timedelta(seconds=300)
     assert log.heartbeat(first.token, 900)
     assert log.claim("p", "b", 300).expires_at > first.expires_at  # type: ignore[operator]
     assert log.release(first.token)
@@ -129,12 +129,12 @@ def test_leases_that_ended_are_swept_once(log: RunLog) -> None:
     assert (swept.pipeline, swept.worker_id, swept.expires_at) == ("p", "a", ended.expires_at)
     assert log.sweep_expired_leases() == []
     assert not log.heartbeat(str(ended.token), 300)
-    assert [s.pipeline for s in log.sweep_expired_leases(log.book.now() + timedelta(hours=1))] == ["q"]
+    assert [s.pipeline for s in log.sweep_expired_leases(log.backend.now() + timedelta(hours=1))] == ["q"]
     assert log.claim("q", "c", 300).epoch == held.epoch + 1
 
 
 def test_the_clock_of_the_log_is_near_that_of_this_machine(log: RunLog) -> None:
-    assert abs(log.book.now() - datetime.now(UTC)) < timedelta(seconds=10)
+    assert abs(log.backend.now() - datetime.now(UTC)) < timedelta(seconds=10)
 
 
 def test_outcomes_and_attempts_are_kept_in_the_state(log: RunLog) -> None:

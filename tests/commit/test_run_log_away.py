@@ -15,7 +15,7 @@ import pytest
 
 import ematix_flow
 from ematix_flow.commit.runlog.objects import documents as object_versions
-from ematix_flow.commit.runlog.objects.backend import ObjectBook
+from ematix_flow.commit.runlog.objects.backend import ObjectBackend
 from ematix_flow.commit.runlog.records import PeriodicJob
 from ematix_flow.connect.storage import object_store as bucket
 from ematix_flow.connect.storage import requests as bucket_requests
@@ -46,7 +46,7 @@ def test_a_server_that_was_away_is_used_again(
     asked = log.open_request("p", NOW)
     server = request.getfixturevalue(f"{kind}_server")
     server.stop()
-    for call in (lambda: log.all(PipelineState), lambda: log.claim("p", "w", 9), log.list_runs, log.book.now):
+    for call in (lambda: log.all(PipelineState), lambda: log.claim("p", "w", 9), log.list_runs, log.backend.now):
         with pytest.raises(RunLogError, match="does not answer"):
             call()
     log.record(replace(RUN, status="running"))
@@ -116,26 +116,26 @@ def folder(tmp_path: Path) -> RunLog:
 def test_a_writer_who_stood_still_cannot_bring_an_old_version_back(
     folder: RunLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    late = from_url(f"{folder.shown}/")
+    late = from_url(f"{folder.display_address}/")
     first = folder.swap(None, PipelineState("p"))
     assert first is not None
     assert late.find(PipelineState, "p") == first
-    monkeypatch.setattr(object_versions, "KEEP_SECONDS", -1.0)
+    monkeypatch.setattr(object_versions, "RETAIN_SECONDS", -1.0)
     for number in range(4):
         folder.change_state("p", lambda state, number=number: replace(state, attempt=number))  # type: ignore[misc]
-    assert [path.name for path in Path(folder.shown, STATE).iterdir()] == ["000000000005.json"]
+    assert [path.name for path in Path(folder.display_address, STATE).iterdir()] == ["000000000005.json"]
     with pytest.raises(RunLogError, match="who was first is unknown"):
         late.swap(first, replace(first, attempt=99))
-    assert [path.name for path in Path(folder.shown, STATE).iterdir()] == ["000000000005.json"]
+    assert [path.name for path in Path(folder.display_address, STATE).iterdir()] == ["000000000005.json"]
     second = folder.find(PipelineState, "p")
     assert second is not None
     assert second.attempt == 3
 
 
 def test_who_is_followed_at_once_has_won_all_the_same(folder: RunLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    book = folder.book.everything
-    assert isinstance(book, ObjectBook)
-    create, hurried = book._store.create, from_url(f"{folder.shown}/")
+    book = folder.backend.everything
+    assert isinstance(book, ObjectBackend)
+    create, hurried = book._store.create, from_url(f"{folder.display_address}/")
 
     def create_and_be_followed(key: str, data: bytes) -> bool:
         made = create(key, data)
@@ -152,8 +152,8 @@ def test_who_is_followed_at_once_has_won_all_the_same(folder: RunLog, monkeypatc
 
 
 def test_a_killed_writer_of_a_run_leaves_it_in_the_list_once(folder: RunLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    book = folder.book.everything
-    assert isinstance(book, ObjectBook)
+    book = folder.backend.everything
+    assert isinstance(book, ObjectBackend)
     folder.record(replace(RUN, status="running"))
 
     def killed(*_: object) -> None:
@@ -166,7 +166,7 @@ def test_a_killed_writer_of_a_run_leaves_it_in_the_list_once(folder: RunLog, mon
         with pytest.raises(KeyboardInterrupt):
             folder.record(replace(RUN, status=status))
         monkeypatch.setattr(book._store, method, kept)
-        assert len(list(Path(folder.shown).glob("runs/*/*"))) > 1
+        assert len(list(Path(folder.display_address).glob("runs/*/*"))) > 1
         assert folder.list_runs()[1] == 1
     assert folder.get_run("run-1") == RUN
     assert folder.list_runs() == ([RUN], 1)
@@ -176,7 +176,8 @@ def test_what_somebody_else_put_into_the_folder_is_left_alone(folder: RunLog) ->
     folder.swap(None, PipelineState("p"))
     folder.record(RUN)
     strange = [
-        Path(folder.shown, name) for name in ("runs/notes.txt", f"{STATE}notes.txt", "runs/2026-03-01/x~y.jsonl")
+        Path(folder.display_address, name)
+        for name in ("runs/notes.txt", f"{STATE}notes.txt", "runs/2026-03-01/x~y.jsonl")
     ]
     for path in strange:
         path.write_text("hello")
@@ -192,10 +193,10 @@ def test_what_was_dropped_long_ago_is_removed(folder: RunLog, monkeypatch: pytes
     assert kept is not None
     assert folder.drop(kept)
     folder.prune(datetime.now(UTC) - timedelta(days=1))
-    assert len(list(Path(folder.shown, STATE).iterdir())) == 2
+    assert len(list(Path(folder.display_address, STATE).iterdir())) == 2
     monkeypatch.setattr("ematix_flow.commit.runlog.objects.backend.KEEP_SECONDS", -1.0)
     folder.prune(datetime.now(UTC) + timedelta(days=1))
-    assert not Path(folder.shown, STATE).exists()
+    assert not Path(folder.display_address, STATE).exists()
 
 
 @pytest.mark.service
@@ -207,12 +208,12 @@ def test_who_got_no_answer_knows_whether_it_won(
 ) -> None:
     store: Any = bucket_store(bucket_fields(request, service, prefix="log"))
     proxy = FaultyProxy(request.getfixturevalue(f"{service}_server").port)
-    field = "service" if hasattr(store.place, "account") else "endpoint"
-    there = store.place.endpoint.replace(f":{proxy.upstream}", f":{proxy.server_port}")
-    shaky: Any = type(store)(replace(store.place, **{field: there}))
+    field = "service" if hasattr(store.location, "account") else "endpoint"
+    there = store.location.endpoint.replace(f":{proxy.upstream}", f":{proxy.server_port}")
+    shaky: Any = type(store)(replace(store.location, **{field: there}))
     monkeypatch.setattr(bucket_requests, "ANSWER_SECONDS", 0.5)
-    monkeypatch.setattr(bucket, "_trusted", {(os.getpid(), shaky.place)})
-    log, other = RunLog(ObjectBook(shaky)), RunLog(ObjectBook(store))
+    monkeypatch.setattr(bucket, "_trusted", {(os.getpid(), shaky.location)})
+    log, other = RunLog(ObjectBackend(shaky)), RunLog(ObjectBackend(store))
     first = log.swap(None, PipelineState("p"))
     assert first is not None
     proxy.faults.append(("POST" if service == "gcs" else "PUT", fault))

@@ -10,7 +10,7 @@ import pytest
 
 from ematix_flow import failpoints
 from ematix_flow.commit.runlog.log import RunLog
-from ematix_flow.commit.runlog.project_backend import ProjectBook
+from ematix_flow.commit.runlog.project_backend import ProjectBackend
 from ematix_flow.commit.runlog.records import RequestRow
 from ematix_flow.connect.config.project_name import ProjectName
 from ematix_flow.records import RunRecord
@@ -34,7 +34,7 @@ def of(log: RunLog) -> Of:
 
     def seen(name: str = "", folder: str = "") -> RunLog:
         explicit = bool(name) and not name.startswith("/")
-        return RunLog(ProjectBook(log.book.everything, ProjectName(name, explicit, folder)))
+        return RunLog(ProjectBackend(log.backend.everything, ProjectName(name, explicit, folder)))
 
     return seen
 
@@ -174,7 +174,7 @@ def test_a_record_that_an_old_process_changes_meanwhile_is_read_again(of: Of, mo
     seen = a.find(PipelineState, "load")
     assert old is not None
     assert seen is not None
-    inner = a.book.everything
+    inner = a.backend.everything
     monkeypatch.setattr(
         "ematix_flow.commit.runlog.project_backend.failpoint",
         lambda name: inner.swap(old, replace(old, attempt=7)) if name == "runlog.adopted" else None,

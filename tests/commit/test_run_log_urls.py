@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow import ematix, run_log
-from ematix_flow.commit.runlog.objects.backend import ObjectBook
+from ematix_flow.commit.runlog.objects.backend import ObjectBackend
 from ematix_flow.commit.runlog.open import local_path, open_run_log
 from ematix_flow.commit.runlog.urls import read_address
 from ematix_flow.declare.connection.registry import DuckDBConnection
@@ -40,9 +40,9 @@ def test_a_file_is_sqlite(url: str) -> None:
 def test_a_folder_that_is_there_or_ends_with_a_slash_has_objects(url: str) -> None:
     Path("made").mkdir()
     log = from_url(url)
-    assert isinstance(log.book.everything, ObjectBook)
+    assert isinstance(log.backend.everything, ObjectBackend)
     log.swap(None, PipelineState("p"))
-    assert [path.name for path in Path(log.shown).glob("state/*/*/*")] == ["000000000001.json"]
+    assert [path.name for path in Path(log.display_address).glob("state/*/*/*")] == ["000000000001.json"]
 
 
 def test_absolute_paths_and_the_home_folder(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_options_of_a_driver_are_left_to_it() -> None:
 
 def test_the_strongest_place_names_the_run_log(monkeypatch: pytest.MonkeyPatch) -> None:
     def opened(**given: Any) -> str:
-        return str(open_run_log(**given).shown)
+        return str(open_run_log(**given).display_address)
 
     assert opened() == "~/.ematix-flow/run_log.db"
     monkeypatch.setenv("EMATIX_FLOW_RUN_LOG_PATH", "env-path.db")
@@ -141,7 +141,7 @@ def test_tables_live_where_the_address_says(kind: str, url_of: Callable[[str], s
         "postgres": ("ematix_flow.pipeline_state", "ops.pipeline_state"),
         "mysql": ("ematix_flow_pipeline_state", "ops_pipeline_state"),
     }[kind]
-    with closing(plain.book.everything._place.open()) as session:  # type: ignore[attr-defined]
+    with closing(plain.backend.everything._connector.open()) as session:  # type: ignore[attr-defined]
         assert [session.query(f"SELECT COUNT(*) FROM {name}")[0][0] for name in names] == [1, 0]
 
 
@@ -157,7 +157,7 @@ def test_nothing_is_made_where_that_is_forbidden(kind: str, url_of: Callable[[st
     with pytest.raises(DeclareError, match="lacks pipeline_state") as caught:
         from_url(forbidden)
     assert "ematix_flow.run_log.ddl(URL)" in str(caught.value)
-    with closing(from_url(url).book.everything._place.open()) as session:  # type: ignore[attr-defined]
+    with closing(from_url(url).backend.everything._connector.open()) as session:  # type: ignore[attr-defined]
         for statement in run_log.ddl(url).split(";\n"):
             if statement:
                 session.execute(statement)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.database import Database
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-KEEP = upkeep.Keep(5, timedelta(days=1))
+KEEP = upkeep.LoadRetention(5, timedelta(days=1))
 
 
 def filled(kind: str, batches: int, age: timedelta) -> Database:
@@ -62,4 +62,4 @@ def test_young_batches_stay_however_many_there_are(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_stream_keeps_a_thousand_batches_and_a_day() -> None:
-    assert upkeep.Keep(1_000, timedelta(days=1)) == upkeep.BATCHES
+    assert upkeep.LoadRetention(1_000, timedelta(days=1)) == upkeep.BATCHES

@@ -16,7 +16,7 @@ from ematix_flow.connect.base.retry import BUCKET_REQUEST
 from ematix_flow.connect.storage import object_io as bucket_streams
 from ematix_flow.connect.storage import object_store as bucket
 from ematix_flow.connect.storage import requests as bucket_requests
-from ematix_flow.connect.storage.base import StoreError, StoreUnavailableError, told_parts
+from ematix_flow.connect.storage.base import StoreError, StoreUnavailableError, parse_staged_path
 from tests.services.azure import sas_token
 from tests.services.buckets import SERVICES, bucket_fields, bucket_store
 from tests.services.http_faults import FaultyProxy
@@ -51,16 +51,16 @@ def proxy(request: pytest.FixtureRequest, service: str) -> Iterator[FaultyProxy]
 @pytest.fixture
 def behind(store: BucketStore[Any], proxy: FaultyProxy) -> BucketStore[Any]:
     """Give the same store behind the proxy."""
-    field = "service" if hasattr(store.place, "account") else "endpoint"
-    there = store.place.endpoint.replace(f":{proxy.upstream}", f":{proxy.server_port}")
-    return type(store)(replace(store.place, **{field: there}))
+    field = "service" if hasattr(store.location, "account") else "endpoint"
+    there = store.location.endpoint.replace(f":{proxy.upstream}", f":{proxy.server_port}")
+    return type(store)(replace(store.location, **{field: there}))
 
 
 @pytest.fixture
 def shaky(behind: BucketStore[Any], no_waits: None, monkeypatch: pytest.MonkeyPatch) -> BucketStore[Any]:
     """Give the store behind the proxy, impatient and already known to keep conditions."""
     monkeypatch.setattr(bucket_requests, "ANSWER_SECONDS", 0.5)
-    monkeypatch.setattr(bucket, "_trusted", {(os.getpid(), behind.place)})
+    monkeypatch.setattr(bucket, "_trusted", {(os.getpid(), behind.location)})
     return behind
 
 
@@ -131,7 +131,7 @@ def test_a_service_that_ignores_conditions_is_no_target(
     behind: BucketStore[Any], proxy: FaultyProxy, service: str
 ) -> None:
     if service == "azure":  # a key signs the condition, a token does not
-        behind = type(behind)(replace(behind.place, account_key="", sas_token=sas_token()))
+        behind = type(behind)(replace(behind.location, account_key="", sas_token=sas_token()))
     proxy.faults.extend([(WRITES[service], "ignored")] * 2)
     with pytest.raises(StoreError, match="it can be a source, but no target"):
         behind.create("k", b"x")
@@ -216,7 +216,7 @@ def test_a_large_object_is_written_in_parts_from_a_small_buffer(
         assert len(output.stream._buffer) <= SMALLEST_PART  # type: ignore[attr-defined]
     assert store.size("stage/part.bin") is None
     assert list(store.listed("")) == []
-    key, size = told_parts(output.keep())
+    key, size = parse_staged_path(output.finish())
     assert (store.size(key), size) == (len(data), len(data))
     for _ in range(2):
         store.move(key, "table/final.bin")
@@ -245,7 +245,7 @@ def test_lost_answers_to_the_parts_and_to_the_end_of_an_upload(
     output.stream.write(data[SMALLEST_PART + 1 :])
     assert not proxy.faults
     proxy.faults.append((ENDS[service], fault))
-    assert told_parts(output.keep()) == ("stage/part.bin", len(data))
+    assert parse_staged_path(output.finish()) == ("stage/part.bin", len(data))
     assert not proxy.faults
     assert shaky.read("stage/part.bin") == data
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ematix_flow.connect.formats import csv_records
 from ematix_flow.connect.formats import json_lines as json_rows
 from ematix_flow.connect.formats.csv import dialect_of, read_rows
-from ematix_flow.connect.formats.csv_records import WHOLE, parts_of
+from ematix_flow.connect.formats.csv_records import WHOLE, byte_ranges_of
 from ematix_flow.connect.formats.text import StoredFile
 from ematix_flow.connect.storage.base import LocalStore
 from ematix_flow.errors import RunError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from ematix_flow.connect.formats.csv_records import Dialect, Part
+    from ematix_flow.connect.formats.csv_records import ByteRange, Dialect
 
 DIALECTS: list[dict[str, Any]] = [
     {},
@@ -52,7 +52,7 @@ files = st.builds(
 )
 
 
-def outcome(path: str, dialect: Dialect, parts: Iterable[Part]) -> tuple[list[Any], list[Any], str]:
+def outcome(path: str, dialect: Dialect, parts: Iterable[ByteRange]) -> tuple[list[Any], list[Any], str]:
     """Return the rows in their order, those that are none, and the error that ends the reading."""
     good: list[Any] = []
     bad: list[Any] = []
@@ -84,24 +84,24 @@ def test_the_parts_of_a_file_are_the_whole(
         whole = outcome(str(file), dialect, [WHOLE])
     with monkeypatch.context() as patched:
         patched.setattr(csv_records, "BLOCK", block)
-        parts = parts_of(str(file), dialect, every)
+        parts = byte_ranges_of(str(file), dialect, every)
         stored = StoredFile(store, next(iter(store.listed(""))))
         assert outcome(str(file), dialect, parts) == whole
-        assert outcome(stored, dialect, parts_of(stored, dialect, every)) == whole
+        assert outcome(stored, dialect, byte_ranges_of(stored, dialect, every)) == whole
     assert [part.start for part in parts[1:]] == [part.stop for part in parts[:-1]]
 
 
 def test_a_large_file_is_cut_and_a_compressed_one_is_not(tmp_path: Path) -> None:
     file = tmp_path / "x.csv"
     file.write_bytes(b"x,y\n" + b'1,"a\nb"\n' * 1_000)
-    parts = parts_of(str(file), dialect_of("x.csv", {}), 1_000)
+    parts = byte_ranges_of(str(file), dialect_of("x.csv", {}), 1_000)
     assert len(parts) == 8
     assert max(part.stop - part.start for part in parts) < 1_200
     assert [part.line for part in parts] == [file.read_bytes()[: part.start].count(b"\n") + 1 for part in parts]
     packed = tmp_path / "x.csv.gz"
     packed.write_bytes(file.read_bytes())
-    assert parts_of(str(packed), dialect_of("x.csv.gz", {}), 1_000) == [WHOLE]
-    assert parts_of(str(file), dialect_of("x.csv", {}), 1 << 20) == [WHOLE]
+    assert byte_ranges_of(str(packed), dialect_of("x.csv.gz", {}), 1_000) == [WHOLE]
+    assert byte_ranges_of(str(file), dialect_of("x.csv", {}), 1 << 20) == [WHOLE]
 
 
 lines = st.builds(
@@ -127,6 +127,6 @@ def test_the_pieces_of_a_json_file_are_the_whole(tmp_path: Path, data: bytes, ev
         found = [some for piece in pieces for some in json_rows.read_rows(str(file), piece, ("x", "y"))]
         return [row for some in found for row in some.good.to_pylist()], [s for some in found for s, _ in some.bad]
 
-    pieces = json_rows.pieces_of(str(file), every)
+    pieces = json_rows.byte_ranges_of(str(file), every)
     assert rows(pieces) == rows([(0, -1)])
     assert len(pieces) == max(1, -(-len(data) // every))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.connect.base.columns import FoundColumn
+from ematix_flow.connect.base.columns import ColumnSchema
 from ematix_flow.connect.delta import commit as delta_commit
 from ematix_flow.connect.delta import log as delta_log
 from ematix_flow.connect.delta.commit import NewFile
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from tests.services.s3 import S3Server
 
 FOLDER = "s/t/"
-COLUMNS = (FoundColumn("id", "BIGINT", nullable=False), FoundColumn("amount", "DECIMAL(12,2)", nullable=True))
+COLUMNS = (ColumnSchema("id", "BIGINT", nullable=False), ColumnSchema("amount", "DECIMAL(12,2)", nullable=True))
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> LocalStore:
     opened = LocalStore(str(tmp_path))
-    assert delta_commit.make_table(opened, FOLDER, COLUMNS)
+    assert delta_commit.create_table(opened, FOLDER, COLUMNS)
     return opened
 
 
@@ -95,7 +95,7 @@ def checkpoint_rows(tmp_path: Path, number: int) -> list[dict[str, Any]]:
 
 
 def test_a_table_is_made_once_with_its_columns(store: LocalStore) -> None:
-    assert not delta_commit.make_table(store, FOLDER, COLUMNS)
+    assert not delta_commit.create_table(store, FOLDER, COLUMNS)
     table = found(store)
     assert table.columns == [("id", "long", False), ("amount", "decimal(12,2)", True)]
     assert (table.version, table.protocol, table.takes_files) == (0, (1, 2), True)
@@ -112,9 +112,9 @@ def test_a_log_names_the_table_and_no_folder_of_this_machine_but_its_own(store: 
 
 def test_a_type_that_needs_more_than_every_reader_knows_is_left_to_delta(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
-    assert not delta_commit.make_table(store, FOLDER, [FoundColumn("v", "VARIANT", nullable=True)])
+    assert not delta_commit.create_table(store, FOLDER, [ColumnSchema("v", "VARIANT", nullable=True)])
     assert snapshot(store, FOLDER) is None
-    assert delta_commit.make_table(store, FOLDER, [FoundColumn("at", "TIMESTAMP_NTZ", nullable=True)])
+    assert delta_commit.create_table(store, FOLDER, [ColumnSchema("at", "TIMESTAMP_NTZ", nullable=True)])
     # Delta refuses a table that has NOT NULL columns and lists features, but not this one.
     assert found(store).features == {"appendOnly", "invariants", "timestampNtz"}
     assert found(store).takes_files
@@ -325,7 +325,7 @@ def test_whatever_a_bucket_answers_a_commit_is_made_once(s3_server: S3Server, s3
     proxy = FaultyProxy(s3_server.port)
     try:
         store = bucket(s3_server, s3_bucket, proxy.endpoint)
-        assert delta_commit.make_table(store, FOLDER, COLUMNS)
+        assert delta_commit.create_table(store, FOLDER, COLUMNS)
         for number in range(1, 12):
             proxy.faults = deque([("PUT _delta_log/", fault)] if number in (2, 10) else [])
             delta_commit.add_files(store, FOLDER, change(number), [NewFile(f"{number}.parquet", 1, 1)], lambda _: None)
@@ -349,7 +349,7 @@ def bucket(server: S3Server, name: str, endpoint: str) -> Store:
 @pytest.mark.parametrize("name", ["a%20b", "p%zz", "back\\slash", "q?y=1 #ü [x]"])
 def test_a_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
     store, folder = LocalStore(str(tmp_path)), f"{name}/t/"
-    assert delta_commit.make_table(store, folder, COLUMNS)
+    assert delta_commit.create_table(store, folder, COLUMNS)
     delta_commit.add_files(store, folder, change(1), [NewFile("a.parquet", 1, 1)], lambda _: None)
     table = snapshot(store, folder)
     assert table is not None

@@ -59,7 +59,7 @@ def test_the_sessions_of_a_process_share_the_file_and_the_last_gives_it_back(
 ) -> None:
     with closing(database.session()) as one:
         one.execute("CREATE TABLE t (x INTEGER)")
-        with closing(database.session()) as two, closing(database.look()) as three:
+        with closing(database.session()) as two, closing(database.read_only_session()) as three:
             one.begin()
             one.execute("INSERT INTO t VALUES (1)")
             assert two.query("SELECT * FROM t") == three.query("SELECT * FROM t") == []
@@ -78,7 +78,7 @@ def test_a_file_that_another_process_holds_is_a_transient_error_with_its_number(
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        for opening in (database.session, database.look):
+        for opening in (database.session, database.read_only_session):
             with pytest.raises(TransientError, match=f"held by process {holder.pid}"):
                 opening()
         holder.communicate("go\n")
@@ -90,10 +90,10 @@ def test_looking_reads_only_and_keeps_writers_waiting(database: DuckDB, monkeypa
     monkeypatch.setattr(duckdb_session, "DUCKDB_FILE", replace(duckdb_session.DUCKDB_FILE, seconds=0.1))
     assert not database.exists()
     with pytest.raises(duckdb.Error):
-        database.look()
+        database.read_only_session()
     assert not database.exists()
     database.session().close()
-    with closing(database.look()) as looking:
+    with closing(database.read_only_session()) as looking:
         with pytest.raises(duckdb.InvalidInputException, match="read-only"):
             looking.execute("CREATE TABLE t (x INTEGER)")
         with pytest.raises(TransientError):
@@ -150,7 +150,7 @@ def test_a_schema_may_be_called_like_the_file(tmp_path: Path) -> None:
         database.create_schema(session, "shop")
         session.execute("CREATE TABLE shop.items (x INTEGER)")
         assert database.find_table(session, TableName("shop", "items")) is not None
-    with closing(database.look()) as session:
+    with closing(database.read_only_session()) as session:
         assert database.find_table(session, TableName("shop", "items")) is not None
         assert database.find_table(session, TableName("", "items")) is None
 
@@ -159,8 +159,8 @@ def test_a_read_leaves_through_files_that_other_processes_can_open(database: Duc
     session.execute("CREATE TABLE t AS SELECT range AS n FROM range(300000)")
     opened = database.open_read(session, "SELECT n, -n AS m FROM t -- all of them", 2)
     session.execute("DELETE FROM t")
-    assert opened.keep_open is not None
-    with opened.keep_open:
+    assert opened.resources is not None
+    with opened.resources:
         batches = [batch for split in opened.splits for batch in database.read(split)]
         assert max(batch.num_rows for batch in batches) <= 65_536
         numbers = sorted(number for batch in batches for number in batch.column("n").to_pylist())

@@ -76,7 +76,7 @@ def numbers(names: tuple[str, ...] = tuple(TYPES)) -> pa.Table:
 def written(folder: Path, file_format: str, table: pa.Table, options: dict[str, Any] | None = None) -> str:
     path = folder / f"file.{EXTENSIONS[file_format]}"
     with path.open("wb") as stream:
-        writing = writer(file_format, stream, table.schema, file_options(**(options or {})).given())
+        writing = writer(file_format, stream, table.schema, file_options(**(options or {})).specified())
         for batch in table.to_batches(max_chunksize=3):
             writing.write(batch)
         writing.close()

@@ -14,7 +14,7 @@ import pytest
 
 from ematix_flow.commit.cleanup import collect
 from ematix_flow.commit.ledger import HistoryRow, Ledger, open_run
-from ematix_flow.commit.publish import ask
+from ematix_flow.commit.publish import find_commit
 from ematix_flow.connect.base.source import SqlSource
 from ematix_flow.connect.base.stage import StageColumn, StageSpec
 from ematix_flow.connect.base.target import SqlTarget, Target
@@ -23,12 +23,12 @@ from ematix_flow.connect.files.transaction import FILES, REMOVED, visible
 from ematix_flow.connect.metadata.session import HOME
 from ematix_flow.connect.metadata.target import STAGE
 from ematix_flow.connect.registry import kinds_with, open_target
-from ematix_flow.connect.storage.base import told_parts
+from ematix_flow.connect.storage.base import parse_staged_path
 from ematix_flow.connect.types.arrow import staged_schema
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.table.types import BigInt
 from ematix_flow.errors import OvertakenError, StagingLostError, UnsupportedError
-from ematix_flow.records import Part, Token
+from ematix_flow.records import TaskReport, Token
 from tests.contracts.flows import START
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def lake(tmp_path: Path) -> FileTables:
     return opened
 
 
-def staged(lake: FileTables) -> tuple[StageSpec, tuple[Part, ...]]:
+def staged(lake: FileTables) -> tuple[StageSpec, tuple[TaskReport, ...]]:
     spec = StageSpec(
         "stg_mark_1", staged_schema(COLUMNS).serialize().to_pybytes(), COLUMNS, stamp=(START.isoformat(), "batch")
     )
@@ -54,10 +54,10 @@ def staged(lake: FileTables) -> tuple[StageSpec, tuple[Part, ...]]:
     stager = lake.stager(spec, 0, 7)
     stager.write(pa.record_batch({"id": pa.array([1, 2, 3], pa.int64())}))
     path, reject_path = stager.finish()
-    return spec, (Part(0, 7, 3, 0, path, reject_path),)
+    return spec, (TaskReport(0, 7, 3, 0, path, reject_path),)
 
 
-def add(lake: FileTables, spec: StageSpec, parts: tuple[Part, ...]) -> None:
+def add(lake: FileTables, spec: StageSpec, parts: tuple[TaskReport, ...]) -> None:
     """Make staged files part of a table without giving them their names, as a killed load leaves them."""
     with closing(lake.session()) as session:
         session.begin()
@@ -79,7 +79,7 @@ def test_staging_that_was_touched_is_noticed(lake: FileTables, touch: Callable[[
     spec, parts = staged(lake)
     with closing(lake.session()) as session:
         lake.verify_stage(session, spec, parts)
-        touch(Path(lake.store.address(told_parts(parts[0].path)[0])))
+        touch(Path(lake.store.address(parse_staged_path(parts[0].path)[0])))
         with pytest.raises(StagingLostError, match="partition 0 are gone or of another size"):
             lake.verify_stage(session, spec, parts)
 
@@ -92,7 +92,7 @@ def test_a_staged_file_that_a_record_names_is_never_dropped(lake: FileTables) ->
         lake.drop_stage(session, spec)
         assert list(lake.stages(session)) == []
     assert len(names(lake)) == 1
-    assert lake.store.size(names(lake)[0]) == told_parts(parts[0].path)[1]
+    assert lake.store.size(names(lake)[0]) == parse_staged_path(parts[0].path)[1]
 
 
 def test_what_a_killed_task_left_is_staging_too_and_collected_by_age(lake: FileTables) -> None:
@@ -101,10 +101,10 @@ def test_what_a_killed_task_left_is_staging_too_and_collected_by_age(lake: FileT
         ((name, age),) = lake.stages(session)
     assert (name, age < 60) == ("stg_mark_1", True)
     assert collect(lake, 3600.0) == 0
-    for draft in (Path(lake.store.shown) / HOME / STAGE).rglob(".*"):
+    for draft in (Path(lake.store.display_address) / HOME / STAGE).rglob(".*"):
         os.utime(draft, (0, 0))
     assert collect(lake, 3600.0) == 1
-    assert not (Path(lake.store.shown) / HOME / STAGE / "stg_mark_1").exists()
+    assert not (Path(lake.store.display_address) / HOME / STAGE / "stg_mark_1").exists()
 
 
 def test_an_answer_that_a_load_is_not_committed_stays_true(lake: FileTables) -> None:
@@ -115,7 +115,7 @@ def test_an_answer_that_a_load_is_not_committed_stays_true(lake: FileTables) -> 
     with closing(lake.session()) as late:
         late.begin()
         ledger.insert_token(late, token, fence, "hash", START)
-        assert ask(SimpleNamespace(token=token, fence=fence), lake) is None  # type: ignore[arg-type]
+        assert find_commit(SimpleNamespace(token=token, fence=fence), lake) is None  # type: ignore[arg-type]
         with pytest.raises(OvertakenError):
             late.commit()
     with closing(lake.session()) as session:
@@ -154,9 +154,9 @@ def test_names_sort_by_time_and_do_not_repeat(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("name", ["..", "_hidden", ".hidden", "a/b", "nul\0"])
 def test_names_that_are_no_folder_for_readers_are_refused(lake: FileTables, name: str) -> None:
     with pytest.raises(UnsupportedError):
-        lake.place("schema", name)
+        lake.table_name("schema", name)
     with pytest.raises(UnsupportedError):
-        lake.place(name, "table")
+        lake.table_name(name, "table")
 
 
 def test_folders_of_files_answer_no_queries_and_other_targets_are_named(lake: FileTables) -> None:
@@ -197,5 +197,5 @@ def test_a_copy_that_ends_after_its_file_was_removed_is_taken_back(
 
     monkeypatch.setattr(lake.store, "move", overtaken)
     with closing(slow):
-        slow.settle_newest()
+        slow.finalize_newest()
     assert names(lake) == []

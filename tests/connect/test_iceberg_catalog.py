@@ -20,4 +20,4 @@ from ematix_flow.declare.connection.databases import IcebergConnection
     ],
 )
 def test_relative_paths_need_a_java_in_the_folder_of_the_command(given: dict[str, Any], own: bool) -> None:
-    assert IcebergCatalog(IcebergConnection("lake", **given)).needs.own is own
+    assert IcebergCatalog(IcebergConnection("lake", **given)).spark_requirements.own is own

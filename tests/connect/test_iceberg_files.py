@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ematix_flow.connect.base.columns import FoundColumn
+from ematix_flow.connect.base.columns import ColumnSchema
 from ematix_flow.connect.base.lake_engine import EngineError
 from ematix_flow.connect.iceberg import client as iceberg_client
 from ematix_flow.connect.iceberg.files import IcebergFiles
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.iceberg.files import LoadedTable
 
-COLUMNS = [FoundColumn("id", "BIGINT", nullable=False), FoundColumn("word", "STRING", nullable=True)]
+COLUMNS = [ColumnSchema("id", "BIGINT", nullable=False), ColumnSchema("word", "STRING", nullable=True)]
 SECRET = "canary-catalog-3Wq8"
 
 
@@ -54,7 +54,7 @@ def placed(table: LoadedTable, folder: Path, *numbers: int) -> list[str]:
     schema = pa.schema([field.with_metadata({"PARQUET:field_id": str(ids[field.name][0])}) for field in fields])
     staged, location = folder / "staged.parquet", table.new_location()
     pq.write_table(pa.table({"id": numbers, "word": ["a"] * len(numbers)}, schema=schema), staged)
-    table.place(str(staged), location)
+    table.publish(str(staged), location)
     return [location]
 
 

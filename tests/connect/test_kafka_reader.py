@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.connect.base.stream_source import PLACE, VALUE
+from ematix_flow.connect.base.stream_source import MESSAGE_OFFSET, VALUE
 from ematix_flow.connect.kafka import reader as kafka_reader
 from ematix_flow.connect.kafka import source as kafka_stream
-from ematix_flow.connect.kafka.reader import KEPT, close_readers, read_records
+from ematix_flow.connect.kafka.reader import MAX_IDLE_READERS, close_readers, read_records
 from ematix_flow.connect.kafka.source import ENOUGH, KafkaSource
 from ematix_flow.declare.connection.brokers import KafkaConnection
 
@@ -46,7 +46,7 @@ def topic(kafka_broker: KafkaBroker) -> Iterator[tuple[KafkaConnection, str]]:
 
 def _read(connection: KafkaConnection, topic: str, *spans: tuple[int, int, int]) -> list[tuple[int, dict[str, Any]]]:
     tables = read_records(connection, topic, spans, ())
-    pairs = [(t.column(VALUE).to_pylist(), t.column(PLACE).to_pylist()) for t in tables]
+    pairs = [(t.column(VALUE).to_pylist(), t.column(MESSAGE_OFFSET).to_pylist()) for t in tables]
     return [
         (int(value), json.loads(place)) for values, places in pairs for value, place in zip(values, places, strict=True)
     ]
@@ -76,11 +76,11 @@ def test_a_stretch_that_does_not_follow_the_last_one_is_read_from_its_beginning(
 def test_consumers_of_a_topic_do_not_pile_up(topic: tuple[KafkaConnection, str]) -> None:
     connection, name = topic
     sets = [(a, b) for a in range(4) for b in range(a, 4)]
-    assert len(sets) > KEPT
+    assert len(sets) > MAX_IDLE_READERS
     for one, other in sets:
         spans = [(partition, 0, 3) for partition in sorted({one, other})]
         assert len(_read(connection, name, *spans)) == 3 * len(spans)
-    assert len([key for key in kafka_reader._idle if key[2] == name]) == KEPT
+    assert len([key for key in kafka_reader._idle if key[2] == name]) == MAX_IDLE_READERS
 
 
 def test_few_records_are_one_part_and_many_are_several(topic: tuple[KafkaConnection, str]) -> None:
@@ -88,17 +88,20 @@ def test_few_records_are_one_part_and_many_are_several(topic: tuple[KafkaConnect
     source = KafkaSource(connection, name)
     begin = {"offsets": dict.fromkeys("0123", 0)}
     few, many, most = ({"offsets": dict.fromkeys("0123", count)} for count in (10, ENOUGH // 2, ENOUGH * 4))
-    shown = [[piece.shown.rpartition("/")[2] for piece in source.pieces(begin, end, ())] for end in (few, many, most)]
+    shown = [
+        [piece.label.rpartition("/")[2] for piece in source.plan_partitions(begin, end, ())]
+        for end in (few, many, most)
+    ]
     assert shown == [["0,1,2,3"], ["0,2", "1,3"], ["0", "1", "2", "3"]]
     source.close()
 
 
 def _ranges(source: KafkaSource, begin: dict[str, int], end: dict[str, int]) -> list[list[tuple[int, int]]]:
     """Read all ranges at the same time and return partition and offset of their records."""
-    pieces = source.cut_pieces({"offsets": begin}, {"offsets": end}, ())
+    pieces = source.plan_split_partitions({"offsets": begin}, {"offsets": end}, ())
     with ThreadPoolExecutor(len(pieces)) as pool:
         tables = pool.map(lambda piece: [row for table in piece.read() for row in table.to_pylist()], pieces)
-        places = [[json.loads(row[PLACE]) for row in rows] for rows in tables]
+        places = [[json.loads(row[MESSAGE_OFFSET]) for row in rows] for rows in tables]
     return [[(place["partition"], place["offset"]) for place in some] for some in places]
 
 
@@ -117,7 +120,7 @@ def test_a_partition_with_many_records_is_cut_into_ranges(
     monkeypatch.setattr(kafka_stream, "RANGES", 2)
     assert len(_ranges(source, {"0": 0}, {"0": 100})) == 1, "no more ranges than that, however many records"
     monkeypatch.setattr(kafka_stream, "RANGE", 250_000)
-    assert len(source.cut_pieces({"offsets": {"0": 0}}, {"offsets": {"0": 1_000_000}}, ())) == 1
+    assert len(source.plan_split_partitions({"offsets": {"0": 0}}, {"offsets": {"0": 1_000_000}}, ())) == 1
     source.close()
 
 
@@ -141,8 +144,8 @@ def test_ranges_end_where_offsets_have_no_record(kafka_broker: KafkaBroker, monk
     deadline = time.monotonic() + 30
     while source.start("latest")["offsets"] != end:
         assert time.monotonic() < deadline, "the last transaction stays open"
-    (whole,) = ([json.loads(row[PLACE])["offset"] for table in piece.read() for row in table.to_pylist()]
-                for piece in source.pieces({"offsets": {"0": 0}}, {"offsets": end}, ()))  # fmt: skip
+    (whole,) = ([json.loads(row[MESSAGE_OFFSET])["offset"] for table in piece.read() for row in table.to_pylist()]
+                for piece in source.plan_partitions({"offsets": {"0": 0}}, {"offsets": end}, ()))  # fmt: skip
     found = _ranges(source, {"0": 0}, end)
     assert len(found) == 10
     assert [offset for some in found for _, offset in some] == whole

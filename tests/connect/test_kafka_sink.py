@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from ematix_flow import failpoints
-from ematix_flow.connect.base.sink import AT_LEAST_ONCE, EXACTLY_ONCE, ID_HEADER, Message, Way
-from ematix_flow.connect.kafka.offsets import TOPIC, KafkaPositions, Kept
+from ematix_flow.connect.base.sink import AT_LEAST_ONCE, EXACTLY_ONCE, ID_HEADER, OutgoingMessage, SinkCheckpointKey
+from ematix_flow.connect.kafka.offsets import TOPIC, CommittedPosition, KafkaPositions
 from ematix_flow.connect.kafka.sink import KafkaSink
 from ematix_flow.declare.connection.brokers import KafkaConnection
 from ematix_flow.errors import FencedError, RunError, StreamLostError, TransientError
@@ -36,26 +36,26 @@ def topic(kafka_broker: KafkaBroker) -> str:
 
 
 @pytest.fixture
-def way(topic: str) -> Way:
-    return Way(f"stream-{topic}", "kafka:orders")
+def way(topic: str) -> SinkCheckpointKey:
+    return SinkCheckpointKey(f"stream-{topic}", "kafka:orders")
 
 
 def sink_of(broker: KafkaBroker, topic: str, guarantee: str = EXACTLY_ONCE) -> KafkaSink:
     return KafkaSink(KafkaConnection(name="events", bootstrap_servers=broker.address), topic, guarantee)
 
 
-def messages(*words: str) -> list[Message]:
-    return [Message(word.encode(), f"id-{word}", word.encode()) for word in words]
+def messages(*words: str) -> list[OutgoingMessage]:
+    return [OutgoingMessage(word.encode(), f"id-{word}", word.encode()) for word in words]
 
 
 @pytest.mark.parametrize("guarantee", [EXACTLY_ONCE, AT_LEAST_ONCE])
 def test_messages_and_position_are_there_after_a_write(
-    kafka_broker: KafkaBroker, topic: str, way: Way, guarantee: str
+    kafka_broker: KafkaBroker, topic: str, way: SinkCheckpointKey, guarantee: str
 ) -> None:
     sink = sink_of(kafka_broker, topic, guarantee)
     assert sink.take_over(way) is None
     sink.write(way, START, MIDDLE, messages("a", "b"))
-    sink.write(way, MIDDLE, END, [Message(None, "gone", b"a")])
+    sink.write(way, MIDDLE, END, [OutgoingMessage(None, "gone", b"a")])
     sink.close()
     assert sink_of(kafka_broker, topic, guarantee).take_over(way) == END
     found = committed(kafka_broker.address, topic)
@@ -65,24 +65,24 @@ def test_messages_and_position_are_there_after_a_write(
 
 
 def test_positions_of_other_streams_and_other_topics_are_their_own(
-    kafka_broker: KafkaBroker, topic: str, way: Way
+    kafka_broker: KafkaBroker, topic: str, way: SinkCheckpointKey
 ) -> None:
     sink = sink_of(kafka_broker, topic)
     sink.take_over(way)
     sink.write(way, START, END, messages("a"))
-    assert sink_of(kafka_broker, topic).take_over(Way("another", way.source)) is None
+    assert sink_of(kafka_broker, topic).take_over(SinkCheckpointKey("another", way.source)) is None
     assert sink_of(kafka_broker, kafka_broker.create_topic()).take_over(way) is None
 
 
-def test_a_position_of_another_source_is_refused(kafka_broker: KafkaBroker, topic: str, way: Way) -> None:
+def test_a_position_of_another_source_is_refused(kafka_broker: KafkaBroker, topic: str, way: SinkCheckpointKey) -> None:
     sink = sink_of(kafka_broker, topic)
     sink.take_over(way)
     sink.write(way, START, END, messages("a"))
     with pytest.raises(StreamLostError, match="read kafka:orders before, and reads kafka:payments now"):
-        sink_of(kafka_broker, topic).take_over(Way(way.name, "kafka:payments"))
+        sink_of(kafka_broker, topic).take_over(SinkCheckpointKey(way.name, "kafka:payments"))
 
 
-def test_an_aborted_transaction_is_not_seen(kafka_broker: KafkaBroker, topic: str, way: Way) -> None:
+def test_an_aborted_transaction_is_not_seen(kafka_broker: KafkaBroker, topic: str, way: SinkCheckpointKey) -> None:
     sink = sink_of(kafka_broker, topic)
     sink.take_over(way)
     failpoints.arm("sink.before_commit=raise@1")
@@ -94,7 +94,7 @@ def test_an_aborted_transaction_is_not_seen(kafka_broker: KafkaBroker, topic: st
     assert sorted(payloads_of(kafka_broker.address, topic)) == [b"a", b"b"]
 
 
-def test_an_older_run_may_not_write_any_more(kafka_broker: KafkaBroker, topic: str, way: Way) -> None:
+def test_an_older_run_may_not_write_any_more(kafka_broker: KafkaBroker, topic: str, way: SinkCheckpointKey) -> None:
     older, newer = sink_of(kafka_broker, topic), sink_of(kafka_broker, topic)
     older.take_over(way)
     assert newer.take_over(way) is None
@@ -104,7 +104,9 @@ def test_an_older_run_may_not_write_any_more(kafka_broker: KafkaBroker, topic: s
     assert payloads_of(kafka_broker.address, topic) == [b"new"]
 
 
-def test_a_position_that_an_operator_moved_stops_who_runs(kafka_broker: KafkaBroker, topic: str, way: Way) -> None:
+def test_a_position_that_an_operator_moved_stops_who_runs(
+    kafka_broker: KafkaBroker, topic: str, way: SinkCheckpointKey
+) -> None:
     running = sink_of(kafka_broker, topic)
     running.take_over(way)
     running.write(way, START, END, messages("a"))
@@ -115,7 +117,7 @@ def test_a_position_that_an_operator_moved_stops_who_runs(kafka_broker: KafkaBro
 
 
 def test_a_transaction_that_the_brokers_ended_can_be_tried_again(
-    kafka_broker: KafkaBroker, topic: str, way: Way
+    kafka_broker: KafkaBroker, topic: str, way: SinkCheckpointKey
 ) -> None:
     sink = sink_of(kafka_broker, topic)
     sink.take_over(way)
@@ -128,37 +130,41 @@ def test_a_transaction_that_the_brokers_ended_can_be_tried_again(
     assert payloads_of(kafka_broker.address, topic) == [b"a"]
 
 
-def test_the_position_tells_what_became_of_a_commit(kafka_broker: KafkaBroker, topic: str, way: Way) -> None:
+def test_the_position_tells_what_became_of_a_commit(
+    kafka_broker: KafkaBroker, topic: str, way: SinkCheckpointKey
+) -> None:
     sink = sink_of(kafka_broker, topic)
     sink.take_over(way)
     sink.write(way, START, MIDDLE, messages("a"))
     timeout = KafkaError(KafkaError._TIMED_OUT)
-    sink._judge(way, Kept(way.source, MIDDLE, START, sink._owner), timeout)
+    sink._judge(way, CommittedPosition(way.source, MIDDLE, START, sink._owner), timeout)
     with pytest.raises(TransientError):
-        sink._judge(way, Kept(way.source, END, MIDDLE, sink._owner), timeout)
+        sink._judge(way, CommittedPosition(way.source, END, MIDDLE, sink._owner), timeout)
     sink.write(way, MIDDLE, END, messages("b"))
     assert sorted(payloads_of(kafka_broker.address, topic)) == [b"a", b"b"]
 
 
-def test_a_message_that_is_too_large_is_refused_with_its_batch(kafka_broker: KafkaBroker, way: Way) -> None:
+def test_a_message_that_is_too_large_is_refused_with_its_batch(
+    kafka_broker: KafkaBroker, way: SinkCheckpointKey
+) -> None:
     topic = kafka_broker.create_topic(**{"max.message.bytes": "2000"})
     sink = sink_of(kafka_broker, topic)
     sink.take_over(way)
     with pytest.raises(RunError, match="too large") as error:
-        sink.write(way, START, MIDDLE, [*messages("a"), Message(b"x" * 5000, "large")])
+        sink.write(way, START, MIDDLE, [*messages("a"), OutgoingMessage(b"x" * 5000, "large")])
     assert not error.value.transient
     assert payloads_of(kafka_broker.address, topic) == []
     sink.write(way, START, MIDDLE, messages("b"))
     assert payloads_of(kafka_broker.address, topic) == [b"b"]
 
 
-def test_a_topic_that_is_not_there_is_named(kafka_broker: KafkaBroker, way: Way) -> None:
+def test_a_topic_that_is_not_there_is_named(kafka_broker: KafkaBroker, way: SinkCheckpointKey) -> None:
     with pytest.raises(RunError, match="there is no topic 'nowhere'"):
         sink_of(kafka_broker, "nowhere").take_over(way)
 
 
 def test_a_committed_position_behind_an_open_transaction_is_waited_for(
-    kafka_broker: KafkaBroker, topic: str, way: Way
+    kafka_broker: KafkaBroker, topic: str, way: SinkCheckpointKey
 ) -> None:
     sink_of(kafka_broker, topic).take_over(way)
     open_ = Producer({"bootstrap.servers": kafka_broker.address, "transactional.id": f"open-{topic}", "log_level": 0})
@@ -167,7 +173,7 @@ def test_a_committed_position_behind_an_open_transaction_is_waited_for(
     open_.produce(TOPIC, b"{}", b"of somebody else", 0)
     open_.flush(30)
     sink = sink_of(kafka_broker, topic)
-    kept = Kept(way.source, END, START, sink._owner)
+    kept = CommittedPosition(way.source, END, START, sink._owner)
     sink.guarantee = AT_LEAST_ONCE  # reads nothing, so it does not wait itself
     sink._producer = Producer({"bootstrap.servers": kafka_broker.address, "log_level": 0})
     sink._sent(way, kept, ())
@@ -184,10 +190,10 @@ class _InBackground:
     def __init__(self, positions: KafkaPositions, key: str) -> None:
         from threading import Thread
 
-        self._found: list[Kept | None] = []
+        self._found: list[CommittedPosition | None] = []
         self._thread = Thread(target=lambda: self._found.append(positions.last(key)), daemon=True)
         self._thread.start()
 
-    def found(self, seconds: float) -> list[Kept | None]:
+    def found(self, seconds: float) -> list[CommittedPosition | None]:
         self._thread.join(seconds)
         return self._found

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.connect.base.sink import AT_LEAST_ONCE, Message, Way
+from ematix_flow.connect.base.sink import AT_LEAST_ONCE, OutgoingMessage, SinkCheckpointKey
 from ematix_flow.connect.kinesis import sink as kinesis_sink
 from ematix_flow.connect.kinesis.sink import KinesisSink
 from ematix_flow.declare.connection.brokers import KinesisConnection
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.service
 
-WAY = Way("jobs", "kafka:orders")
+WAY = SinkCheckpointKey("jobs", "kafka:orders")
 START, END = {"at": 0}, {"at": 1}
 
 
@@ -47,7 +47,7 @@ def test_messages_arrive_under_their_ids_and_the_position_is_remembered(
     name = create_stream(s3_server, 2)
     sink = sink_of(s3_server, name)
     assert sink.take_over(WAY) is None
-    sink.write(WAY, START, END, [Message(b"%d" % n, f"id-{n}") for n in range(10)])
+    sink.write(WAY, START, END, [OutgoingMessage(b"%d" % n, f"id-{n}") for n in range(10)])
     assert sorted(records(s3_server, name)) == [(f"orders-id-{n}", b"%d" % n) for n in range(10)]
     assert sink_of(s3_server, name).take_over(WAY) == END
 

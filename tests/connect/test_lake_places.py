@@ -17,7 +17,7 @@ from ematix_flow import register_connection
 from ematix_flow.connect.delta.table import JAR, LOG_STORE
 from ematix_flow.connect.iceberg.catalog import IcebergCatalog
 from ematix_flow.connect.registry import system_of, target_of
-from ematix_flow.connect.storage.s3.client import place_of
+from ematix_flow.connect.storage.s3.client import location_of
 from ematix_flow.connect.storage.s3_spark import bucket_settings
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine.doctor import check_health
@@ -44,7 +44,7 @@ CHAIN = {**DELTA, "default_credentials": True, "access_key_id": "", "secret_acce
 
 def settings(fields: dict[str, Any]) -> dict[str, str]:
     """Give what Spark is told of a bucket."""
-    found = bucket_settings(place_of(connection_from_fields("lake", fields)))  # type: ignore[arg-type]
+    found = bucket_settings(location_of(connection_from_fields("lake", fields)))  # type: ignore[arg-type]
     return {name.removeprefix("fs.s3a.bucket.lake."): value for name, value in found.items()}
 
 
@@ -106,7 +106,7 @@ def test_each_kind_of_catalog_is_told_what_it_takes() -> None:
     assert catalog(catalog_type="rest", uri="http://c", token="t").settings[".token"] == "t"
     glue = catalog(catalog_type="glue", uri="", region="eu-central-1")
     assert glue.settings[".client.region"] == "eu-central-1"
-    assert any("awssdk:glue" in package for package in glue.needs.packages)
+    assert any("awssdk:glue" in package for package in glue.spark_requirements.packages)
     assert catalog(warehouse="", bucket="other", prefix="p").settings[".warehouse"] == "s3://other/p"
 
 
@@ -212,7 +212,7 @@ def test_checks_of_folders(tmp_path: Path) -> None:
     assert checked({"kind": "delta_local", "path": missing}) == ("fail", f"folder {missing} does not exist")
     said = f"warehouse {missing} does not exist yet; the first load creates it"
     assert checked({"kind": "iceberg", "catalog_type": "hadoop", "warehouse": missing}) == ("ok", said)
-    assert not system_of(connection_from_fields("x", {"kind": "delta_local", "path": missing})).lies.store.exists()  # type: ignore[union-attr]
+    assert not system_of(connection_from_fields("x", {"kind": "delta_local", "path": missing})).location.store.exists()  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("kind", ["delta_local", "iceberg"])

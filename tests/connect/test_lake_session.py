@@ -47,7 +47,7 @@ class Lines(Applier):
             os.kill(os.getpid(), signal.SIGKILL)
         return {"num_affected_rows": 1}
 
-    def made(self, engine: Any, change: Change) -> bool:
+    def is_committed(self, engine: Any, change: Change) -> bool:
         del engine
         return any(name == change.id and how == "made" for _, name, how in self.lines())
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from ematix_flow.connect.formats.schema_decoders import needed
+from ematix_flow.connect.formats.schema_decoders import require_module
 from ematix_flow.connect.formats.values import UnfitError, fitted, plain, text_of, tree
 from ematix_flow.connect.schema_registry.confluent import ConfluentRegistry
 from ematix_flow.connect.schema_registry.requests import Login
@@ -88,5 +88,5 @@ def test_a_login_is_never_shown() -> None:
 def test_a_missing_package_is_named_with_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fastavro", None)
     with pytest.raises(MissingExtraError, match="'fastavro'") as caught:
-        needed("fastavro", "avro")
+        require_module("fastavro", "avro")
     assert caught.value.hint == 'pip install "ematix-flow-spark[avro]"'

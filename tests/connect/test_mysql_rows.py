@@ -20,7 +20,7 @@ from ematix_flow.connect.mysql.database import MySQL
 from ematix_flow.connect.types.arrow import staged_schema
 from ematix_flow.declare.connection.registry import MySQLConnection
 from ematix_flow.errors import RunError
-from ematix_flow.records import Part
+from ematix_flow.records import TaskReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +86,7 @@ def test_every_value_of_every_declared_type_comes_back_as_it_was(
     stager = database.stager(spec, 0, 7)
     stager.write(pa.RecordBatch.from_arrays(given, schema=schema))
     stager.finish()
-    relation = database.staged_relation(session, spec, [Part(0, 7, len(values))])
+    relation = database.staged_relation(session, spec, [TaskReport(0, 7, len(values))])
     read = rows_of(database, session, f"SELECT * FROM {relation} AS s ORDER BY n").column(1)
     assert [_plain(kind, value) for value in read.to_pylist()] == [
         _plain(kind, value) for value in given[1].to_pylist()

@@ -16,7 +16,7 @@ from ematix_flow.connect.mysql.database import MySQL
 from ematix_flow.connect.types.arrow import REJECTS, staged_schema
 from ematix_flow.declare.connection.registry import MySQLConnection
 from ematix_flow.errors import CommitError, RunError
-from ematix_flow.records import Part
+from ematix_flow.records import TaskReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,7 +59,7 @@ def staged(stager: Stager, *batches: pa.RecordBatch) -> None:
     assert stager.finish() == ("", "")
 
 
-def loaded(database: MySQL, session: MySQLSession, parts: Sequence[Part], spec: StageSpec = SPEC) -> list[Any]:
+def loaded(database: MySQL, session: MySQLSession, parts: Sequence[TaskReport], spec: StageSpec = SPEC) -> list[Any]:
     relation = database.staged_relation(session, spec, parts)
     return [row[0] for row in session.query(f"SELECT s.id FROM {relation} AS s ORDER BY s.id")]
 
@@ -70,7 +70,7 @@ def test_only_the_named_attempt_of_a_partition_counts(database: MySQL, session: 
     staged(database.stager(spec, 0, 4), rows(1, 2, 3))
     staged(database.stager(spec, 1, 2), rows(4))
     staged(database.stager(spec, 2, 3))
-    parts = [Part(0, 4, 3), Part(1, 2, 1), Part(2, 3, 0)]
+    parts = [TaskReport(0, 4, 3), TaskReport(1, 2, 1), TaskReport(2, 3, 0)]
     database.verify_stage(session, spec, parts)
     assert loaded(database, session, parts) == [1, 2, 3, 4]
     assert loaded(database, session, []) == []
@@ -79,15 +79,15 @@ def test_only_the_named_attempt_of_a_partition_counts(database: MySQL, session: 
 def test_staging_that_was_changed_from_outside_is_refused(database: MySQL, session: MySQLSession) -> None:
     spec = database.open_stage(session, SPEC)
     staged(database.stager(spec, 0, 1), rows(1, 2))
-    for parts in ([Part(0, 1, 3)], [Part(0, 1, 2, rejected=1)], [Part(0, 1, 2), Part(1, 9, 1)]):
+    for parts in ([TaskReport(0, 1, 3)], [TaskReport(0, 1, 2, rejected=1)], [TaskReport(0, 1, 2), TaskReport(1, 9, 1)]):
         with pytest.raises(CommitError, match="changed from outside"):
             database.verify_stage(session, spec, parts)
     session.execute("DELETE FROM `flow stage``1`")
     with pytest.raises(CommitError, match="has 0 rows and 0 rejects of partition 0, 2 and 0 were staged"):
-        database.verify_stage(session, spec, [Part(0, 1, 2)])
+        database.verify_stage(session, spec, [TaskReport(0, 1, 2)])
     database.drop_stage(session, spec)
     with pytest.raises(CommitError, match="is gone"):
-        database.verify_stage(session, spec, [Part(0, 1, 2)])
+        database.verify_stage(session, spec, [TaskReport(0, 1, 2)])
 
 
 def test_a_name_that_is_taken_is_an_error(database: MySQL, session: MySQLSession) -> None:
@@ -106,7 +106,7 @@ def test_rows_and_rejects_may_take_turns(database: MySQL, session: MySQLSession)
     other = database.stager(spec, 1, 9)
     other.reject(rejects("of another partition"))
     other.finish()
-    parts = [Part(0, 8, 8, rejected=4)]
+    parts = [TaskReport(0, 8, 8, rejected=4)]
     database.verify_stage(session, spec, parts)
     relation = database.reject_relation(session, spec, parts)
     found = session.query(f"SELECT reason, column_name, source_position, row_json FROM {relation} AS r ORDER BY 1")
@@ -133,8 +133,8 @@ def test_an_attempt_that_did_not_finish_leaves_no_row(database: MySQL, session: 
         assert database.is_transient(caught.value)
     stager.abandon()
     with pytest.raises(CommitError):
-        database.verify_stage(session, spec, [Part(0, 1, 2)])
-    assert loaded(database, session, [Part(0, 1, 2)]) == []
+        database.verify_stage(session, spec, [TaskReport(0, 1, 2)])
+    assert loaded(database, session, [TaskReport(0, 1, 2)]) == []
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_server_that_refuses_local_files_gets_statements(
         stager.finish()
     finally:
         mysql_server.execute("SET GLOBAL local_infile = 1")
-    parts = [Part(0, 1, 150, rejected=2)]
+    parts = [TaskReport(0, 1, 150, rejected=2)]
     database.verify_stage(session, spec, parts)
     assert loaded(database, session, parts) == list(range(150))
     assert session.query("SELECT DISTINCT `na``me` FROM `flow stage``1` ORDER BY 1") == [("it's \\",), ("x",)]
@@ -183,7 +183,7 @@ def test_two_attempts_stage_at_the_same_time(database: MySQL, session: MySQLSess
         second.write(rows(number + 10))
     second.finish()
     first.finish()
-    database.verify_stage(session, spec, [Part(0, 1, 3), Part(1, 2, 3)])
+    database.verify_stage(session, spec, [TaskReport(0, 1, 3), TaskReport(1, 2, 3)])
 
 
 def test_columns_may_have_the_names_of_ours(database: MySQL, session: MySQLSession) -> None:
@@ -194,8 +194,8 @@ def test_columns_may_have_the_names_of_ours(database: MySQL, session: MySQLSessi
     staged(
         database.stager(spec, 0, 3), pa.RecordBatch.from_arrays([pa.array([n]) for n in (1, 2, 3, 4)], schema=schema)
     )
-    database.verify_stage(session, spec, [Part(0, 3, 1)])
-    relation = database.staged_relation(session, spec, [Part(0, 3, 1)])
+    database.verify_stage(session, spec, [TaskReport(0, 3, 1)])
+    relation = database.staged_relation(session, spec, [TaskReport(0, 3, 1)])
     assert session.query(f"SELECT * FROM {relation} AS s") == [(1, 2, 3, 4)]
 
 

@@ -8,12 +8,12 @@ import pymysql
 import pytest
 
 from ematix_flow import types as t
-from ematix_flow.connect.base.columns import FoundColumn, TableName
+from ematix_flow.connect.base.columns import ColumnSchema, TableName
 from ematix_flow.connect.base.stage import StageColumn
 from ematix_flow.connect.mysql.database import MySQL
 from ematix_flow.declare.connection.registry import MySQLConnection
 from ematix_flow.errors import PlanError
-from ematix_flow.plan.sql.ddl import WantedColumn, WantedTable, create_table_sql, differences
+from ematix_flow.plan.sql.ddl import ColumnDefinition, TableDefinition, create_table_sql, differences
 from ematix_flow.plan.sql.render import native_name
 
 if TYPE_CHECKING:
@@ -43,9 +43,13 @@ def session(database: MySQL) -> Iterator[MySQLSession]:
     session.close()
 
 
-def wanted(name: str, *columns: StageColumn, schema: str = "", unique: tuple[tuple[str, ...], ...] = ()) -> WantedTable:
+def wanted(
+    name: str, *columns: StageColumn, schema: str = "", unique: tuple[tuple[str, ...], ...] = ()
+) -> TableDefinition:
     key = tuple(column.name for column in columns if column.in_key)
-    return WantedTable(TableName(schema, name), tuple(WantedColumn(c, not c.in_key) for c in columns), key, unique)
+    return TableDefinition(
+        TableName(schema, name), tuple(ColumnDefinition(c, not c.in_key) for c in columns), key, unique
+    )
 
 
 def test_every_declared_type_is_reflected_as_it_was_declared(database: MySQL, session: MySQLSession) -> None:
@@ -71,7 +75,7 @@ def test_names_of_any_kind_work(database: MySQL, session: MySQLSession) -> None:
         assert found is not None
         assert found.primary_key == HOSTILE[:1]
         assert found.unique == (HOSTILE[1:3],)
-        assert found.columns[1] == FoundColumn(HOSTILE[1], "INT", nullable=True)
+        assert found.columns[1] == ColumnSchema(HOSTILE[1], "INT", nullable=True)
         session.execute(f"DROP TABLE {native_name(table.place, 'mysql')}")
         assert database.find_table(session, table.place) is None
         if schema:
@@ -128,7 +132,7 @@ def test_widening_never_loses_a_value(
         session.execute(database.alter_type_sql("w", "`a b`", wide, nullable=False))
         after = database.find_table(session, TableName("", "w"))
         assert after is not None
-        assert after.columns == (FoundColumn("a b", wide, nullable=False),)
+        assert after.columns == (ColumnSchema("a b", wide, nullable=False),)
 
 
 def test_types_beyond_the_limits_of_mysql(database: MySQL, session: MySQLSession) -> None:

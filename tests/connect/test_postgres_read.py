@@ -43,8 +43,8 @@ def session(database: Postgres) -> Iterator[PostgresSession]:
 
 def read_all(database: Postgres, session: PostgresSession, sql: str, parallel: int = 1) -> tuple[int, list[Any]]:
     opened = database.open_read(session, sql, parallel)
-    assert opened.keep_open is not None
-    with opened.keep_open:
+    assert opened.resources is not None
+    with opened.resources:
         batches = [batch for split in opened.splits for batch in database.read(split)]
     return len(opened.splits), [row for batch in batches for row in batch.to_pylist()]
 
@@ -72,8 +72,8 @@ def test_infinite_dates_are_marked_and_never_bent(database: Postgres, session: P
         "(3, date '0044-03-15 BC', NULL), (4, NULL, timestamptz '1000-01-01')) AS v(id, d, t)"
     )
     opened = database.open_read(session, sql, 1)
-    assert opened.keep_open is not None
-    with opened.keep_open:
+    assert opened.resources is not None
+    with opened.resources:
         (batch,) = database.read(opened.splits[0])
     marks = batch.column(FAILED).to_pylist()
     assert [mark and mark.split(":")[0] for mark in marks] == ["d", "t", None, None]
@@ -108,8 +108,8 @@ def test_a_read_sees_one_state_however_late_its_tasks_are(database: Postgres, se
     session.execute("CREATE TABLE t (a int); INSERT INTO t VALUES (1)")
     opened = database.open_read(session, "SELECT a FROM t", 1)
     session.execute("INSERT INTO t VALUES (2); UPDATE t SET a = 9")
-    assert opened.keep_open is not None
-    with opened.keep_open:
+    assert opened.resources is not None
+    with opened.resources:
         for _ in range(2):
             assert [b.to_pylist() for b in database.read(opened.splits[0])] == [[{"a": 1}]]
         session.execute("SET lock_timeout = '50ms'")
@@ -123,10 +123,10 @@ def test_several_queries_are_read_in_one_state(database: Postgres, session: Post
     session.execute("CREATE TABLE orders AS SELECT 1 AS id")
     session.execute("CREATE TABLE lines AS SELECT 1 AS order_id")
     reads = database.open_reads(session, ["SELECT id FROM orders", "SELECT order_id AS id FROM lines"], 2)
-    assert [read.keep_open is not None for read in reads] == [True, False]
+    assert [read.resources is not None for read in reads] == [True, False]
     session.execute("INSERT INTO orders VALUES (2)")
     session.execute("INSERT INTO lines VALUES (2)")
-    kept = reads[0].keep_open
+    kept = reads[0].resources
     assert kept is not None
     with kept:
         found = [[r for split in read.splits for b in database.read(split) for r in b.to_pylist()] for read in reads]
@@ -241,8 +241,8 @@ def test_anything_else_is_read_whole(database: Postgres, session: PostgresSessio
 def test_a_partition_that_comes_meanwhile_is_in_no_part(database: Postgres, session: PostgresSession) -> None:
     session.execute("DROP TABLE cut_few, cut_none; CREATE TABLE late AS SELECT id + 9000 AS id, v, n FROM big")
     opened = database.open_read(session, "SELECT id FROM cut", 4)
-    assert opened.keep_open is not None
-    with opened.keep_open:
+    assert opened.resources is not None
+    with opened.resources:
         found = [list(database.read(split)) for split in opened.splits[:2]]
         session.execute("ALTER TABLE cut ATTACH PARTITION late FOR VALUES FROM (9000) TO (99000)")
         found += [list(database.read(split)) for split in opened.splits[2:]]
@@ -257,7 +257,7 @@ def test_large_parts_are_cut_again_and_small_tables_are_not_cut(
 ) -> None:
     sql = "SELECT id FROM plain"
     pages = session.query("SELECT pg_relation_size('plain') / 8192")[0][0]
-    monkeypatch.setattr(postgres_splits, "PART_PAGES", 10)
+    monkeypatch.setattr(postgres_splits, "SPLIT_PAGES", 10)
     count, rows = read_all(database, session, sql, parallel=2)
     assert count == -(-pages // 10) > 2
     assert sorted(row["id"] for row in rows) == list(range(1, 3001))

@@ -15,7 +15,7 @@ from ematix_flow.connect.types.arrow import staged_schema
 from ematix_flow.declare.connection.registry import PostgresConnection
 from ematix_flow.declare.table.types import ALL_TYPES, BigInt, Numeric, String, Text
 from ematix_flow.errors import RunError, TransientError
-from ematix_flow.records import Part
+from ematix_flow.records import TaskReport
 from ematix_flow.run.stage.conform import Rules
 from ematix_flow.run.stage.tasks import StageWork, stage_split
 from tests.services.postgres import wait_for_backends
@@ -56,11 +56,11 @@ def test_every_type_arrives_as_it_was(database: Postgres, session: PostgresSessi
     )
     spec = database.open_stage(session, spec_of(*columns))
     opened = database.open_read(session, "SELECT * FROM t", 1)
-    assert opened.keep_open is not None
-    with opened.keep_open:
+    assert opened.resources is not None
+    with opened.resources:
         (split,) = opened.splits
         assert database.relays(database, session, split, spec)
-        part = Part(0, 4, database.relay(database, split, spec, 4, lambda _: None))
+        part = TaskReport(0, 4, database.relay(database, split, spec, 4, lambda _: None))
     assert part.rows == 5001
     database.verify_stage(session, spec, [part])
     relation = database.staged_relation(session, spec, [part])
@@ -74,8 +74,8 @@ def test_a_relay_reads_the_snapshot(database: Postgres, session: PostgresSession
     spec = database.open_stage(session, spec_of(StageColumn("id", BigInt())))
     opened = database.open_read(session, "SELECT id FROM t", 1)
     session.execute("INSERT INTO t VALUES (2)")
-    assert opened.keep_open is not None
-    with opened.keep_open:
+    assert opened.resources is not None
+    with opened.resources:
         assert database.relay(database, opened.splits[0], spec, 1, lambda _: None) == 1
     wait_for_backends(session)
     with pytest.raises(TransientError, match="snapshot"):

@@ -19,7 +19,7 @@ from ematix_flow.connect.types.arrow import REJECTS, staged_schema
 from ematix_flow.declare.connection.registry import PostgresConnection
 from ematix_flow.declare.table.types import ALL_TYPES, JSON, BigInt, Integer, Numeric, String, Text
 from ematix_flow.errors import CommitError, FlowError, RunError
-from ematix_flow.records import Part
+from ematix_flow.records import TaskReport
 from tests.services.postgres import wait_for_backends
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ def spec_of(*columns: StageColumn, name: str = "stg_1") -> StageSpec:
     return StageSpec(name, staged_schema(columns).serialize().to_pybytes(), columns=columns)
 
 
-def staged(database: Postgres, spec: StageSpec, attempt: int, rows: Sequence[dict[str, Any]], bad: int = 0) -> Part:
+def staged(
+    database: Postgres, spec: StageSpec, attempt: int, rows: Sequence[dict[str, Any]], bad: int = 0
+) -> TaskReport:
     stager = database.stager(spec, 0, attempt)
     if rows:
         stager.write(pa.RecordBatch.from_pylist(list(rows), schema=staged_schema(spec.columns)))
@@ -73,7 +75,7 @@ def staged(database: Postgres, spec: StageSpec, attempt: int, rows: Sequence[dic
         reject = {"reason": "why\0", "column_name": "a", "source_position": None, "row_json": "{}"}
         stager.reject(pa.RecordBatch.from_pylist([reject] * bad, schema=REJECTS))
     assert stager.finish() == ("", "")
-    return Part(0, attempt, len(rows), bad)
+    return TaskReport(0, attempt, len(rows), bad)
 
 
 def test_every_type_keeps_its_extremes_through_staging_and_reading(
@@ -218,5 +220,5 @@ def test_rejects_are_json_that_can_be_read_again(database: Postgres, session: Po
     rows = [{"reason": "r", "column_name": "a", "source_position": "f:1", "row_json": text}]
     stager.reject(pa.RecordBatch.from_pylist(rows, schema=REJECTS))
     stager.finish()
-    relation = database.reject_relation(session, spec, [Part(0, 1, 0, 1)])
+    relation = database.reject_relation(session, spec, [TaskReport(0, 1, 0, 1)])
     assert json.loads(session.query(f"SELECT row_json FROM {relation} AS r")[0][0]) == {"a": "NUL \0 and 🎈"}

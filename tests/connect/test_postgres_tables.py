@@ -14,7 +14,7 @@ from ematix_flow.connect.postgres.database import Postgres
 from ematix_flow.declare.connection.registry import PostgresConnection
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import ALL_TYPES, BigInt, Integer, Numeric, String, Text
-from ematix_flow.plan.sql.ddl import create_table_sql, differences, wanted_table
+from ematix_flow.plan.sql.ddl import create_table_sql, differences, table_definition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ def every_type() -> list[Column]:
 def test_a_table_just_created_differs_in_nothing(database: Postgres, session: PostgresSession, mode: str) -> None:
     columns = (Column(BigInt(), primary_key=True, nullable=False, name="id"), *every_type())
     table = Table("my schema", 'the "table"', columns, unique_constraints=(("text", "integer"),))
-    wanted = wanted_table(table, mode, database)
+    wanted = table_definition(table, mode, database)
     database.create_schema(session, "my schema")
     session.execute(create_table_sql(wanted, database))
     found = database.find_table(session, TableName("my schema", 'the "table"'))
@@ -57,7 +57,7 @@ def test_a_table_just_created_differs_in_nothing(database: Postgres, session: Po
 
 def test_hostile_names_come_back_as_they_were(database: Postgres, session: PostgresSession) -> None:
     columns = tuple(Column(Integer(), primary_key=name == "select", name=name) for name in HOSTILE)
-    wanted = wanted_table(Table("s; --", HOSTILE[2], columns), "append", database)
+    wanted = table_definition(Table("s; --", HOSTILE[2], columns), "append", database)
     database.create_schema(session, "s; --")
     session.execute(create_table_sql(wanted, database))
     found = database.find_table(session, wanted.place)

@@ -17,7 +17,7 @@ def write(text: str) -> str:
 
 def test_without_a_project_file_there_is_no_project() -> None:
     assert current_project() == ProjectName()
-    assert (current_project().mark, current_project().legacy) == ("", ())
+    assert (current_project().digest, current_project().legacy) == ("", ())
 
 
 def test_the_folder_of_the_project_file_is_the_project_until_it_has_a_name(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_the_folder_of_the_project_file_is_the_project_until_it_has_a_name(tmp_p
     write('[project]\nname = "shop"\n')
     named = current_project()
     assert (named.name, named.explicit, named.in_slots, named.legacy) == ("shop", True, "shop", (folder, ""))
-    assert len({found.mark, named.mark, ""}) == 3
+    assert len({found.digest, named.digest, ""}) == 3
 
 
 def test_a_link_to_a_folder_is_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

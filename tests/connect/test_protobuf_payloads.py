@@ -103,7 +103,7 @@ def test_what_a_schema_imports_is_found_in_the_registry(registry_server: Registr
     text = 'syntax = "proto3"; import "parts/part.proto"; message Whole { p.Part part = 1; }'
     reference = {"name": "parts/part.proto", "subject": f"{subject}-part", "version": 1}
     asked = {"schema": text, "schemaType": PROTOBUF, "references": [reference]}
-    made = registry._ask(f"/subjects/{subject}/versions", asked)
+    made = registry._request(f"/subjects/{subject}/versions", asked)
     assert made is not None
     schema = registry.schema(made["id"])
     assert schema is not None

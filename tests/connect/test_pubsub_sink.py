@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.connect.base.sink import AT_LEAST_ONCE, ID_HEADER, Message, Way
+from ematix_flow.connect.base.sink import AT_LEAST_ONCE, ID_HEADER, OutgoingMessage, SinkCheckpointKey
 from ematix_flow.connect.pubsub import sink as pubsub_sink
 from ematix_flow.connect.pubsub.sink import PubSubSink
 from ematix_flow.declare.connection.brokers import PubSubConnection
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.service
 
-WAY = Way("jobs", "kafka:orders")
+WAY = SinkCheckpointKey("jobs", "kafka:orders")
 START, END = {"at": 0}, {"at": 1}
 
 
@@ -50,7 +50,7 @@ def test_messages_have_their_ids_as_attributes_and_the_position_is_remembered(
     topic, subscription = pubsub_server.create_topic()
     sink = sink_of(pubsub_server, topic)
     assert sink.take_over(WAY) is None
-    sink.write(WAY, START, END, [Message(b"%d" % n, f"id-{n}", headers=(("kind", "test"),)) for n in range(10)])
+    sink.write(WAY, START, END, [OutgoingMessage(b"%d" % n, f"id-{n}", headers=(("kind", "test"),)) for n in range(10)])
     assert sorted(pulled(pubsub_server, subscription, 10)) == [(f"id-{n}", "test", b"%d" % n) for n in range(10)]
     assert sink_of(pubsub_server, f"projects/{PROJECT}/topics/{topic}").take_over(WAY) == END
 

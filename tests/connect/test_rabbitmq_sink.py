@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow import failpoints
-from ematix_flow.connect.base.sink import AT_LEAST_ONCE, Message, Way
+from ematix_flow.connect.base.sink import AT_LEAST_ONCE, OutgoingMessage, SinkCheckpointKey
 from ematix_flow.connect.rabbitmq.sink import RabbitMQSink
 from ematix_flow.declare.connection.brokers import RabbitMQConnection
 from ematix_flow.errors import FencedError, RunError, TransientError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.service
 
-WAY = Way("jobs", "kafka:orders")
+WAY = SinkCheckpointKey("jobs", "kafka:orders")
 START, MIDDLE, END = {"at": 0}, {"at": 1}, {"at": 2}
 
 
@@ -33,8 +33,8 @@ def sink_of(url: str, queue: str) -> RabbitMQSink:
     return RabbitMQSink(RabbitMQConnection(name="jobs", amqp_url=url), queue, AT_LEAST_ONCE)
 
 
-def messages(*words: str) -> list[Message]:
-    return [Message(word.encode(), f"id-{word}", headers=(("kind", "test"),)) for word in words]
+def messages(*words: str) -> list[OutgoingMessage]:
+    return [OutgoingMessage(word.encode(), f"id-{word}", headers=(("kind", "test"),)) for word in words]
 
 
 def delivered(server: RabbitMQServer, queue: str) -> list[tuple[str, bytes, int, object]]:

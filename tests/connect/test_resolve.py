@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow.connect.config.lookup import (
-    Found,
+    ConnectionEntry,
     find_connection,
     resolve_connection,
     resolve_dsn,
@@ -63,7 +63,7 @@ def test_each_place_beats_the_ones_below(env: Env) -> None:
     expected.append(("postgres://h/env", "environment EMATIX_FLOW_DSN_RAW_DB"))
     places = {PROJECT: Path(PROJECT), FOLDER: Path(FOLDER), USER: Path(USER).expanduser()}
     for url, place in reversed(expected):
-        assert find_connection("raw-db") == Found(PostgresConnection("raw-db", url), place)
+        assert find_connection("raw-db") == ConnectionEntry(PostgresConnection("raw-db", url), place)
         if place in places:
             places[place].unlink()
         else:
@@ -164,7 +164,7 @@ def test_single_variables_make_a_connection(env: Env) -> None:
     env("EMATIX_FLOW_SPARK_MASTER", "local[2]")
     found = find_connection("events")
     assert found.connection == KafkaConnection("events", "b1.kafka:9092,b2.kafka:9092", security_protocol="SASL_SSL")
-    assert found.place == "environment EMATIX_FLOW_KAFKA_EVENTS_*"
+    assert found.config_source == "environment EMATIX_FLOW_KAFKA_EVENTS_*"
     assert find_connection("events-eu").connection == KafkaConnection("events-eu", "eu:9092")
 
 
@@ -175,7 +175,7 @@ def test_single_variables_fill_in_a_file_and_a_dsn(env: Env) -> None:
     env("EMATIX_FLOW_DSN_W", "postgresql://h/env")
     assert find_connection("w").connection == PostgresConnection("w", "postgresql://h/env", timezone="Europe/Berlin")
     env("EMATIX_FLOW_DSN_W", "mysql://h/env")
-    assert find_connection("w").place == "environment EMATIX_FLOW_DSN_W"
+    assert find_connection("w").config_source == "environment EMATIX_FLOW_DSN_W"
 
 
 def test_an_unknown_property_is_refused_for_its_own_connection(env: Env) -> None:

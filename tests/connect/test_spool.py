@@ -15,7 +15,7 @@ import pytest
 
 import ematix_flow
 from ematix_flow.connect.spool import log as spools
-from ematix_flow.connect.spool.log import Message, Spool, SpoolFullError
+from ematix_flow.connect.spool.log import QueueMessage, Spool, SpoolFullError
 from ematix_flow.connect.spool.segments import read_batches
 from ematix_flow.errors import RunError, StreamLostError
 
@@ -41,8 +41,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "spool"
 
 
-def some(first: int, end: int, **more: object) -> list[Message]:
-    return [Message(b"%d" % number, id=str(number), **more) for number in range(first, end)]
+def some(first: int, end: int, **more: object) -> list[QueueMessage]:
+    return [QueueMessage(b"%d" % number, id=str(number), **more) for number in range(first, end)]
 
 
 def payloads(spool: Spool, begin: int, end: int) -> list[bytes]:
@@ -84,9 +84,12 @@ def test_numbers_and_messages_outlive_the_process(folder: Path) -> None:
 
 def test_a_message_that_comes_again_is_known_and_other_contents_under_its_id_are_new(folder: Path) -> None:
     spool = Spool(folder)
-    assert spool.append([Message(b"a", id="1"), Message(b"a", id="1"), Message(b"a"), Message(b"a")]) == 3
+    assert (
+        spool.append([QueueMessage(b"a", id="1"), QueueMessage(b"a", id="1"), QueueMessage(b"a"), QueueMessage(b"a")])
+        == 3
+    )
     spool = reopened(spool)
-    assert spool.append([Message(b"a", id="1"), Message(b"b", id="1"), Message(b"a")]) == 2
+    assert spool.append([QueueMessage(b"a", id="1"), QueueMessage(b"b", id="1"), QueueMessage(b"a")]) == 2
     assert payloads(spool, 0, spool.end) == [b"a", b"a", b"a", b"b", b"a"]
     spool.close()
 

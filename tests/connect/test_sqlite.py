@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.connect.base.columns import FoundColumn, TableName
+from ematix_flow.connect.base.columns import ColumnSchema, TableName
 from ematix_flow.connect.base.session import Split
 from ematix_flow.connect.base.stage import StageColumn
 from ematix_flow.connect.sqlite import session as sqlite_session
@@ -21,7 +21,7 @@ from ematix_flow.connect.sqlite.database import SQLite
 from ematix_flow.declare.connection.registry import SQLiteConnection
 from ematix_flow.declare.table.types import BigInt, Integer, SmallInt
 from ematix_flow.errors import TransientError
-from ematix_flow.plan.sql.ddl import WantedColumn, WantedTable, create_table_sql
+from ematix_flow.plan.sql.ddl import ColumnDefinition, TableDefinition, create_table_sql
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,9 +76,9 @@ def holder(sqlite_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_schema_becomes_a_prefix(database: SQLite) -> None:
-    assert database.place("main", "events") == database.place("", "events") == TableName("", "events")
-    assert database.place("analytics", "events") == TableName("", "analytics_events")
-    assert database.bookkeeping("ledger") == TableName("", "ematix_flow_ledger")
+    assert database.table_name("main", "events") == database.table_name("", "events") == TableName("", "events")
+    assert database.table_name("analytics", "events") == TableName("", "analytics_events")
+    assert database.metadata_table("ledger") == TableName("", "ematix_flow_ledger")
 
 
 def test_every_connection_knows_our_functions(database: SQLite, session: SQLiteSession) -> None:
@@ -179,8 +179,8 @@ def test_tasks_read_a_copy_of_a_database_in_memory() -> None:
         opened = memory.open_read(session, "SELECT x FROM t", 4)
         (split,) = opened.splits
         session.execute("DELETE FROM t")
-        assert opened.keep_open is not None
-        with opened.keep_open:
+        assert opened.resources is not None
+        with opened.resources:
             assert [batch.to_pylist() for batch in memory.read(split)] == [[{"x": 1}]]
         with pytest.raises(sqlite3.OperationalError):
             list(memory.read(split))
@@ -189,10 +189,10 @@ def test_tasks_read_a_copy_of_a_database_in_memory() -> None:
 def test_looking_creates_no_file(database: SQLite, sqlite_path: Path) -> None:
     assert not database.exists()
     with pytest.raises(sqlite3.OperationalError):
-        database.look()
+        database.read_only_session()
     assert not sqlite_path.exists()
     assert "0 tables" in database.probe()
-    with closing(database.look()) as session:
+    with closing(database.read_only_session()) as session:
         assert session.query("SELECT 1") == [(1,)]
 
 
@@ -209,8 +209,8 @@ def test_tables_that_others_made_are_recognised(database: SQLite, session: SQLit
     session.execute("CREATE UNIQUE INDEX computed ON mine (lower(a))")
     found = database.find_table(session, TableName("", "mine"))
     assert found is not None
-    assert found.columns[0] == FoundColumn("id", "INTEGER", nullable=False)
-    assert found.columns[2] == FoundColumn("b", "no type", nullable=True)
+    assert found.columns[0] == ColumnSchema("id", "INTEGER", nullable=False)
+    assert found.columns[2] == ColumnSchema("b", "no type", nullable=True)
     assert found.primary_key == ("id",)
     assert sorted(found.unique) == [("a",), ("b", "a")]
     for number in (SmallInt(), Integer(), BigInt()):
@@ -227,9 +227,9 @@ def test_views_cannot_be_loaded(database: SQLite, session: SQLiteSession) -> Non
 
 def test_whole_numbers_grow_in_place_and_every_other_connection_sees_it(sqlite_path: Path) -> None:
     database = SQLite(SQLiteConnection(name="target", path=str(sqlite_path)))
-    wanted = WantedTable(
+    wanted = TableDefinition(
         TableName("", "odd 'name'"),
-        (WantedColumn(StageColumn('n"1', Integer()), nullable=True), WantedColumn(StageColumn("m", SmallInt()), nullable=False)),
+        (ColumnDefinition(StageColumn('n"1', Integer()), nullable=True), ColumnDefinition(StageColumn("m", SmallInt()), nullable=False)),
         (),
         (),
     )  # fmt: skip

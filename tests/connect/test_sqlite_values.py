@@ -34,7 +34,7 @@ from ematix_flow.declare.table.types import (
     TimestampTZ,
 )
 from ematix_flow.errors import CommitError
-from ematix_flow.records import Part
+from ematix_flow.records import TaskReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,12 +132,14 @@ def test_a_reader_cannot_write(database: SQLite, session: SQLiteSession) -> None
     assert session.query("SELECT COUNT(*) FROM t") == [(0,)]
 
 
-def stage(database: SQLite, session: SQLiteSession, column: StageColumn, values: list[Any]) -> tuple[StageSpec, Part]:
+def stage(
+    database: SQLite, session: SQLiteSession, column: StageColumn, values: list[Any]
+) -> tuple[StageSpec, TaskReport]:
     schema = staged_schema([column])
     spec = database.open_stage(session, StageSpec("stg_test", schema.serialize().to_pybytes(), columns=(column,)))
     stager = database.stager(spec, 0, 1)
     stager.write(pa.RecordBatch.from_pydict({column.name: values}, schema=schema))
-    return spec, Part(0, 1, len(values), 0, *stager.finish())
+    return spec, TaskReport(0, 1, len(values), 0, *stager.finish())
 
 
 def test_nan_is_refused_because_it_would_become_null(database: SQLite, session: SQLiteSession) -> None:

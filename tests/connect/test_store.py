@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.connect.storage.base import LocalStore, told_parts
+from ematix_flow.connect.storage.base import LocalStore, parse_staged_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +51,7 @@ def test_an_output_is_seen_when_it_is_kept_under_a_name_with_its_bytes(store: Lo
     output.stream.write(b"x" * 70_000)
     assert keys(store) == []
     assert [found.size >= 0 for found in store.unfinished("stage/")] == [True]
-    assert told_parts(output.keep()) == ("stage/part-1.csv", 70_000)
+    assert parse_staged_path(output.finish()) == ("stage/part-1.csv", 70_000)
     assert keys(store) == ["stage/part-1.csv"]
     assert store.size("stage/part-1.csv") == 70_000
 

@@ -103,7 +103,7 @@ def test_the_token_of_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             with pytest.raises(StoreError, match="no credentials were found"):
                 store.probe()
         monkeypatch.setenv("PATH", f"{written_cli(tmp_path)}{os.pathsep}{os.environ['PATH']}")
-        assert store.probe() == f"container {store.place.container} at {server.endpoint}"
+        assert store.probe() == f"container {store.location.container} at {server.endpoint}"
         assert [store.create("stage/k", b"x"), store.create("stage/k", b"y")] == [True, False]
         store.move("stage/k", "k")
         assert (store.read("k"), store.size("stage/k")) == (b"x", None)

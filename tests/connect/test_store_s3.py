@@ -14,7 +14,7 @@ from ematix_flow.connect.storage import object_io as bucket_streams
 from ematix_flow.connect.storage import object_store as bucket
 from ematix_flow.connect.storage.base import StoreError
 from ematix_flow.connect.storage.s3 import store as store_s3
-from ematix_flow.connect.storage.s3.client import S3Place
+from ematix_flow.connect.storage.s3.client import S3Location
 from ematix_flow.connect.storage.s3.store import S3Store
 from ematix_flow.errors import MissingExtraError
 from tests.services.http_faults import FaultyProxy
@@ -31,7 +31,7 @@ SMALLEST_PART = 5 << 20
 
 @pytest.fixture
 def store(s3_server: S3Server, s3_bucket: str) -> S3Store:
-    return S3Store(S3Place(s3_bucket, "lake/", s3_server.endpoint, REGION, True, "", KEY, SECRET))
+    return S3Store(S3Location(s3_bucket, "lake/", s3_server.endpoint, REGION, True, "", KEY, SECRET))
 
 
 def test_a_writer_that_raced_with_nobody_else_wins(
@@ -39,7 +39,7 @@ def test_a_writer_that_raced_with_nobody_else_wins(
 ) -> None:
     with closing(FaultyProxy(s3_server.port)) as proxy:
         proxy.faults.append(("PUT", "raced"))
-        raced = S3Store(replace(store.place, endpoint=proxy.endpoint))
+        raced = S3Store(replace(store.location, endpoint=proxy.endpoint))
         assert raced.create("k", b"mine")
         assert (raced.read("k"), list(proxy.faults)) == (b"mine", [])
 
@@ -50,7 +50,7 @@ def test_requests_are_repeated_where_stamina_is_not_installed(
     monkeypatch.setitem(sys.modules, "stamina", None)
     with closing(FaultyProxy(s3_server.port)) as proxy:
         proxy.faults.extend([("PUT", "busy"), ("PUT", "broken")])
-        S3Store(replace(store.place, endpoint=proxy.endpoint)).put("k", b"x")
+        S3Store(replace(store.location, endpoint=proxy.endpoint)).put("k", b"x")
     assert store.read("k") == b"x"
 
 
@@ -73,10 +73,10 @@ def test_a_large_copy_that_gets_no_answer_is_made_again_and_leaves_no_upload(
     store.put("stage/part.bin", data)
     with closing(FaultyProxy(s3_server.port)) as proxy:
         proxy.faults.append((request_, "unanswered"))
-        S3Store(replace(store.place, endpoint=proxy.endpoint)).move("stage/part.bin", "table/final.bin")
+        S3Store(replace(store.location, endpoint=proxy.endpoint)).move("stage/part.bin", "table/final.bin")
         assert not proxy.faults
     assert (store.read("stage/part.bin"), store.read("table/final.bin")) == (None, data)
-    assert s3_server.client().list_multipart_uploads(Bucket=store.place.bucket).get("Uploads", []) == []
+    assert s3_server.client().list_multipart_uploads(Bucket=store.location.bucket).get("Uploads", []) == []
 
 
 def test_no_upload_is_left(store: S3Store, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,14 +89,14 @@ def test_no_upload_is_left(store: S3Store, s3_server: S3Server, monkeypatch: pyt
     store.remove_below("stage/")
     client = s3_server.client()
     assert list(store.listed("stage/")) == []
-    assert client.list_multipart_uploads(Bucket=store.place.bucket).get("Uploads", []) == []
+    assert client.list_multipart_uploads(Bucket=store.location.bucket).get("Uploads", []) == []
 
 
 def test_no_key_is_shown(store: S3Store) -> None:
-    wrong = S3Store(replace(store.place, access_key_id="AKIAWRONG", secret_access_key="canary-wrong"))
+    wrong = S3Store(replace(store.location, access_key_id="AKIAWRONG", secret_access_key="canary-wrong"))
     with pytest.raises(StoreError) as refused:
         wrong.probe()
-    said = [repr(store), str(store), repr(store.place), store.shown, store.probe(), str(refused.value)]
+    said = [repr(store), str(store), repr(store.location), store.display_address, store.probe(), str(refused.value)]
     assert not [text for text in said for secret in (KEY, SECRET, "canary-wrong", "AKIAWRONG") if secret in text]
 
 
@@ -111,7 +111,7 @@ def test_refusals_say_what_is_wrong(store: S3Store) -> None:
     }
     for said, change in expected.items():
         with pytest.raises(StoreError) as refused:
-            S3Store(replace(store.place, **change)).probe()  # type: ignore[arg-type]
+            S3Store(replace(store.location, **change)).probe()  # type: ignore[arg-type]
         assert said in str(refused.value)
 
 
@@ -122,6 +122,6 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
     for name in ("boto3", "botocore", "botocore.exceptions", "botocore.config"):
         monkeypatch.setitem(sys.modules, name, None)
     bucket._client.cache_clear()
-    store = S3Store(S3Place("bucket"))
+    store = S3Store(S3Location("bucket"))
     with pytest.raises(MissingExtraError, match=r'pip install "ematix-flow-spark\[s3\]"'):
         store.probe() if ask == "probe" else store.read("k")

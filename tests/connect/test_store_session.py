@@ -62,7 +62,7 @@ def age(store: LocalStore, seconds: float) -> None:
 def test_processes_that_count_at_the_same_time_lose_nothing(store: LocalStore) -> None:
     counting(store).close()
     environment = {**os.environ, "PYTHONPATH": str(Path(ematix_flow.__file__).parents[1])}
-    command = [sys.executable, "-c", INCREMENT, store.shown, "25"]
+    command = [sys.executable, "-c", INCREMENT, store.display_address, "25"]
     counters = [subprocess.Popen(command, env=environment) for _ in range(4)]
     assert [one.wait(60) for one in counters] == [0] * 4
     assert counted(store) == 100
@@ -132,7 +132,7 @@ def test_a_statement_that_fails_leaves_no_open_transaction(store: LocalStore) ->
 def test_tidying_keeps_the_newest_records_and_states_and_the_first_record(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_session, "KEPT", {STATES: (3, 0.0), COMMITS: (5, 3600.0)})
+    monkeypatch.setattr(store_session, "RETAINED", {STATES: (3, 0.0), COMMITS: (5, 3600.0)})
     session = counting(store)
     for _ in range(31):
         session.execute("UPDATE counter SET n = n + 1")
@@ -160,7 +160,7 @@ def test_drafts_of_killed_sessions_are_tidied_away_in_time(store: LocalStore) ->
 def test_a_session_whose_base_was_tidied_away_is_told_so(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch, behind: int
 ) -> None:
-    monkeypatch.setattr(store_session, "KEPT", {STATES: (3, 0.0), COMMITS: (5, 0.0)})
+    monkeypatch.setattr(store_session, "RETAINED", {STATES: (3, 0.0), COMMITS: (5, 0.0)})
     stale = opened(store)
     if not behind:
         stale.begin()

@@ -57,7 +57,7 @@ class FileFlow(Flow):
 
     @property
     def target_name(self) -> str:
-        return native_name(self.lake.place(self.table.schema, self.table.name), "sqlite")
+        return native_name(self.lake.table_name(self.table.schema, self.table.name), "sqlite")
 
     def book(self, table: str) -> str:
         return Ledger(self.lake).name(table)
@@ -112,7 +112,7 @@ def both_ways(
     those are the only differences that are taken.
     """
     with closing(FileSession(lake.store)) as session:
-        table = lake.place(schema, name).name
+        table = lake.table_name(schema, name).name
         listed = session.query(f"SELECT path, staged, bytes, rows FROM {FILES} WHERE table_name = ?", (table,))
         removed = {path for (path,) in session.query(f"SELECT path FROM {REMOVED}")}
     with folder_of(lake.store) as root:

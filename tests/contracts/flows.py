@@ -22,7 +22,7 @@ from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
 from ematix_flow.declare.pipeline.write import write
 from ematix_flow.declare.table.types import Boolean, Bytes, TimestampTZ
 from ematix_flow.engine import Options, run_pipeline
-from ematix_flow.plan.sql.ddl import WantedColumn, WantedTable, create_table_sql
+from ematix_flow.plan.sql.ddl import ColumnDefinition, TableDefinition, create_table_sql
 from ematix_flow.plan.sql.render import native_column, native_name
 
 if TYPE_CHECKING:
@@ -71,12 +71,12 @@ class Flow:
         self.source = self.source or self.table.columns
         self.given = open_database(self.origin or self.connection)
         self.database: Database = self.given
-        columns = tuple(WantedColumn(StageColumn(c.name, c.type), nullable=True) for c in self.source)
-        self.place = self.given.place(self.table.schema, f"src_{self.table.name}"[:50])
+        columns = tuple(ColumnDefinition(StageColumn(c.name, c.type), nullable=True) for c in self.source)
+        self.place = self.given.table_name(self.table.schema, f"src_{self.table.name}"[:50])
         with self._session() as session:
             if self.given.find_table(session, self.place) is None:
                 self.given.create_schema(session, self.place.schema)
-                session.execute(create_table_sql(WantedTable(self.place, columns, (), ()), self.given))
+                session.execute(create_table_sql(TableDefinition(self.place, columns, (), ()), self.given))
 
     # Names
 
@@ -86,7 +86,7 @@ class Flow:
 
     @property
     def target_name(self) -> str:
-        return native_name(self.database.place(self.table.schema, self.table.name), self.database.dialect)
+        return native_name(self.database.table_name(self.table.schema, self.table.name), self.database.dialect)
 
     def book(self, table: str) -> str:
         return Ledger(self.database).name(table)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.clock import Clock
 from ematix_flow.commit.ledger import HistoryRow, open_run
 from ematix_flow.commit.publish import publish
-from ematix_flow.engine.batch.commit_request import order_for
+from ematix_flow.engine.batch.commit_request import commit_request_for
 from ematix_flow.engine.batch.frame_columns import frame_columns
-from ematix_flow.plan.batch import Observed, PlanRequest, plan_target
+from ematix_flow.plan.batch import Inspection, PlanRequest, plan_target
 from ematix_flow.plan.columns import EVENT
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.plan.sql.render import native_column, native_name
@@ -72,10 +72,10 @@ class Lane:
         history = HistoryRow(token.run_id, "lane", "s", "t", options["mode"], "cross_db", at, "running")
         if self.staged:
             spec, parts = loader.stage(plan, rows, 2)
-            order = order_for(plan, self._fence(history), history, spec, tuple(parts))
+            order = commit_request_for(plan, self._fence(history), history, spec, tuple(parts))
         else:
             self.flow.give(rows)
-            order = order_for(plan, self._fence(history), history, None, ())
+            order = commit_request_for(plan, self._fence(history), history, None, ())
             order = replace(order, inline=self._inline(plan), marked=False)
         order = replace(order, token=token, program=_dated(plan.commit.program, at, token))
         try:
@@ -91,7 +91,7 @@ class Lane:
             flow = replace(self.flow, write=options)
             aim = PlanRequest(flow.pipeline, flow.target, SourceValue(None, frame=()), flow.database, ANYONE, PLANNED)
             columns = frame_columns(typed(flow.table, ()))
-            seen = Observed("source", "target", "spark", source_columns=columns, target_known=True)
+            seen = Inspection("source", "target", "spark", source_columns=columns, target_known=True)
             self.plans[known] = plan_target(aim, seen)
             Loader(flow.database, flow.table).expand(self.plans[known])
         return self.plans[known]

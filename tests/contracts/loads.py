@@ -20,9 +20,9 @@ from ematix_flow.connect.base.stage import StageSpec
 from ematix_flow.connect.types.arrow import staged_schema
 from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
 from ematix_flow.declare.pipeline.write import write
-from ematix_flow.engine.batch.commit_request import order_for
+from ematix_flow.engine.batch.commit_request import commit_request_for
 from ematix_flow.engine.batch.ddl import expand
-from ematix_flow.engine.batch.inspect import look_at_source, look_at_target
+from ematix_flow.engine.batch.inspect import inspect_source, inspect_target
 from ematix_flow.engine.batch.planner import LoadRequest, plan_load
 from ematix_flow.engine.batch.source import OpenSource
 from ematix_flow.errors import RefusedError
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base.database import Database
     from ematix_flow.declare.table.schema import Table
-    from ematix_flow.engine.batch.inspect import Look
+    from ematix_flow.engine.batch.inspect import LoadInspection
     from ematix_flow.plan.steps import TargetPlan
-    from ematix_flow.records import Committed, Fence, Part
+    from ematix_flow.records import Committed, Fence, TaskReport
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -101,7 +101,7 @@ class Loader:
         finally:
             session.close()
 
-    def stage(self, plan: TargetPlan, rows: Sequence[dict[str, Any]], parts: int) -> tuple[StageSpec, list[Part]]:
+    def stage(self, plan: TargetPlan, rows: Sequence[dict[str, Any]], parts: int) -> tuple[StageSpec, list[TaskReport]]:
         schema = staged_schema(plan.stage.columns).serialize().to_pybytes()
         spec = StageSpec(f"stg_{uuid.uuid4().hex[:24]}", schema, columns=plan.stage.columns)
         session = self.database.session()
@@ -124,9 +124,9 @@ class Loader:
         return spec, staged
 
     def commit(
-        self, plan: TargetPlan, fence: Fence, history: HistoryRow, spec: StageSpec, parts: Sequence[Part]
+        self, plan: TargetPlan, fence: Fence, history: HistoryRow, spec: StageSpec, parts: Sequence[TaskReport]
     ) -> Committed:
-        order = order_for(plan, fence, history, spec, tuple(parts))
+        order = commit_request_for(plan, fence, history, spec, tuple(parts))
         clock = Clock(now=self.now)
         try:
             return publish(order, self.database, clock)
@@ -139,7 +139,7 @@ class Loader:
         """Give the target's rows, in the order of the first columns."""
         from ematix_flow.plan.sql.render import native_column, native_name
 
-        place = self.database.place(self.table.schema, self.table.name)
+        place = self.database.table_name(self.table.schema, self.table.name)
         names = ", ".join(native_column(name, self.database.dialect) for name in columns)
         session = self.database.session()
         try:
@@ -149,12 +149,12 @@ class Loader:
             session.close()
 
 
-def observe(asked: LoadRequest) -> Look:
+def observe(asked: LoadRequest) -> LoadInspection:
     from dataclasses import replace
 
-    look = look_at_source(asked.source)
-    seen = look_at_target(asked.pipeline, asked.target, asked.database, look.observed)
-    return replace(look, observed=replace(seen, target_name="target"))
+    look = inspect_source(asked.source)
+    seen = inspect_target(asked.pipeline, asked.target, asked.database, look.inspection)
+    return replace(look, inspection=replace(seen, target_name="target"))
 
 
 def typed(table: Table, rows: Sequence[dict[str, Any]]) -> pa.Table:

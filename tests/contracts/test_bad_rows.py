@@ -13,7 +13,7 @@ from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, Boolean, Date, Double, Integer, Numeric, SmallInt, String, Text
 from ematix_flow.engine.rejects import replay_rejects
 from ematix_flow.errors import BadRowsError, CommitError, RunError
-from ematix_flow.plan.sql.ddl import create_table_sql, wanted_table
+from ematix_flow.plan.sql.ddl import create_table_sql, table_definition
 from ematix_flow.plan.sql.render import native_name
 from tests.contracts.flows import in_and_out
 from tests.contracts.systems import only
@@ -135,8 +135,8 @@ def guarded(flows: Flows) -> Flow:
     table = Table("analytics", "guarded", columns, unique_constraints=(("code",),))
     flow = flows(table, mode="append")
     database = flow.database
-    parents = native_name(database.place("analytics", "parents"), database.dialect)
-    create = create_table_sql(wanted_table(table, "append", database), database)
+    parents = native_name(database.table_name("analytics", "parents"), database.dialect)
+    create = create_table_sql(table_definition(table, "append", database), database)
     own = f"FOREIGN KEY (parent) REFERENCES {parents} (id),\n  CHECK (amount > 0),\n  PRIMARY KEY"
     with closing(database.session()) as session:
         session.execute(f"CREATE TABLE {parents} (id BIGINT PRIMARY KEY){database.table_options()}")

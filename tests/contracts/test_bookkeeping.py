@@ -96,7 +96,7 @@ def test_the_tables_have_the_documented_columns_in_the_documented_places(flows: 
             ("run_history", HISTORY),
             ("watermarks", ["pipeline_name", "column_name", "last_value", "updated_at"]),
         ):
-            place = flow.database.bookkeeping(name)
+            place = flow.database.metadata_table(name)
             assert place.name == (f"ematix_flow_{name}" if flat else name)
             assert flat or place.schema == "ematix_flow"
             found = flow.database.find_table(session, place)

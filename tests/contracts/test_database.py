@@ -18,9 +18,9 @@ from ematix_flow.connect.types.arrow import REJECTS, staged_schema
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, String, Text
 from ematix_flow.errors import CommitError, FencedError
-from ematix_flow.plan.sql.ddl import create_table_sql, differences, wanted_table
+from ematix_flow.plan.sql.ddl import create_table_sql, differences, table_definition
 from ematix_flow.plan.sql.render import native_column, native_name
-from ematix_flow.records import Counts, Part, Token, Watermark
+from ematix_flow.records import Counts, SourceWatermark, TaskReport, Token
 from tests.contracts.loads import Loader
 from tests.contracts.values import COLUMNS, EVERY_TYPE, ROWS, read_back
 
@@ -43,7 +43,7 @@ def stage_spec(database: Database, session: Session, columns: Sequence[StageColu
     return database.open_stage(session, StageSpec(f"stg_{uuid.uuid4().hex[:24]}", schema, columns=tuple(columns)))
 
 
-def attempt(stager: Stager, rows: Sequence[int], rejects: Sequence[str] = (), *, number: int) -> Part:
+def attempt(stager: Stager, rows: Sequence[int], rejects: Sequence[str] = (), *, number: int) -> TaskReport:
     if rows:
         arrays = [pa.array(rows, pa.int64()), pa.array([f"attempt {number}"] * len(rows), pa.string())]
         stager.write(pa.RecordBatch.from_arrays(arrays, schema=staged_schema(SMALL)))
@@ -54,10 +54,10 @@ def attempt(stager: Stager, rows: Sequence[int], rejects: Sequence[str] = (), *,
         ]
         stager.reject(pa.RecordBatch.from_arrays(columns, schema=REJECTS))
     path, reject_path = stager.finish()
-    return Part(0, number, len(rows), len(rejects), path, reject_path)
+    return TaskReport(0, number, len(rows), len(rejects), path, reject_path)
 
 
-def staged(database: Database, session: Session, spec: StageSpec, parts: Sequence[Part]) -> list[tuple[Any, ...]]:
+def staged(database: Database, session: Session, spec: StageSpec, parts: Sequence[TaskReport]) -> list[tuple[Any, ...]]:
     relation = database.staged_relation(session, spec, parts)
     note = native_column("note", database.dialect)
     return sorted(session.query(f"SELECT id, {note} FROM {relation} AS s"))
@@ -67,7 +67,7 @@ def staged(database: Database, session: Session, spec: StageSpec, parts: Sequenc
 def test_a_table_right_after_its_creation_does_not_differ_from_its_declaration(
     database: Database, session: Session, mode: str
 ) -> None:
-    wanted = wanted_table(EVERY_TYPE, mode, database)
+    wanted = table_definition(EVERY_TYPE, mode, database)
     assert database.find_table(session, wanted.place) is None
     database.create_schema(session, wanted.place.schema)
     session.execute(create_table_sql(wanted, database))
@@ -81,7 +81,7 @@ def test_a_table_right_after_its_creation_does_not_differ_from_its_declaration(
 
 def test_unique_constraints_and_the_order_of_a_key_are_found(database: Database, session: Session) -> None:
     columns = [Column(String(20), nullable=False, primary_key=name in "ca", name=name) for name in ("c", "b", "a")]
-    wanted = wanted_table(
+    wanted = table_definition(
         Table("main", "keyed", tuple(columns), unique_constraints=(("b", "a"), ("b",))), "append", database
     )
     database.create_schema(session, wanted.place.schema)
@@ -112,7 +112,7 @@ def test_staged_rows_come_back_in_the_targets_types(database: Database, session:
     spec = stage_spec(database, session, COLUMNS)
     stager = database.stager(spec, 0, 1)
     stager.write(pa.RecordBatch.from_pylist(ROWS, schema=staged_schema(COLUMNS)))
-    part = Part(0, 1, len(ROWS), 0, *stager.finish())
+    part = TaskReport(0, 1, len(ROWS), 0, *stager.finish())
     database.verify_stage(session, spec, [part])
     relation = database.staged_relation(session, spec, [part])
     assert session.query(f"SELECT COUNT(*) FROM {relation} AS s") == [(len(ROWS),)]
@@ -146,7 +146,7 @@ def test_a_staging_that_differs_from_its_reports_is_refused(
     spec = stage_spec(database, session)
     part = attempt(database.stager(spec, 0, 1), [1, 2], number=1)
     told = {"rows": part.rows, "rejected": part.rejected} | claim
-    wrong = Part(
+    wrong = TaskReport(
         0, 1, told["rows"], told["rejected"], part.path, part.reject_path or ("gone" if "rejected" in claim else "")
     )
     with pytest.raises(CommitError):
@@ -180,7 +180,7 @@ def test_a_work_table_can_be_filled_and_read_several_times_in_one_statement(
 
 
 def test_statements_tell_their_rows_and_transactions_hold(database: Database, session: Session) -> None:
-    place = database.place("main", "counted")
+    place = database.table_name("main", "counted")
     database.create_schema(session, place.schema)
     name = native_name(place, database.dialect)
     session.execute(f"CREATE TABLE {name} (id BIGINT PRIMARY KEY, n BIGINT)")
@@ -215,7 +215,7 @@ def test_the_ledger_works_on_every_system(database: Database, session: Session) 
     ledger.lock_fence(session, new)
     ledger.insert_token(session, token, new, "hash", AT)
     ledger.finish_token(session, token, Counts(5, 4, 3, 2, 1, 6, 7), "1", "2")
-    ledger.move_watermark(session, "orders", None, Watermark("at", "2026-01-01 00:00:00.000001"), AT)
+    ledger.move_watermark(session, "orders", None, SourceWatermark("at", "2026-01-01 00:00:00.000001"), AT)
     history = HistoryRow(token.run_id, "orders", "a", "b", "append", "cross_db", AT, "running")
     ledger.record(session, history)
     ledger.record(session, history)
@@ -223,10 +223,10 @@ def test_the_ledger_works_on_every_system(database: Database, session: Session) 
     found = ledger.find(session, token)
     assert found is not None
     assert (found.counts, found.committed_at, found.replayed) == (Counts(5, 4, 3, 2, 1, 6, 7), AT, True)
-    assert ledger.watermark(session, "orders") == Watermark("at", "2026-01-01 00:00:00.000001")
+    assert ledger.watermark(session, "orders") == SourceWatermark("at", "2026-01-01 00:00:00.000001")
     assert session.query(f"SELECT COUNT(*) FROM {ledger.name('run_history')}") == [(1,)]
     with pytest.raises(FencedError, match="moved"):
-        ledger.move_watermark(session, "orders", None, Watermark("at", "later"), AT)
+        ledger.move_watermark(session, "orders", None, SourceWatermark("at", "later"), AT)
     with pytest.raises(database.errors) as twin:
         ledger.insert_token(session, token, new, "hash", AT)
     assert database.is_duplicate_key(twin.value)

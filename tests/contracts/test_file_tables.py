@@ -192,7 +192,7 @@ def test_preview_and_validate_say_what_becomes_of_files(flows: Flows) -> None:
     text = preview_pipeline(flow.pipeline, flow.options()).text(verbose=True)
     assert "REPLACE FILES" in text
     assert "remove the files that are there" in text
-    assert flow.lake.store.shown in text
+    assert flow.lake.store.display_address in text
     assert validate_pipeline(flow.pipeline, flow.options()).text().startswith("flow: ok")
     assert everything(flow) == nothing
     flow.run()
@@ -225,7 +225,7 @@ def test_the_state_has_the_documented_tables(flows: Flows) -> None:
     flow.run([event(1)])
     with closing(flow.lake.session()) as session:
         for name in ("run_history", "watermarks", "ledger", "fences", "rejects"):
-            assert flow.lake.find_table(session, flow.lake.bookkeeping(name)) is not None
+            assert flow.lake.find_table(session, flow.lake.metadata_table(name)) is not None
         ((path, rows),) = session.query(f"SELECT path, rows FROM {FILES}")
     assert ([path], rows) == (shown(flow), 1)
     assert json.loads(flow.lake.store.read(f"{HOME}{COMMITS}000000000001.json") or b"")["format"] == 1

@@ -83,7 +83,7 @@ def test_the_framework_adds_its_columns_and_the_start_of_a_version_to_the_key(fl
     flow = flows(PEOPLE, mode="scd2")
     flow.run([person(1)])
     with closing(flow.database.session()) as session:
-        found = flow.database.find_table(session, flow.database.place("hist", "people"))
+        found = flow.database.find_table(session, flow.database.table_name("hist", "people"))
     assert found is not None
     added = ["valid_from", "valid_to", "is_current", "row_hash", "_loaded_at", "_batch_id"]
     assert [column.name for column in found.columns] == ["id", "name", "pay", *added]

@@ -91,7 +91,7 @@ def read_back(database: Database, session: Session, table: Table) -> list[dict[s
     """Read a table as a source would, and give its rows in the declared types, in the order of the first column."""
     columns = tuple(StageColumn(column.name, column.type) for column in table.columns)
     names = ", ".join(native_column(column.name, database.dialect) for column in columns)
-    place = native_name(database.place(table.schema, table.name), database.dialect)
+    place = native_name(database.table_name(table.schema, table.name), database.dialect)
     query = f"SELECT {names} FROM {place}"
     described = database.describe(session, query)
     assert [column.name for column in described] == [column.name for column in columns]
@@ -102,7 +102,7 @@ def read_back(database: Database, session: Session, table: Table) -> list[dict[s
     ]
     opened = database.open_read(session, f"SELECT {', '.join(read)} FROM ({query}) AS source_rows", 2)
     rows: list[dict[str, Any]] = []
-    with opened.keep_open or nullcontext():
+    with opened.resources or nullcontext():
         for split in opened.splits:
             for batch in database.read(split):
                 good, bad = conform(batch, Rules(columns, frozenset()))

@@ -69,7 +69,7 @@ def _last(load: Load) -> int:
 
 
 def _key(place: Place, load: Load) -> str:
-    return Token(load.table, f"target:{place.schema}.{load.table}", load.slot or "").mark
+    return Token(load.table, f"target:{place.schema}.{load.table}", load.slot or "").tag
 
 
 def _histories(session: Session, ledger: Ledger, load: Load, status: str) -> int:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ematix_flow.clock import Clock
-    from ematix_flow.commit.request import Order
+    from ematix_flow.commit.request import CommitRequest
     from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.lake.change import Change
     from ematix_flow.records import Committed, Token
@@ -65,7 +65,7 @@ def closed_before_the_print() -> None:
 def direct_write() -> None:
     """Rows go into the target before the transaction that remembers them."""
 
-    def publish(order: Order, database: Database, clock: Clock) -> Committed:
+    def publish(order: CommitRequest, database: Database, clock: Clock) -> Committed:
         with closing(database.session()) as session, transaction(session):
             relation, counts = publishing.staged_rows(order, database, session, {})
             publishing.run_program(order, database, session, relation, counts, {})
@@ -79,7 +79,7 @@ def direct_write() -> None:
 def watermark_apart() -> None:
     """The watermark moves in a transaction of its own."""
 
-    def publish(order: Order, database: Database, clock: Clock) -> Committed:
+    def publish(order: CommitRequest, database: Database, clock: Clock) -> Committed:
         if order.watermark_after is not None:
             with closing(database.session()) as session, transaction(session):
                 Ledger(database).move_watermark(
@@ -96,7 +96,7 @@ def token_afterwards() -> None:
     insert = Ledger.insert_token
     Ledger.insert_token = lambda *arguments: None
 
-    def publish(order: Order, database: Database, clock: Clock) -> Committed:
+    def publish(order: CommitRequest, database: Database, clock: Clock) -> Committed:
         committed = _publish(order, database, clock)
         time.sleep(WINDOW)
         with closing(database.session()) as session, transaction(session):
@@ -177,10 +177,10 @@ def shown_before_the_record() -> None:
     """Files get their names before the record that makes them part of their table."""
 
     def told(self: FileSession) -> dict[str, Any]:
-        FileSession.settle(self)
+        FileSession.finalize_files(self)
         return {}
 
-    FileSession.told = told  # type: ignore[method-assign]
+    FileSession.commit_metadata = told  # type: ignore[method-assign]
 
 
 def records_replaced() -> None:
@@ -198,7 +198,7 @@ def records_replaced() -> None:
 def stage_dropped_with_its_files() -> None:
     """Staging is removed although a record names what is in it."""
     FileTables.drop_stage = StoreTarget.drop_stage
-    FileSession.settle = lambda self: False
+    FileSession.finalize_files = lambda self: False
 
 
 def announced_to_nobody() -> None:
@@ -212,7 +212,7 @@ def announced_to_nobody() -> None:
 
 def taken_over_unasked() -> None:
     """The books of a dead owner are taken over, whether or not its rows were."""
-    LakeSession._settle = LakeSession._follow  # type: ignore[method-assign]
+    LakeSession._resolve = LakeSession._follow  # type: ignore[method-assign]
 
 
 def late_changes_taken() -> None:
@@ -229,7 +229,7 @@ def unnumbered() -> None:
 def straight_to_the_table() -> None:
     """An Iceberg load goes to the table itself, and not to a branch that can only follow where it began."""
     iceberg_changes.IcebergChanges.change = lambda self, engine, sql, change: engine.run(  # type: ignore[method-assign]
-        sql, iceberg_changes._marked(change.id)
+        sql, iceberg_changes._snapshot_settings(change.id)
     )
 
 
@@ -237,7 +237,7 @@ def overtaken_commits_repeated() -> None:
     """A commit of files that was overtaken is made again on top of whatever came first, as pyiceberg would by itself."""
     from ematix_flow.connect.iceberg import client as iceberg_client
 
-    del iceberg_client._Ours.commit_table
+    del iceberg_client._StoreCatalog.commit_table
 
 
 BUGS: dict[str, Callable[[], None]] = {

@@ -174,7 +174,7 @@ def declare(world: World) -> None:
 def _keeper(world: World, **how: Any) -> Any:
     from ematix_flow.declare.connection.registry import connection_from_url, register_connection
     from ematix_flow.engine.batch.options import Options
-    from ematix_flow.engine.schedule.slot_run import Keeper
+    from ematix_flow.engine.schedule.slot_run import SlotRunner
     from ematix_flow.observe.alerts.incidents import Incidents
     from ematix_flow.observe.bus import Bus
     from ematix_flow.run_log import from_url
@@ -184,7 +184,7 @@ def _keeper(world: World, **how: Any) -> Any:
     log, bus = from_url(world.run_log), Bus()
     bus.subscribe(lambda event: _heard(world, event))
     bus.subscribe(Incidents(log, lambda alert: _note(world, "alerts", f"{alert.kind} {alert.pipeline}")))
-    return Keeper(log, Options(run_log=log, bus=bus, **how), lease_seconds=world.lease_seconds)
+    return SlotRunner(log, Options(run_log=log, bus=bus, **how), lease_seconds=world.lease_seconds)
 
 
 def _heard(world: World, event: Any) -> None:
@@ -207,13 +207,13 @@ def _run_due(world: World, job: dict[str, Any]) -> None:
 def _scheduler(world: World, job: dict[str, Any]) -> None:
     """Be a scheduler whose clock runs fast."""
     from ematix_flow.clock import Clock
-    from ematix_flow.engine.schedule.scheduler import Scheduler, Settings
+    from ematix_flow.engine.schedule.scheduler import Scheduler, SchedulerSettings
 
     began = float(job["began"])
     clock = Clock(now=lambda: START + timedelta(seconds=(time.time() - began) * MINUTES_PER_SECOND))
     keeper = _keeper(world, clock=clock)
     executor = _Forking(world, keeper) if job.get("workers") else None
-    settings = Settings(
+    settings = SchedulerSettings(
         executor=executor, poll_seconds=0.05, leader_seconds=world.lease_seconds, max_iterations=job.get("iterations")
     )
     made = Scheduler(keeper, settings)

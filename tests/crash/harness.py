@@ -199,7 +199,7 @@ class KillLoop:
 def open_load(place: Place, load: Load) -> tuple[int, int] | None:
     """Give how many tokens and rows a load has, as one statement sees them; None before the first load of all."""
     database = place.opened(load.table)
-    table = database.place(place.schema, load.table)
+    table = database.table_name(place.schema, load.table)
     ledger = Ledger(database)
     token = Token(load.table, f"target:{place.schema}.{load.table}", load.slot or "")
     with closing(database.session()) as session:

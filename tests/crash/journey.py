@@ -25,7 +25,7 @@ from ematix_flow.declare.table.types import BigInt, Text, TimestampTZ
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.target import engine_on
 from ematix_flow.failpoints import NAMES
-from ematix_flow.plan.sql.ddl import create_table_sql, wanted_table
+from ematix_flow.plan.sql.ddl import create_table_sql, table_definition
 from ematix_flow.plan.sql.render import native_name
 from ematix_flow.run_log import SqliteRunLog
 from tests.crash.folders import FOLDER, FOLDER_POINTS, in_files
@@ -203,9 +203,9 @@ def prepare(place: Place, *appended: str) -> None:
     database = place.database
     with closing(database.session()) as session:
         session.execute("CREATE TABLE crash_posts (pipeline VARCHAR(100), load_number INTEGER)")
-        database.create_schema(session, database.place(place.schema, "any").schema)
+        database.create_schema(session, database.table_name(place.schema, "any").schema)
         for name in appended:
-            wanted = wanted_table(table_of(place, Load("append", 0, name)), "append", database)
+            wanted = table_definition(table_of(place, Load("append", 0, name)), "append", database)
             session.execute(create_table_sql(replace(wanted, primary_key=()), database))
 
 
@@ -256,7 +256,7 @@ def _selected(place: Place, load: Load, *columns: str) -> Sequence[tuple[Any, ..
     database = place.opened(load.table)
     if place.is_lake:
         return shown(database, columns)
-    table = database.place(place.schema, load.table)
+    table = database.table_name(place.schema, load.table)
     with closing(database.session()) as session:
         if database.find_table(session, table) is None:
             return []

@@ -102,7 +102,7 @@ def data_files(lake: Any) -> set[str]:
 
 
 def _name(lake: Any) -> str:
-    return native_name(lake.place(*lake.table), lake.dialect)
+    return native_name(lake.table_name(*lake.table), lake.dialect)
 
 
 def _in_files(lake: Delta, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:

@@ -21,7 +21,7 @@ from ematix_flow.connect.registry import open_database
 from ematix_flow.connect.spool.log import ROOT
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.pipeline.write import write
-from ematix_flow.declare.stream.stream import Stream, StreamSource, StreamTarget
+from ematix_flow.declare.stream.stream import Stream, StreamSourceDeclaration, StreamTarget
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, Text
 from ematix_flow.engine.stream.options import StreamOptions
@@ -54,7 +54,7 @@ class Journey:
         )
         return Stream(
             "events",
-            (StreamSource(source, self.queue, self.queue),),
+            (StreamSourceDeclaration(source, self.queue, self.queue),),
             (StreamTarget(target, write(mode="append"), table=Table(self.schema, "events", columns)),),
             idle_pause_ms=pause_ms,
             max_rows_per_batch=2_000,

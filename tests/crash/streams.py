@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.commit.ledger import Ledger
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.pipeline.write import write
-from ematix_flow.declare.stream.stream import Stream, StreamSource, StreamTarget, StreamTransform
+from ematix_flow.declare.stream.stream import Stream, StreamSourceDeclaration, StreamTarget, StreamTransform
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, Text
 from ematix_flow.plan.sql.render import native_name
@@ -51,7 +51,7 @@ def stream_of(place: Place, feed: Feed) -> Stream:
     )
     return Stream(
         name="crash_stream",
-        sources=(StreamSource(kafka, feed.topic, feed.topic),),
+        sources=(StreamSourceDeclaration(kafka, feed.topic, feed.topic),),
         targets=(StreamTarget(target, write(mode="append"), Table(place.schema, TABLE, columns)),),
         idle_pause_ms=5,
         max_rows_per_batch=feed.most,
@@ -109,8 +109,8 @@ def ids_in(place: Place) -> list[int]:
     if place.is_lake:
         return [int(row[0]) for row in shown(database, ["id"])]
     with closing(database.session()) as session:
-        name = native_name(database.place(place.schema, TABLE), database.dialect)
-        if database.find_table(session, database.place(place.schema, TABLE)) is None:
+        name = native_name(database.table_name(place.schema, TABLE), database.dialect)
+        if database.find_table(session, database.table_name(place.schema, TABLE)) is None:
             return []
         return [int(row[0]) for row in session.query(f"SELECT id FROM {name}")]
 

@@ -97,7 +97,7 @@ def test_a_reader_sees_the_old_rows_or_the_new_ones(
 
 def watch(place: Place, begin: str, seen: set[tuple[int, ...]], done: Event) -> None:
     database = place.database
-    name = native_name(database.place(place.schema, "watched"), database.dialect)
+    name = native_name(database.table_name(place.schema, "watched"), database.dialect)
     with closing(database.session()) as session:
         while not done.is_set():
             session.execute(begin)

@@ -103,7 +103,7 @@ class Route:
 
     def found(self) -> list[tuple[Any, ...]]:
         database = open_database(connection_from_fields("target", self.flow["target"]))
-        table = database.place(self.flow["schema"], "sales")
+        table = database.table_name(self.flow["schema"], "sales")
         with closing(database.session()) as session:
             name = native_name(table, database.dialect)
             return [tuple(row) for row in session.query(f"SELECT id, batch, note FROM {name} ORDER BY id")]

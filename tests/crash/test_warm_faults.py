@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ematix_flow.run.warm.client import Lease
+    from ematix_flow.run.warm.client import EngineLease
 
 pytestmark = [
     pytest.mark.crash,
@@ -43,7 +43,7 @@ DEADLINE = 120
 
 
 @pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lease]:
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineLease]:
     """Give an engine with little memory that is noticed soon when it is frozen."""
     folder = tmp_path / "engines"
     monkeypatch.setenv(FOLDER_VARIABLE, str(folder))
@@ -69,7 +69,7 @@ def _goes_on(shop: Shop, process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.deep
-def test_a_load_outlives_an_engine_that_is_frozen(tmp_path: Path, engine: Lease) -> None:
+def test_a_load_outlives_an_engine_that_is_frozen(tmp_path: Path, engine: EngineLease) -> None:
     shop = Shop(tmp_path / "shop", tmp_path / "engines").make()
     process = _stopped(shop, "frozen")
     os.kill(engine.state.java_pid, signal.SIGSTOP)
@@ -79,7 +79,7 @@ def test_a_load_outlives_an_engine_that_is_frozen(tmp_path: Path, engine: Lease)
 
 
 @pytest.mark.deep
-def test_a_load_outlives_an_engine_without_memory(tmp_path: Path, engine: Lease) -> None:
+def test_a_load_outlives_an_engine_without_memory(tmp_path: Path, engine: EngineLease) -> None:
     shop = Shop(tmp_path / "shop", tmp_path / "engines").make()
     session, greedy = join(SMALL)
     assert greedy.state == engine.state
@@ -110,7 +110,7 @@ spark.range(0, 1, 1, 1).mapInArrow(endless, "id long").collect()
 
 
 @pytest.mark.deep
-def test_the_work_of_a_killed_command_does_not_go_on(tmp_path: Path, engine: Lease) -> None:
+def test_the_work_of_a_killed_command_does_not_go_on(tmp_path: Path, engine: EngineLease) -> None:
     file = tmp_path / "worker"
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     client = subprocess.Popen([sys.executable, "-c", ENDLESS.replace("sys.argv[1]", repr(str(file)))], env=environment)
@@ -131,7 +131,7 @@ def test_the_work_of_a_killed_command_does_not_go_on(tmp_path: Path, engine: Lea
 
 
 @pytest.mark.deep
-def test_an_interrupted_command_and_a_full_disk_leave_the_engine_to_others(tmp_path: Path, engine: Lease) -> None:
+def test_an_interrupted_command_and_a_full_disk_leave_the_engine_to_others(tmp_path: Path, engine: EngineLease) -> None:
     shop = Shop(tmp_path / "shop", tmp_path / "engines").make()
     process = _stopped(shop, "interrupted")
     for number in (signal.SIGINT, signal.SIGCONT):

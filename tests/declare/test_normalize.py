@@ -7,7 +7,7 @@ import pytest
 
 from ematix_flow import normalize as n
 from ematix_flow import transforms
-from ematix_flow.declare.pipeline.datetime_format import Part, read_format
+from ematix_flow.declare.pipeline.datetime_format import Presence, read_format
 from ematix_flow.declare.pipeline.regex import check_pattern, has_lazy, has_lookaround
 from ematix_flow.declare.pipeline.transforms import check_transforms
 
@@ -103,7 +103,7 @@ def test_any_object_that_wraps_sql_is_a_transform() -> None:
 def test_formats_are_pieces_of_fixed_width() -> None:
     found = read_format("DD.MM.YYYY hh24:mi:ss.msOF")
     assert [found.start(t) for t in ("DD", "MM", "YYYY", "HH24", "MI", "SS")] == [1, 4, 7, 12, 15, 18]
-    assert (found.fraction, found.offset, found.width) == (Part.REQUIRED, Part.REQUIRED, 19)
+    assert (found.fraction, found.offset, found.width) == (Presence.REQUIRED, Presence.REQUIRED, 19)
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def declare(targets: list[Target] | None = None, **keywords: Any) -> Stream:
 def test_every_kind_has_its_place(connection: Connection, place: dict[str, Any]) -> None:
     target = declare([Target(connection=connection, **place)]).targets[0]
     assert target.connection is connection
-    assert target.place
+    assert target.destination
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_a_session_counts_distinct_values_exactly() -> None:
     with pytest.raises(ValueError, match="approximate count_distinct"):
         declare(window=about, state_store=store)
     exact = Aggregation("count_distinct", "n", "page", mode="exact", max_distinct_values_per_group=100)
-    assert declare(window=replace(session, aggregations=(exact,)), state_store=store).needs_state_store
+    assert declare(window=replace(session, aggregations=(exact,)), state_store=store).requires_state_store
 
 
 def test_state_in_memory_is_warned_of_where_there_is_state() -> None:

@@ -62,5 +62,5 @@ def test_a_table_class_as_target_has_its_connection_beside_it(documented: dict[s
     assert target.connection_name == "warehouse"
     assert target.declared_table is not None
     assert target.declared_table.primary_key == ("customer_id",)
-    assert target.place == "public.customer_mirror"
+    assert target.destination == "public.customer_mirror"
     assert table_of(target.table) is target.table

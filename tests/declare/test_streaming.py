@@ -129,7 +129,7 @@ def test_two_sources_may_have_one_query_if_they_are_elsewhere() -> None:
     ],
 )
 def test_the_place_of_a_target_has_several_spellings(keywords: dict[str, Any], words: str) -> None:
-    assert declare(**keywords).targets[0].place == words
+    assert declare(**keywords).targets[0].destination == words
 
 
 @pytest.mark.parametrize(

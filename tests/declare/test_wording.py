@@ -11,7 +11,7 @@ from ematix_flow.wording import quantity
 
 SRC = Path(__file__).parents[2] / "src" / "ematix_flow"
 COUNTED = re.compile(r"\{([^{}]+)\} (?:rows|files|slots|batches|entries|pipelines)\b")
-PLURALS = ("MOST", "of {total", "seen {", "len(found) or", "file_format", "wanted", "read.format", "len(sent)")
+PLURALS = ("MOST", "of {total", "seen {", "len(found) or", "file_format", "option_format", "read.format", "len(sent)")
 """Numbers that are never one, and words that are no numbers."""
 
 

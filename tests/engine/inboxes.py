@@ -81,7 +81,7 @@ class Inbox:
             read = [pq.read_table(io.BytesIO(database.store.read(key) or b""), columns=["id"]) for key in keys]
             return sorted(int(row["id"]) for table in read for row in table.to_pylist())
         with closing(database.session()) as session:
-            place = database.place(self.schema, "items")
+            place = database.table_name(self.schema, "items")
             if database.find_table(session, place) is None:
                 return []
             rows = session.query(f"SELECT id FROM {native_name(place, database.dialect)}")

@@ -12,9 +12,9 @@ from ematix_flow.declare.pipeline.function_pipeline import register
 from ematix_flow.declare.schedule.workflow import workflow_key
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.schedule.run_due import run_due
-from ematix_flow.engine.schedule.scheduler import Scheduler, Settings
-from ematix_flow.engine.schedule.slot_run import Keeper
-from ematix_flow.events import PipelineEnded, PipelineSkipped, SchedulerTold
+from ematix_flow.engine.schedule.scheduler import Scheduler, SchedulerSettings
+from ematix_flow.engine.schedule.slot_run import SlotRunner
+from ematix_flow.events import PipelineEnded, PipelineSkipped, SchedulerEvent
 from ematix_flow.observe.bus import Bus
 from ematix_flow.records import PipelineState
 
@@ -51,12 +51,12 @@ class Rig:
 
         register(name=name, schedule=schedule, **more)(run)
 
-    def keeper(self, worker: str = "one", **more: Any) -> Keeper:
+    def runner(self, worker: str = "one", **more: Any) -> SlotRunner:
         """Give who runs slots by the clock of the test."""
         bus = Bus()
         bus.subscribe(self.heard.append)
         clock = Clock(lambda: self.now, self.pass_time)
-        return replace(Keeper(self.log, Options(run_log=self.log, bus=bus, clock=clock), worker), **more)
+        return replace(SlotRunner(self.log, Options(run_log=self.log, bus=bus, clock=clock), worker), **more)
 
     def pass_time(self, seconds: float) -> None:
         """Let the clock go on."""
@@ -64,11 +64,11 @@ class Rig:
 
     def scheduler(self, worker: str = "one", **settings: Any) -> Scheduler:
         """Give a scheduler that does not look by itself."""
-        return Scheduler(self.keeper(worker), Settings(poll_seconds=0.01, **settings))
+        return Scheduler(self.runner(worker), SchedulerSettings(poll_seconds=0.01, **settings))
 
     def due(self, worker: str = "one", **more: Any) -> RunDueResult:
         """Run what is due."""
-        return run_due(self.keeper(worker), **more)
+        return run_due(self.runner(worker), **more)
 
     def state(self, name: str) -> PipelineState:
         """Give what the run log knows of a pipeline."""
@@ -82,9 +82,9 @@ class Rig:
         """Give the last reason for which each pipeline was skipped."""
         return {event.pipeline: event.reason for event in self.heard if isinstance(event, PipelineSkipped)}
 
-    def told(self, what: str) -> list[SchedulerTold]:
+    def told(self, what: str) -> list[SchedulerEvent]:
         """Give what schedulers said of one kind."""
-        return [event for event in self.heard if isinstance(event, SchedulerTold) and event.what == what]
+        return [event for event in self.heard if isinstance(event, SchedulerEvent) and event.what == what]
 
     def ended(self) -> list[PipelineEnded]:
         """Give the slots that ended."""

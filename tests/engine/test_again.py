@@ -158,13 +158,13 @@ def test_a_reject_that_another_run_replayed_is_refused(duck: Place, monkeypatch:
     load = declared("append", on_bad_row="reject", force_path="cross_db")
     duck.run("INSERT INTO src VALUES (1, NULL)")
     load()
-    own = publish._mark_replayed
+    own = publish._set_replayed
 
     def late(order: Any, ledger: Any, session: Any, now: Any) -> None:
         session.execute("UPDATE ematix_flow.rejects SET status = 'replayed'")
         own(order, ledger, session, now)
 
-    monkeypatch.setattr(publish, "_mark_replayed", late)
+    monkeypatch.setattr(publish, "_set_replayed", late)
     with pytest.raises(CommitError, match="replayed by another run"):
         replay_rejects(load.pipeline)
 

@@ -53,7 +53,7 @@ def test_a_target_that_anybody_changed_is_refused(warehouse: Warehouse, declare:
 def test_a_fingerprint_follows_the_rows_and_not_their_order(warehouse: Warehouse, declare: Declare) -> None:
     run_pipeline(declare(warehouse))
     schema, _, name = ("", "", "mart_orders") if warehouse.kind == "sqlite" else warehouse.target.partition(".")
-    place = warehouse.database.place(schema, name)
+    place = warehouse.database.table_name(schema, name)
 
     def now() -> str:
         with closing(warehouse.database.session()) as session:
@@ -83,7 +83,7 @@ def test_nobody_else_writes_between_the_check_and_the_change(
     warehouse = make_warehouse(kind, request, tmp_path)
     run_pipeline(declare(warehouse))
     database = warehouse.database
-    place = database.place(*warehouse.target.split("."))
+    place = database.table_name(*warehouse.target.split("."))
     wait = "SET lock_timeout = '200ms'" if kind == "postgres" else "SET SESSION innodb_lock_wait_timeout = 1"
     with closing(database.session()) as alone, closing(database.session()) as other:
         database.begin_alone(alone, [place])
@@ -135,7 +135,7 @@ def test_a_table_that_is_widened_first(warehouse: Warehouse, declare: Declare) -
 def _columns(warehouse: Warehouse) -> list[str]:
     schema, _, name = ("", "", "mart_orders") if warehouse.kind == "sqlite" else warehouse.target.partition(".")
     with closing(warehouse.database.session()) as session:
-        found = warehouse.database.find_table(session, warehouse.database.place(schema, name))
+        found = warehouse.database.find_table(session, warehouse.database.table_name(schema, name))
     return [column.name for column in found.columns] if found else []
 
 
@@ -198,7 +198,7 @@ def test_a_watermark_moves_with_the_plan_and_stops_it_when_it_moved_before(duck:
 
 def test_a_fingerprint_outlives_wider_types(warehouse: Warehouse) -> None:
     database, schema = warehouse.database, warehouse.target.partition(".")[0]
-    place = database.place(schema if warehouse.kind == "mysql" else "raw", "wide")
+    place = database.table_name(schema if warehouse.kind == "mysql" else "raw", "wide")
     name = native_name(place, database.dialect)
     warehouse.run(
         f"CREATE TABLE {name} (a INTEGER, b DECIMAL(10, 2), c FLOAT, d VARCHAR(10))",

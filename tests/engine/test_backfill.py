@@ -33,7 +33,7 @@ NINE = NOON - timedelta(hours=3)
 
 def backfilled(rig: Rig, name: str, first: datetime = NINE, last: datetime = NOON, **more: Any) -> list[SlotDone]:
     order, _ = open_backfill(rig.log, PROJECT.pipelines[name], first, last, **more)
-    return list(run_backfill(PROJECT.pipelines[name], order, rig.keeper("backfill")))
+    return list(run_backfill(PROJECT.pipelines[name], order, rig.runner("backfill")))
 
 
 def hours(done: list[SlotDone]) -> list[str]:
@@ -85,7 +85,7 @@ def test_an_error_ends_it_and_the_same_call_goes_on(rig: Rig) -> None:
     rig.add("a")
     order, resumed = open_backfill(rig.log, PROJECT.pipelines["a"], NINE, NOON)
     assert not resumed
-    steps = run_backfill(PROJECT.pipelines["a"], order, rig.keeper())
+    steps = run_backfill(PROJECT.pipelines["a"], order, rig.runner())
     next(steps)
     rig.broken.add("a")
     assert [one.error for one in steps] == ["OSError: a is broken"]
@@ -93,7 +93,7 @@ def test_an_error_ends_it_and_the_same_call_goes_on(rig: Rig) -> None:
     rig.broken.clear()
     order, resumed = open_backfill(rig.log, PROJECT.pipelines["a"], NINE, NOON)
     assert resumed
-    done = list(run_backfill(PROJECT.pipelines["a"], order, rig.keeper()))
+    done = list(run_backfill(PROJECT.pipelines["a"], order, rig.runner()))
     assert hours(done) == ["10:00", "11:00"]
     assert find_backfill(rig.log, order.id[:9]).state == "done"
 

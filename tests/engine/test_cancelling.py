@@ -50,8 +50,8 @@ GIVE_UP_SECONDS = 60
 
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ematix_flow.engine.schedule.lease.LOOK_SECONDS", 0.02)
-    monkeypatch.setattr("ematix_flow.engine.schedule.cancel.LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("ematix_flow.engine.schedule.lease.CHECK_SECONDS", 0.02)
+    monkeypatch.setattr("ematix_flow.engine.schedule.cancel.CHECK_SECONDS", 0.02)
 
 
 def endless(warehouse: Warehouse, declare: Callable[..., Pipeline], **more: Any) -> Pipeline:
@@ -220,10 +220,10 @@ def test_a_run_that_takes_too_long_has_failed_and_is_tried_again_by_its_policy(
     rig: Rig, duck: Warehouse, declare: Callable[..., Pipeline]
 ) -> None:
     endless(duck, declare, schedule="0 * * * *", timeout=timedelta(seconds=0.3), retry={"max_attempts": 2})
-    result = run_due(rig.keeper())
+    result = run_due(rig.runner())
     assert [(event.error_type, event.gave_up) for event in result.failed] == [("RunTimeoutError", False)]
     rig.pass_time(1)
-    result = run_due(rig.keeper())
+    result = run_due(rig.runner())
     assert [(event.error_type, event.attempt_count, event.gave_up) for event in result.failed] == [
         ("RunTimeoutError", 2, True)
     ]

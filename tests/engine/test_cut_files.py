@@ -15,7 +15,7 @@ from ematix_flow.errors import RunError
 from ematix_flow.plan.columns import ORDER
 from ematix_flow.run.local import threads as here
 from ematix_flow.run.read import file_partitions as file_pieces
-from ematix_flow.run.read.arrival import numbered_pieces
+from ematix_flow.run.read.arrival import numbered_partitions
 from ematix_flow.run.read.file_frames import file_frame
 from ematix_flow.run.stage import file_tasks as file_task
 from ematix_flow.run.stage import tasks
@@ -48,10 +48,10 @@ def as_json() -> bytes:
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Let files of a few hundred bytes be large, and note how many pieces are staged."""
-    for module, name in ((file_pieces, "PIECE"), (file_pieces, "SMALLEST"), (file_task, "TOGETHER")):
+    for module, name in ((file_pieces, "PARTITION_BYTES"), (file_pieces, "SMALLEST"), (file_task, "TOGETHER")):
         monkeypatch.setattr(module, name, 700)
     counts: list[int] = []
-    in_threads, in_tasks = here.stage_pieces_here, tasks.stage_pieces
+    in_threads, in_tasks = here.stage_in_threads, tasks.stage_partitions
 
     def counted(pieces: Any, at_once: int | None = None) -> Any:
         counts.append(len(pieces))
@@ -61,8 +61,8 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         counts.append(len(pieces))
         return in_tasks(spark, pieces, *more)
 
-    monkeypatch.setattr(here, "stage_pieces_here", counted)
-    monkeypatch.setattr(tasks, "stage_pieces", counted_on_spark)
+    monkeypatch.setattr(here, "stage_in_threads", counted)
+    monkeypatch.setattr(tasks, "stage_partitions", counted_on_spark)
     return counts
 
 
@@ -93,7 +93,7 @@ def files_of(path: Path, data: bytes, name: str = "a.csv") -> Any:
 @pytest.mark.usefixtures("small_pieces")
 def test_rows_of_a_cut_file_keep_their_order(tmp_path: Path) -> None:
     files = files_of(tmp_path, b"id\n" + b"".join(b"%d\n" % number for number in range(3_000)))
-    pieces = numbered_pieces(file_pieces.file_pieces(files, slots=lambda: 2), files.paths)
+    pieces = numbered_partitions(file_pieces.split_files(files, slots=lambda: 2), files.paths)
     assert len(pieces) > 10
     rows = pa.concat_tables([table for piece in reversed(pieces) for table in piece.read()]).sort_by(ORDER)
     assert rows.column("id").to_pylist() == [str(number) for number in range(3_000)]
@@ -101,10 +101,10 @@ def test_rows_of_a_cut_file_keep_their_order(tmp_path: Path) -> None:
 
 def test_pieces_are_as_large_as_the_slots_make_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = files_of(tmp_path, b"id\n" + b"1234567\n" * 10_000)
-    monkeypatch.setattr(file_pieces, "PIECE", 40_000)
+    monkeypatch.setattr(file_pieces, "PARTITION_BYTES", 40_000)
     monkeypatch.setattr(file_pieces, "SMALLEST", 5_000)
-    counts = [len(file_pieces.file_pieces(files, slots=lambda slots=slots: slots)) for slots in (1, 2, 8, 1_000)]
-    assert len(file_pieces.file_pieces(files)) == 1, "whoever reads one after the other need not look for places to cut"
+    counts = [len(file_pieces.split_files(files, slots=lambda slots=slots: slots)) for slots in (1, 2, 8, 1_000)]
+    assert len(file_pieces.split_files(files)) == 1, "whoever reads one after the other need not look for places to cut"
     assert counts == [2, 2, 8, 16]
 
 
@@ -113,7 +113,7 @@ def test_pieces_are_as_large_as_the_slots_make_them(tmp_path: Path, monkeypatch:
 def test_pieces_of_two_files_under_one_name_are_never_mixed(tmp_path: Path, name: str) -> None:
     data = {"a.csv": as_csv, "a.jsonl": as_json}[name]()
     files = files_of(tmp_path, data, name)
-    first, second, *_ = file_pieces.file_pieces(files, slots=lambda: 2)
+    first, second, *_ = file_pieces.split_files(files, slots=lambda: 2)
     reading = first.read()
     next(reading)
     (tmp_path / "new").write_bytes(data[:3] + data)

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ematix_flow.engine.batch.ensure_tables import ensure_table
 
 from ematix_flow.connect.registry import target_of
 from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
@@ -16,6 +15,7 @@ from ematix_flow.declare.pipeline.write import write
 from ematix_flow.declare.table import types
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.engine import run_pipeline
+from ematix_flow.engine.api.ensure_tables import ensure_table
 from ematix_flow.engine.api.sync import sync
 from ematix_flow.errors import DriftError, FlowError
 from tests.engine.existing_tables import POSTGRES_TYPES, existing_on

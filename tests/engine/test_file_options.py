@@ -14,7 +14,7 @@ from ematix_flow.connect.files.source import Files
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.errors import DeclareError, FlowError, RunError
-from ematix_flow.run.read.file_partitions import file_pieces
+from ematix_flow.run.read.file_partitions import split_files
 from ematix_flow.types import BigInt, Text
 from tests.engine.files import load
 
@@ -150,7 +150,7 @@ def test_keys_are_looked_for_in_as_many_lines_as_the_connection_says(tmp_path: P
 
 def test_lines_are_read_as_many_at_a_time_as_the_connection_says(tmp_path: Path) -> None:
     def batches(**options: Any) -> list[int]:
-        (piece,) = file_pieces(lines(tmp_path, **options).file_set("", {}))
+        (piece,) = split_files(lines(tmp_path, **options).file_set("", {}))
         return [table.num_rows for table in piece.read() if table.num_rows]
 
     assert (batches(), batches(batch_size=5)) == ([13], [5, 5, 3])

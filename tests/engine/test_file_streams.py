@@ -10,7 +10,7 @@ import pytest
 
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.pipeline.write import write
-from ematix_flow.declare.stream.stream import Stream, StreamSource, StreamTarget
+from ematix_flow.declare.stream.stream import Stream, StreamSourceDeclaration, StreamTarget
 from ematix_flow.engine.stream.control import move_stream, stream_status
 from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.engine.stream.run import run_stream
@@ -36,7 +36,7 @@ def stream_of(inbox: Inbox, **more: Any) -> Stream:
     source = inbox.source or {"kind": "object_store_local", "path": inbox.root, "format": "csv"}
     return Stream(
         "inbox",
-        (StreamSource(connection_from_fields("source", source), inbox.path, "in"),),
+        (StreamSourceDeclaration(connection_from_fields("source", source), inbox.path, "in"),),
         (StreamTarget(inbox.connection, write(mode="append"), table=inbox.table),),
         **{"idle_pause_ms": 10, **more},
     )

@@ -170,9 +170,9 @@ def test_a_file_that_changes_while_it_is_read_fails_the_load(inbox: Inbox, monke
             writer.write("2,late\n")
         return parts
 
-    staged = here.stage_pieces_here
+    staged = here.stage_in_threads
     with monkeypatch.context() as patch:
-        patch.setattr(here, "stage_pieces_here", write_on)
+        patch.setattr(here, "stage_in_threads", write_on)
         with pytest.raises(RunError, match=r"a\.csv changed while it was read"):
             inbox.run()
     assert inbox.ids() == []

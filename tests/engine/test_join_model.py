@@ -14,7 +14,7 @@ from ematix_flow.connect.registry import system_of
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.spark_settings import SparkSettings
 from ematix_flow.engine.batch.inspect import wait_for
-from ematix_flow.engine.batch.joins import Side, joined_frame, look_at_join
+from ematix_flow.engine.batch.joins import Side, inspect_join, joined_frame
 from ematix_flow.run.spark.session import spark_session
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def test_joins_give_what_one_database_gives(examples: int, tmp_path: Path) -> No
     for _ in range(examples):
         query = query_of(random)
         with ExitStack() as kept:
-            look = look_at_join(query, sides, wait_for)
+            look = inspect_join(query, sides, wait_for)
             sent += sum(" WHERE " in one.sql for one in look.tables)
             found = [tuple(row) for row in joined_frame(spark, look, kept).collect()]
         assert in_order(found) == in_order(model.execute(query).fetchall()), query

@@ -12,7 +12,7 @@ from ematix_flow.connect.kinesis.source import _readable, _Shard
 from ematix_flow.connect.registry import open_stream
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.pipeline.write import write
-from ematix_flow.declare.stream.stream import Stream, StreamSource, StreamTarget
+from ematix_flow.declare.stream.stream import Stream, StreamSourceDeclaration, StreamTarget
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, Text
 from ematix_flow.engine.stream.options import StreamOptions
@@ -56,7 +56,7 @@ class Flow:
         )
         stream = Stream(
             "events",
-            (StreamSource(self.connection, self.name, "k"),),
+            (StreamSourceDeclaration(self.connection, self.name, "k"),),
             (StreamTarget(self.there, write(mode="append"), table=Table("main", "events", columns)),),
             idle_pause_ms=50,
         )
@@ -83,7 +83,9 @@ class Flow:
             self.client.put_record(StreamName=self.name, Data=data, PartitionKey=key)
         columns = (Column(BigInt(), primary_key=True, name="id"), Column(Text(), name="state"))
         into = StreamTarget(self.there, write(mode="merge"), table=Table("main", "states", columns))
-        stream = Stream("states", (StreamSource(self.connection, self.name, "k"),), (into,), idle_pause_ms=50)
+        stream = Stream(
+            "states", (StreamSourceDeclaration(self.connection, self.name, "k"),), (into,), idle_pause_ms=50
+        )
         run_stream(stream, StreamOptions(available_now=True))
         connection = sqlite3.connect(self.there.path)
         try:
@@ -146,7 +148,7 @@ def test_a_stretch_is_read_again_without_what_is_in_memory(flow: Flow) -> None:
     def read(from_: Any) -> list[Any]:
         return sorted(
             (row["_shard"], row["_sequence"], row["value"])
-            for piece in from_.pieces(begin, end, wanted)
+            for piece in from_.plan_partitions(begin, end, wanted)
             for table in piece.read()
             for row in table.to_pylist()
         )

@@ -112,11 +112,11 @@ def test_old_tokens_go_but_not_the_newest_of_a_pipeline(pipeline: Pipeline, monk
         run_pipeline(pipeline, at(NOW + number * DAY, slot=str(number)))
     later = NOW + 92 * DAY + timedelta(hours=1)
     assert maintain_pipeline(pipeline, at(later))[0].steps["ledger"] == {"tokens": 0, "history": 0}
-    monkeypatch.setattr(upkeep, "LOADS", upkeep.Keep(2, upkeep.LOADS.age))
+    monkeypatch.setattr(upkeep, "LOADS", upkeep.LoadRetention(2, upkeep.LOADS.age))
     # The loads of the first three days are older than 90 days, those of the last two are not.
     assert maintain_pipeline(pipeline, at(later), dry_run=True)[0].steps["ledger"] == {"tokens": 3, "history": 3}
     assert maintain_pipeline(pipeline, at(later))[0].steps["ledger"] == {"tokens": 3, "history": 3}
-    monkeypatch.setattr(upkeep, "LOADS", upkeep.Keep(1, upkeep.LOADS.age))
+    monkeypatch.setattr(upkeep, "LOADS", upkeep.LoadRetention(1, upkeep.LOADS.age))
     assert maintain_pipeline(pipeline, at(later + 9 * DAY))[0].steps["ledger"] == {"tokens": 1, "history": 1}
     database = open_target("place")
     with closing(database.session()) as session:
@@ -126,7 +126,7 @@ def test_old_tokens_go_but_not_the_newest_of_a_pipeline(pipeline: Pipeline, monk
 
 def test_superseded_books_of_a_folder_go(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = {store_session.STATES: (1, 0.0), store_session.COMMITS: (1, 0.0)}
-    monkeypatch.setattr(store_session, "KEPT", kept)
+    monkeypatch.setattr(store_session, "RETAINED", kept)
     result = maintain_pipeline(pipeline, at(NOW))[0]
     if "books" not in result.steps:
         assert list(result.steps) == ["staging", "ledger"]

@@ -19,21 +19,21 @@ from ematix_flow.connect.registry import open_database
 from ematix_flow.connect.types.arrow import staged_schema
 from ematix_flow.declare.connection.registry import DuckDBConnection, PostgresConnection, SQLiteConnection
 from ematix_flow.engine.batch.options import Options
-from ematix_flow.engine.spark.parallelism import UNTOLD, most_connected, slots_of
+from ematix_flow.engine.spark.parallelism import DEFAULT_CONNECTIONS, most_connected, slots_of
 from ematix_flow.engine.spark.session import session_for
 from ematix_flow.run.local import threads as here
 from ematix_flow.run.read.frames import database_frame
 from ematix_flow.run.spark.slots import session_slots
 from ematix_flow.run.stage import tasks
 from ematix_flow.run.stage.conform import Rules
-from ematix_flow.run.stage.tasks import StageWork, stage_frame, stage_pieces
+from ematix_flow.run.stage.tasks import StageWork, stage_frame, stage_partitions
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-    from ematix_flow.records import Part
+    from ematix_flow.records import TaskReport
 
 ROWS = 4_000
 
@@ -65,31 +65,31 @@ def test_a_session_of_somebody_else_is_asked_for_its_slots(
 
 @pytest.mark.spark
 def test_spark_stages_all_pieces_in_as_few_tasks_as_may_be_connected(spark: SparkSession, tmp_path: Path) -> None:
-    def piece(place: tuple[int, int]) -> Part:
-        from ematix_flow.records import Part
+    def piece(place: tuple[int, int]) -> TaskReport:
+        from ematix_flow.records import TaskReport
 
         busy = tmp_path / "busy"
         busy.touch(exist_ok=False)  # two at a time would find it there
         busy.unlink()
-        return Part(*place, rows=place[0])
+        return TaskReport(*place, rows=place[0])
 
-    parts = stage_pieces(spark, [piece] * 5, 1)
+    parts = stage_partitions(spark, [piece] * 5, 1)
     assert [(part.partition, part.rows) for part in parts] == [(number, number) for number in range(5)]
     assert len({part.attempt for part in parts}) == 5
 
 
 @pytest.mark.spark
 def test_a_task_that_fails_between_its_pieces_reports_each_of_them_once(spark: SparkSession, tmp_path: Path) -> None:
-    def piece(place: tuple[int, int]) -> Part:
-        from ematix_flow.records import Part
+    def piece(place: tuple[int, int]) -> TaskReport:
+        from ematix_flow.records import TaskReport
 
         began = tmp_path / f"{place[0]}-{place[1]}"
         began.touch(exist_ok=False)  # no number is used twice
         if place[0] == 2 and len(list(tmp_path.glob("2-*"))) == 1:
             raise RuntimeError("in passing")
-        return Part(*place, rows=1)
+        return TaskReport(*place, rows=1)
 
-    parts = stage_pieces(spark, [piece] * 4, 1)
+    parts = stage_partitions(spark, [piece] * 4, 1)
     assert [part.partition for part in parts] == [0, 1, 2, 3]
     began = {tuple(map(int, file.name.split("-"))) for file in tmp_path.iterdir()}
     assert len(began) == 3 + 4, "three pieces of the first attempt, all of the second"
@@ -132,7 +132,7 @@ def test_a_database_says_how_many_tasks_it_can_take(postgres_url: str, monkeypat
         assert most_connected(database, session) == 3
         monkeypatch.delenv("EMATIX_FLOW_SPARK_MAX_CONNECTIONS")
         monkeypatch.setattr("ematix_flow.connect.postgres.session.FREE_SQL", "SELECT nothing")
-        assert most_connected(database, session) == UNTOLD
+        assert most_connected(database, session) == DEFAULT_CONNECTIONS
 
 
 @pytest.mark.service
@@ -161,7 +161,7 @@ def test_a_load_is_split_by_the_slots_and_connects_as_often_as_it_may(
         type("Items", (), {"__annotations__": {"id": Annotated[BigInt, pk()], "name": Text}})
     )
     seen: list[tuple[int, int | None]] = []
-    in_threads, in_tasks = here.stage_pieces_here, tasks.stage_pieces
+    in_threads, in_tasks = here.stage_in_threads, tasks.stage_partitions
 
     def watch(pieces: Any, at_once: int | None) -> None:
         seen.append((len(pieces), at_once))
@@ -177,8 +177,8 @@ def test_a_load_is_split_by_the_slots_and_connects_as_often_as_it_may(
         watch(pieces, at_once)
         return in_tasks(spark, pieces, at_once, carrier)
 
-    monkeypatch.setattr(here, "stage_pieces_here", watched)
-    monkeypatch.setattr(tasks, "stage_pieces", watched_on_spark)
+    monkeypatch.setattr(here, "stage_in_threads", watched)
+    monkeypatch.setattr(tasks, "stage_partitions", watched_on_spark)
 
     @ematix.pipeline(
         target=table, source_connection="shop", target_connection="shop", mode="append", force_path="cross_db"

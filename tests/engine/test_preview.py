@@ -14,7 +14,7 @@ from ematix_flow import BigInt, Source, Text, TimestampTZ, pk, register_connecti
 from ematix_flow.declare.connection.registry import DuckDBConnection, ObjectStoreLocalConnection, PostgresConnection
 from ematix_flow.declare.decorators import ematix
 from ematix_flow.engine import preview_pipeline, run_pipeline
-from ematix_flow.engine.batch.planner import LoadRequest, observing, plan_load, token_for
+from ematix_flow.engine.batch.planner import LoadRequest, load_inspector, plan_load, token_for
 from ematix_flow.engine.batch.source import open_source
 from ematix_flow.engine.review.preview import PREVIEW_SLOT
 from ematix_flow.errors import PlanError, UnsupportedError
@@ -46,7 +46,7 @@ def test_the_preview_is_the_plan_that_a_run_executes(warehouse: Warehouse, decla
     token = token_for(pipeline, target, PREVIEW_SLOT)
     source = open_source(pipeline, spark=no_spark)
     asked = LoadRequest(pipeline, target, source, warehouse.database, token, fixed.clock.now())
-    assert plan_load(asked, observing(no_spark))[0] == shown
+    assert plan_load(asked, load_inspector(no_spark))[0] == shown
 
 
 def test_a_preview_changes_nothing(warehouse: Warehouse, declare: Declare) -> None:

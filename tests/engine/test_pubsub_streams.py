@@ -12,7 +12,7 @@ import pytest
 from ematix_flow.connect.spool.log import ROOT
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.pipeline.write import write
-from ematix_flow.declare.stream.stream import Stream, StreamSource, StreamTarget
+from ematix_flow.declare.stream.stream import Stream, StreamSourceDeclaration, StreamTarget
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, Text
 from ematix_flow.engine.stream.options import StreamOptions
@@ -57,7 +57,7 @@ class Flow:
         )
         stream = Stream(
             "events",
-            (StreamSource(source, subscription or self.subscription, "p"),),
+            (StreamSourceDeclaration(source, subscription or self.subscription, "p"),),
             (StreamTarget(there, write(mode="append"), table=Table("main", "events", columns)),),
             idle_pause_ms=50,
         )

@@ -12,7 +12,7 @@ from ematix_flow import BigInt, Text, failpoints, pk, register_connection  # noq
 from ematix_flow.connect.config.secrets import forget_secrets, remember
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.decorators import ematix
-from ematix_flow.declare.masking import MARK
+from ematix_flow.declare.masking import REDACTED
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine import Options, apply_plan, diff_pipeline, dry_run_pipeline, preview_pipeline, run_pipeline
 from ematix_flow.engine.rejects import list_rejects, replay_rejects
@@ -166,7 +166,7 @@ def test_samples_show_no_secret(duck: Warehouse, declare: Declare, secret: str) 
     duck.run(f"INSERT INTO {duck.orders} VALUES (3, 'x {secret} y'), (4, '{'w' * 190}{secret}')")
     done = run_pipeline(declare(duck, expectations=no_b))
     assert "canary" not in json.dumps(done)
-    assert f"x {MARK} y" in json.dumps(done, ensure_ascii=False)
+    assert f"x {REDACTED} y" in json.dumps(done, ensure_ascii=False)
 
 
 @pytest.mark.parametrize("point", AUDIT_NAMES)

@@ -76,7 +76,10 @@ def test_messages_become_rows_with_what_is_known_of_them(journey: Journey, rabbi
         end = source.ahead(begin, 10)
         wanted = ["_key", "_headers", "_event_ts", "_message_id", "_queue"]
         rows = [
-            row for piece in source.pieces(begin, end, wanted) for table in piece.read() for row in table.to_pylist()
+            row
+            for piece in source.plan_partitions(begin, end, wanted)
+            for table in piece.read()
+            for row in table.to_pylist()
         ]
     assert rows[0]["_event_ts"].isoformat() == "2023-11-14T22:13:20+00:00"
     assert [(row["_key"], row["_message_id"], row["_queue"]) for row in rows] == [

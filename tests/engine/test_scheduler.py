@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.commit.runlog.log import RunLog
-from ematix_flow.commit.runlog.open import sqlite_book
-from ematix_flow.commit.runlog.project_backend import ProjectBook
+from ematix_flow.commit.runlog.open import sqlite_backend
+from ematix_flow.commit.runlog.project_backend import ProjectBackend
 from ematix_flow.commit.runlog.records import Claim
 from ematix_flow.connect.config.project_name import ProjectName
 from ematix_flow.declare.decorators import ematix
@@ -51,7 +51,7 @@ class Moody:
 
     def __init__(self, log: RunLog) -> None:
         # The log is kept too: the file of a run log that nobody has is removed.
-        self._log, self._book, self.away = log, log.book, False
+        self._log, self._book, self.away = log, log.backend, False
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._book, name)
@@ -122,11 +122,11 @@ def test_a_pool_is_shared_by_everybody_who_uses_the_run_log(rig: Rig, door: Door
         rig.add(name, work=door, pool="warehouse")
     rig.add("free", work=door)
     one = rig.scheduler()
-    one.keeper = rig.keeper(sizes=pool_sizes(PROJECT))
+    one.runner = rig.runner(sizes=pool_sizes(PROJECT))
     one.tick()
     door.wait_for(3)
     assert rig.skipped() == {"c": "pool warehouse is full (a, b)"}
-    result = run_due(rig.keeper("cron", sizes=pool_sizes(PROJECT)))
+    result = run_due(rig.runner("cron", sizes=pool_sizes(PROJECT)))
     assert {event.name: event.reason for event in result.skipped}["c"] == "pool warehouse is full (a, b)"
     door.open.set()
     ticked(one, 2)
@@ -154,11 +154,11 @@ def test_one_scheduler_leads_and_another_takes_over(rig: Rig) -> None:
 
 
 def test_schedulers_of_two_projects_both_lead(rig: Rig, tmp_path: Path) -> None:
-    book = sqlite_book(tmp_path / "log.db")
+    book = sqlite_backend(tmp_path / "log.db")
     book.ensure()
     rig.add("a")
     for project in (ProjectName("/srv/one"), ProjectName("two", explicit=True)):
-        rig.log = RunLog(ProjectBook(book, project))
+        rig.log = RunLog(ProjectBackend(book, project))
         ticked(rig.scheduler(worker=project.name))
     assert rig.ran == ["a", "a"]
     assert [event.text for event in rig.told("leader")] == ["/srv/one leads", "two leads"]

@@ -46,7 +46,7 @@ def test_resume_tries_a_slot_that_was_given_up_with_all_its_attempts(rig: Rig) -
     state = rig.state("a")
     assert (state.slot_status, state.attempt) == ("gave_up", 2)
     actions.resume(rig.log, "a")
-    rig.now = rig.log.book.now()  # what was resumed is due by the clock of the run log
+    rig.now = rig.log.backend.now()  # what was resumed is due by the clock of the run log
     rig.due(catchup="none")
     assert rig.ran == ["a"] * 3
     rig.broken.clear()
@@ -114,7 +114,7 @@ def test_a_cancelled_load_changes_nothing(
         return real(*arguments, **keywords)  # type: ignore[arg-type]
 
     monkeypatch.setattr(conductor, "load_target", cancelled_first)
-    keeper = rig.keeper(lease_seconds=0.03)  # beats every hundredth of a second, so that the loss is seen
+    keeper = rig.runner(lease_seconds=0.03)  # beats every hundredth of a second, so that the loss is seen
     assert run_due(keeper).fired == []
     there = duck.rows("SELECT 1 FROM information_schema.tables WHERE table_schema = 'mart' AND table_name = 'orders'")
     assert not there or duck.rows("SELECT count(*) FROM mart.orders") == [(0,)]
@@ -126,7 +126,7 @@ def test_a_cancelled_load_changes_nothing(
 @pytest.mark.parametrize("kind", [actions.RUN, actions.RERUN])
 def test_a_run_that_was_asked_for_happens_once_and_says_how_it_went(rig: Rig, kind: str) -> None:
     rig.add("a", None)
-    asked = actions.ask(rig.log, kind, "a", by="anna")
+    asked = actions.request_run(rig.log, kind, "a", by="anna")
     one, two = rig.scheduler("one"), rig.scheduler("two")
     for _ in range(3):
         ticked(one)
@@ -142,7 +142,7 @@ def test_a_run_that_was_asked_for_happens_once_and_says_how_it_went(rig: Rig, ki
 def test_a_failure_of_what_was_asked_for_is_written_down(rig: Rig) -> None:
     rig.add("a", None)
     rig.broken.add("a")
-    asked = actions.ask(rig.log, actions.RUN, "a")
+    asked = actions.request_run(rig.log, actions.RUN, "a")
     ticked(rig.scheduler())
     done = rig.log.find(Action, asked.id)
     assert done is not None
@@ -152,7 +152,7 @@ def test_a_failure_of_what_was_asked_for_is_written_down(rig: Rig) -> None:
 
 def test_run_due_does_what_was_asked_for_and_what_is_due(rig: Rig) -> None:
     rig.add("a")
-    actions.ask(rig.log, actions.RERUN, "a", by="anna")
+    actions.request_run(rig.log, actions.RERUN, "a", by="anna")
     result = rig.due()
     assert [event.name for event in result.fired] == ["a", "a"]
     assert rig.state("a").last_slot == "2026-03-01T12:00:00Z", "what was asked for uses up no slot"
@@ -161,7 +161,7 @@ def test_run_due_does_what_was_asked_for_and_what_is_due(rig: Rig) -> None:
 
 def test_what_a_dead_scheduler_took_is_taken_up(rig: Rig) -> None:
     rig.add("a", None)
-    asked = actions.ask(rig.log, actions.RUN, "a")
+    asked = actions.request_run(rig.log, actions.RUN, "a")
     assert rig.log.swap(asked, replace(asked, state="taken", taken_by="dead")) is not None
     ticked(rig.scheduler(), 2)
     assert rig.ran == ["a"]
@@ -179,7 +179,7 @@ def test_asked_and_scheduled_runs_of_a_pipeline_never_overlap(rig: Rig) -> None:
         at_work.pop()
 
     rig.add("a", work=work)
-    actions.ask(rig.log, actions.RUN, "a")
+    actions.request_run(rig.log, actions.RUN, "a")
     scheduler = rig.scheduler()
     ticked(scheduler, 3)
     assert rig.ran == ["a", "a"]
@@ -193,8 +193,8 @@ def test_a_restart_loads_under_the_name_of_the_run_before_it(
     rig.due()
     (before, *_), total = rig.log.list_runs(pipeline="load")
     assert total == 1
-    actions.ask(rig.log, actions.RESTART, "load", run_id=before.run_id)
-    actions.ask(rig.log, actions.RERUN, "load", run_id=before.run_id)
+    actions.request_run(rig.log, actions.RESTART, "load", run_id=before.run_id)
+    actions.request_run(rig.log, actions.RERUN, "load", run_id=before.run_id)
     scheduler = rig.scheduler()
     ticked(scheduler, 3)
     runs, _ = rig.log.list_runs(pipeline="load")

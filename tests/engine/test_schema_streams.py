@@ -14,7 +14,7 @@ from ematix_flow.connect.schema_registry.open import registry_of
 from ematix_flow.declare.connection.brokers import KafkaConnection
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.pipeline.write import write
-from ematix_flow.declare.stream.stream import Stream, StreamSource, StreamTarget, StreamTransform
+from ematix_flow.declare.stream.stream import Stream, StreamSourceDeclaration, StreamTarget, StreamTransform
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, Bytes, Double, Integer, Numeric, Text
 from ematix_flow.engine.stream.options import StreamOptions
@@ -73,7 +73,7 @@ class Place:
         database = connection_from_fields("shop", {"kind": "duckdb", "path": self.file})
         declared = table or Table("shop", "orders", COLUMNS)
         target = StreamTarget(database, write(mode="append"), table=declared, create_table=table is not None)
-        source = StreamSource(connection or self.connection, self.topic, "orders")
+        source = StreamSourceDeclaration(connection or self.connection, self.topic, "orders")
         transform = StreamTransform(sql=sql, on_error=on_error)
         run_stream(Stream("orders", (source,), (target,), transform=transform), StreamOptions(available_now=True))
 
@@ -196,7 +196,7 @@ def test_rows_go_on_to_a_topic_of_another_format(
     place.send(*schema_encoder(place.connection, place.topic).encode(rows(1, 20)))
     onwards = Place(kafka_broker, registry_server.url, tmp_path, "protobuf")
     target = StreamTarget(onwards.connection, write(mode="append"), topic=onwards.topic)
-    stream = Stream("onwards", (StreamSource(place.connection, place.topic, "orders"),), (target,))
+    stream = Stream("onwards", (StreamSourceDeclaration(place.connection, place.topic, "orders"),), (target,))
     run_stream(stream, StreamOptions(available_now=True))
     run_stream(stream, StreamOptions(available_now=True))
     onwards.run()

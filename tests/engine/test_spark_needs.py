@@ -17,7 +17,7 @@ from ematix_flow.declare.pipeline.write import write
 from ematix_flow.declare.spark_settings import SparkSettings
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.engine.batch.target import expect_lakes, expect_work
-from ematix_flow.engine.spark.session import session_settings, with_needs
+from ematix_flow.engine.spark.session import session_settings, with_requirements
 from ematix_flow.types import BigInt
 
 if TYPE_CHECKING:
@@ -28,20 +28,20 @@ OTHER = SparkRequirements(("b:b:1", "a:a:1"), (("spark.sql.extensions", "b.Exten
 
 
 def test_needs_of_several_systems_add_up_in_any_order() -> None:
-    settings = with_needs(SparkSettings(), [ONE, OTHER, ONE])
+    settings = with_requirements(SparkSettings(), [ONE, OTHER, ONE])
     assert settings.packages == ("a:a:1", "b:b:1")
     assert settings.conf == {"spark.sql.extensions": "a.Extension,b.Extension", "spark.x": "1"}
 
 
 def test_what_the_user_says_comes_last() -> None:
     given = SparkSettings(packages=("c:c:1",), conf={"spark.x": "2", "spark.sql.extensions": "c.Extension"})
-    settings = with_needs(given, [ONE])
+    settings = with_requirements(given, [ONE])
     assert settings.packages == ("a:a:1", "c:c:1")
     assert settings.conf == {"spark.sql.extensions": "a.Extension,c.Extension", "spark.x": "2"}
 
 
 def test_without_needs_the_settings_stay_as_they_are() -> None:
-    assert with_needs(SparkSettings(), []) == SparkSettings()
+    assert with_requirements(SparkSettings(), []) == SparkSettings()
 
 
 def test_what_packages_need_not_have_adds_up_too() -> None:
@@ -49,17 +49,20 @@ def test_what_packages_need_not_have_adds_up_too() -> None:
         SparkRequirements(("a:a:1",), excludes=("x:y",)) + SparkRequirements(("b:b:1",)),
         SparkRequirements(excludes=("x:y", "z:*")),
     ]
-    settings = with_needs(SparkSettings(excludes=("mine:*",)), needs)
+    settings = with_requirements(SparkSettings(excludes=("mine:*",)), needs)
     assert (settings.packages, settings.excludes) == (("a:a:1", "b:b:1"), ("x:y", "z:*", "mine:*"))
 
 
 def test_work_on_a_large_table_is_no_reason_to_replace_a_session_that_runs() -> None:
-    light, heavy = with_needs(SparkSettings(), [ONE]), with_needs(SparkSettings(), [ONE, replace(ONE, heavy=True)])
+    light, heavy = (
+        with_requirements(SparkSettings(), [ONE]),
+        with_requirements(SparkSettings(), [ONE, replace(ONE, heavy=True)]),
+    )
     assert light == heavy
     assert not light.runs_long
     assert heavy.runs_long
-    assert not with_needs(SparkSettings(profile="short"), [replace(ONE, heavy=True)]).runs_long
-    assert with_needs(SparkSettings(profile="long"), [ONE]).runs_long
+    assert not with_requirements(SparkSettings(profile="short"), [replace(ONE, heavy=True)]).runs_long
+    assert with_requirements(SparkSettings(profile="long"), [ONE]).runs_long
     assert (ONE + replace(OTHER, heavy=True)).heavy
 
 
@@ -67,7 +70,7 @@ def test_work_on_a_large_table_is_no_reason_to_replace_a_session_that_runs() -> 
 def test_a_session_is_made_for_long_work_where_a_load_rewrites_a_large_table(
     tmp_path: Path, mode: str, size: int, heavy: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ematix_flow.engine.spark.session._NEEDED", [])
+    monkeypatch.setattr("ematix_flow.engine.spark.session._REQUIREMENTS", [])
     monkeypatch.setattr("ematix_flow.engine.batch.target.session_runs", lambda: False)  # other tests may have one
     folder = tmp_path / "lake" / "public" / "events"
     folder.mkdir(parents=True)

@@ -14,7 +14,7 @@ from ematix_flow.commit.runlog.records import Claim
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.stream.stream import Stream
 from ematix_flow.engine.schedule.run_due import run_due
-from ematix_flow.engine.schedule.slot_run import Keeper
+from ematix_flow.engine.schedule.slot_run import SlotRunner
 from ematix_flow.engine.schedule.status import status_snapshot
 from ematix_flow.records import PipelineState, RunRecord
 
@@ -79,24 +79,24 @@ def test_the_reason_is_what_run_due_says(log: RunLog) -> None:
     hourly("resting")
     log.change_state("resting", lambda state: replace(state, paused=True))
     foretold = {name: one["reason"] for name, one in at(log).items() if one["state"] != "due"}
-    run = run_due(Keeper(log, now=NOW))
+    run = run_due(SlotRunner(log, now=NOW))
     assert {event.name: event.reason for event in run.skipped} == foretold == {
         "down": "upstream not fresh: up",
         "resting": "paused",
     }  # fmt: skip
     later = NOW + timedelta(seconds=20)
     again = {name: one["reason"] for name, one in at(log, later).items()}
-    assert {event.name: event.reason for event in run_due(Keeper(log, now=later)).skipped} == again
+    assert {event.name: event.reason for event in run_due(SlotRunner(log, now=later)).skipped} == again
     assert again["up"] == "retry backoff (attempt 1/3; next eligible at 2026-03-02T09:10:30Z)"
 
 
 def test_a_failure_shows_its_attempts_until_it_is_given_up(log: RunLog) -> None:
     hourly("up", fail, retry={"max_attempts": 2, "base_secs": 60})
-    run_due(Keeper(log, now=NOW))
+    run_due(SlotRunner(log, now=NOW))
     one = at(log)["up"]
     assert (one["outcome"], one["attempt"], one["max_attempts"], one["gave_up"]) == ("failure", 1, 2, False)
     assert one["next_eligible_at"] == one["next_run_at"] == "2026-03-02T09:01:30Z"
-    run_due(Keeper(log, now=NOW + timedelta(seconds=61)))
+    run_due(SlotRunner(log, now=NOW + timedelta(seconds=61)))
     one = at(log, NOW + timedelta(seconds=90))["up"]
     assert (one["attempt"], one["gave_up"], one["next_eligible_at"], one["state"]) == (2, True, None, "gave_up")
     assert one["next_run_at"] == "2026-03-02T10:00:00Z"
@@ -105,7 +105,7 @@ def test_a_failure_shows_its_attempts_until_it_is_given_up(log: RunLog) -> None:
 def test_a_success_is_idle_until_the_next_slot(log: RunLog) -> None:
     hourly("up", retry={"max_attempts": 2})
     assert at(log)["up"]["state"] == "due"
-    run_due(Keeper(log, now=NOW))
+    run_due(SlotRunner(log, now=NOW))
     one = at(log)["up"]
     assert (one["state"], one["reason"], one["outcome"], one["attempt"]) == ("idle", None, "success", 0)
     assert (one["last_run_at"], one["next_run_at"]) == ("2026-03-02T09:00:30Z", "2026-03-02T10:00:00Z")
@@ -150,7 +150,9 @@ def test_looking_asks_once_for_each_kind_of_record_however_much_there_is(
     for number in range(50):
         hourly(f"p{number}", depends_on=[f"p{number - 1}"] if number else [])
     asked: list[str] = []
-    everything = type(log.book).all
-    monkeypatch.setattr(type(log.book), "all", lambda book, kind: asked.append(kind.__name__) or everything(book, kind))
+    everything = type(log.backend).all
+    monkeypatch.setattr(
+        type(log.backend), "all", lambda backend, kind: asked.append(kind.__name__) or everything(backend, kind)
+    )
     assert len(at(log)) == 50
     assert asked == ["PipelineState", "Claim", "RequestRow"]

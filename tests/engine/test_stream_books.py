@@ -12,7 +12,7 @@ import pytest
 from ematix_flow.commit import metadata_cleanup as upkeep
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.pipeline.write import write
-from ematix_flow.declare.stream.stream import Stream, StreamSource, StreamTarget
+from ematix_flow.declare.stream.stream import Stream, StreamSourceDeclaration, StreamTarget
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, Text
 from ematix_flow.engine.stream import loop as stream_loop
@@ -30,13 +30,13 @@ ORDERS = Table("main", "orders", (Column(BigInt(), primary_key=True, name="id"),
 
 def test_a_stream_tidies_its_books_now_and_then(kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_loop, "CLEAN_UP_AFTER", 4)
-    monkeypatch.setattr(upkeep, "BATCHES", upkeep.Keep(2, timedelta(0)))
+    monkeypatch.setattr(upkeep, "BATCHES", upkeep.LoadRetention(2, timedelta(0)))
     topic = kafka_broker.create_topic()
     send_orders(kafka_broker, topic, range(6))
     broker = connection_from_fields("broker", {"kind": "kafka", "bootstrap_servers": kafka_broker.address})
     lite = connection_from_fields("lite", {"kind": "sqlite", "path": "lite.db"})
     target = StreamTarget(lite, write(mode="append"), ORDERS)
-    stream = Stream("orders", (StreamSource(broker, topic, "orders"),), (target,))
+    stream = Stream("orders", (StreamSourceDeclaration(broker, topic, "orders"),), (target,))
     done = run_stream(stream, StreamOptions(available_now=True, most=1))
     assert (done["total_rows"], done["iterations"]) == (6, 6)
     with closing(sqlite3.connect("lite.db")) as connection:

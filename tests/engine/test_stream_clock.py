@@ -11,7 +11,7 @@ from ematix_flow import failpoints
 from ematix_flow.clock import Clock
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.pipeline.write import write
-from ematix_flow.declare.stream.stream import Stream, StreamSource, StreamTarget
+from ematix_flow.declare.stream.stream import Stream, StreamSourceDeclaration, StreamTarget
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt
 from ematix_flow.engine.stream.options import StreamOptions
@@ -38,7 +38,9 @@ def test_a_target_that_rests_comes_back_when_the_clock_was_set(kafka_broker: Kaf
         for name in ("well", "ill")
     )
     topic = kafka_broker.create_topic()
-    stream = Stream("orders", (StreamSource(broker, topic, "orders"),), targets, idle_pause_ms=10, fan_out=True)
+    stream = Stream(
+        "orders", (StreamSourceDeclaration(broker, topic, "orders"),), targets, idle_pause_ms=10, fan_out=True
+    )
     send_orders(kafka_broker, topic, range(10))
     shift = timedelta(0)
     seconds: list[float] = []

@@ -71,7 +71,7 @@ def test_a_declared_table_is_named_like_that_too(stream: Stream, monkeypatch: py
         stream, targets=(replace(stream.targets[0], table=ITEMS),), dead_letter_topic="dead-${SHOP_TENANT}"
     )
     filled = filled_in(declared)
-    assert filled.targets[0].place == "main.items_south"
+    assert filled.targets[0].destination == "main.items_south"
     assert filled.dead_letter_topic == "dead-south"
 
 

@@ -10,7 +10,7 @@ from ematix_flow.clock import Clock
 from ematix_flow.engine.stream.run_records import EVERY, StreamRecord
 from ematix_flow.errors import TransientError
 from ematix_flow.events import BatchLoaded, StreamIdle, StreamStarted
-from ematix_flow.observe.metrics.stream_stats import StatsKeeper
+from ematix_flow.observe.metrics.stream_stats import StreamStatsCollector
 from ematix_flow.records import Counts
 from ematix_flow.run_log import SqliteRunLog
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ematix_flow.records import RunRecord
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-BATCH = BatchLoaded("orders", "t", Counts(staged=9, rejected=1), 0.5, messages=10, fresh=10)
+BATCH = BatchLoaded("orders", "t", Counts(staged=9, rejected=1), 0.5, messages=10, new_messages=10)
 
 
 class Running:
@@ -28,12 +28,12 @@ class Running:
         self.now = START
         clock = Clock(now=lambda: self.now)
         self.log = SqliteRunLog(Path("runs.db"))
-        self.keeper = StatsKeeper(clock)
-        self.record = StreamRecord("orders", self.keeper.begin("orders"), self.log, clock)
+        self.collector = StreamStatsCollector(clock)
+        self.record = StreamRecord("orders", self.collector.begin("orders"), self.log, clock)
 
     def hears(self, event: BatchLoaded | StreamIdle | StreamStarted, after: timedelta) -> RunRecord:
         self.now += after
-        self.keeper(event)
+        self.collector(event)
         self.record(event)
         return self.kept()
 

@@ -12,7 +12,7 @@ import pytest
 
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.pipeline.write import write
-from ematix_flow.declare.stream.stream import Stream, StreamSource, StreamTarget
+from ematix_flow.declare.stream.stream import Stream, StreamSourceDeclaration, StreamTarget
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, Text
 from ematix_flow.engine.stream.options import StreamOptions
@@ -39,7 +39,7 @@ def fan_out(kafka_broker: KafkaBroker, postgres_url: str) -> Stream:
     targets = tuple(
         StreamTarget(connection_from_fields(fields["kind"], fields), write(mode="append"), ORDERS) for fields in places
     )
-    source = StreamSource(broker, kafka_broker.create_topic(), "orders")
+    source = StreamSourceDeclaration(broker, kafka_broker.create_topic(), "orders")
     return Stream("orders", (source,), targets, idle_pause_ms=50, fan_out=True)
 
 

@@ -20,7 +20,7 @@ def test_a_batch_makes_the_pauses_short_again() -> None:
     patience = RestartPolicy("stream 's'", 60.0)
     for _ in range(5):
         patience.end_of(TransientError("away"))
-    patience.got_on()
+    patience.reset()
     patience.end_of(TransientError("away"))
     assert patience.pause() <= 0.5
 

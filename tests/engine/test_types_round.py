@@ -90,4 +90,4 @@ def test_numbers_that_nothing_carries_are_refused_before_anything_is_made(
     target = target_of(connection_from_fields("it", fields))
     if target.exists():
         with closing(target.session()) as session:
-            assert target.find_table(session, target.place(schema, "every")) is None
+            assert target.find_table(session, target.table_name(schema, "every")) is None

@@ -247,7 +247,7 @@ def test_files_that_come_while_the_jobs_run_are_seen_afterwards(rig: Rig, tmp_pa
 
 
 def test_a_source_that_is_away_holds_up_its_own_workflow_only(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_triggers, "PATIENCE", 0.01)
+    monkeypatch.setattr(message_triggers, "WAIT_SECONDS", 0.01)
     rig.add("other")
     unscheduled(rig, "job")
     away = connection_from_fields("away", {"kind": "kafka", "bootstrap_servers": "127.0.0.1:1"})

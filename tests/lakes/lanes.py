@@ -135,7 +135,7 @@ class Lane:
         """Give all rows of the target, every column in one spelling, in the order of their text."""
         database = self.database()
         with closing(database.session()) as session:
-            place = native_name(database.place(self.table.schema, self.table.name), database.dialect)
+            place = native_name(database.table_name(self.table.schema, self.table.name), database.dialect)
             found = database.data(session).query(f"SELECT {columns} FROM {place}")
         return sorted((tuple(_plain(value) for value in row) for row in found), key=str)
 

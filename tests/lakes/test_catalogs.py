@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.connect.storage.s3.client import place_of
+from ematix_flow.connect.storage.s3.client import location_of
 from ematix_flow.connect.storage.s3_spark import bucket_settings
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine.batch.options import Options
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.service, pytest.mark.xdist_group("l
 def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RestCatalog]:
     """Give a REST catalog whose tables are in the bucket of this test."""
     bucket = bucket_of(request)
-    place = place_of(connection_from_fields("lake", {"kind": "delta_s3", **bucket}))  # type: ignore[arg-type]
+    place = location_of(connection_from_fields("lake", {"kind": "delta_s3", **bucket}))  # type: ignore[arg-type]
     spark, warehouse = session_for(Options())(), f"s3://{bucket['bucket']}/tables"
     started = RestCatalog(spark, tmp_path, warehouse, bucket_settings(place))
     yield started

@@ -104,7 +104,7 @@ def test_a_table_that_somebody_changed_is_refused(kind: str, tmp_path: Path) -> 
     applied(lane, planned(lane, FIRST[:1]))
     result = planned(lane, FIRST[1:])
     database = lane.database()
-    place = native_name(database.place("shop", "things"), "spark")
+    place = native_name(database.table_name("shop", "things"), "spark")
     session_for(Options())().sql(f"DELETE FROM {place} WHERE id = 1")
     with pytest.raises(StalePlanError, match="changed since the plan was made"):
         apply_plan(result.plan_id, options(lane))
@@ -134,7 +134,7 @@ def test_a_program_that_knows_no_lock_is_noticed_until_the_end(tmp_path: Path) -
     lane = Lane(lake_fields("iceberg", tmp_path), tmp_path, {"mode": "append"})
     lane.load(FIRST[:1])
     database = lane.database()
-    place = database.place("shop", "things")
+    place = database.table_name("shop", "things")
     copy = f"INSERT INTO {native_name(place, 'spark')} SELECT * FROM {native_name(place, 'spark')}"
     with closing(database.session()) as session:
         database.begin_alone(session, [place])

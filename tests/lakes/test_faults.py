@@ -118,7 +118,7 @@ def test_the_first_change_of_a_table_is_refused_too(lane: Lane) -> None:
 def come_too_late(lane: Lane) -> None:
     """Make a change of a table that somebody else has refused meanwhile."""
     database = lane.database()
-    table = native_name(database.place("shop", "things"), "spark")
+    table = native_name(database.table_name("shop", "things"), "spark")
     row = "SELECT 9L, 'late', CAST(NULL AS DOUBLE), CAST(NULL AS DECIMAL(38,4)), NULL, NOW(), 'late'"
     with closing(database.session()) as session:
         assert isinstance(session, LakeSession)
@@ -129,7 +129,7 @@ def come_too_late(lane: Lane) -> None:
         applier.refuse(database.engine, late)  # type: ignore[attr-defined]
         with suppress(EngineError):
             applier.change(engine, f"INSERT INTO {table} {row}", late)
-        assert not applier.made(lambda: engine, late)
+        assert not applier.is_committed(lambda: engine, late)
 
 
 def test_somebody_who_holds_the_table_is_waited_for(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:

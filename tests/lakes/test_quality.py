@@ -39,7 +39,7 @@ class CheckedLane(Lane):
     def last_change(self) -> str:
         database = self.database()
         with closing(database.session()) as session:
-            place = database.place(self.table.schema, self.table.name)
+            place = database.table_name(self.table.schema, self.table.name)
             return database.fingerprint(session, place, self.table.column_names)
 
 

@@ -157,7 +157,7 @@ class Snapshots:
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         database: Any = self.lane.database()
-        name = native_name(database.place("shop", "things"), database.dialect)
+        name = native_name(database.table_name("shop", "things"), database.dialect)
         return list(database.engine().query(sql.format(name)))
 
     def newest(self) -> tuple[int, datetime]:

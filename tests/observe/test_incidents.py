@@ -19,13 +19,13 @@ from ematix_flow.events import PipelineEnded
 from ematix_flow.observe.alerts.incidents import (
     AlertRules,
     Incidents,
-    MemoryBook,
-    News,
+    IncidentUpdate,
+    MemoryIncidentStore,
     decide,
     declared_rules,
-    freshness_news,
-    quality_news,
-    run_news,
+    freshness_update,
+    quality_update,
+    run_update,
 )
 
 if TYPE_CHECKING:
@@ -40,11 +40,13 @@ class Things:
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 RULES = AlertRules()
-BAD = News("orders", "failed", bad=True, error_message="away", error_type="RunError", attempt=1, max_attempts=1)
-GOOD = News("orders", "failed", bad=False, attempt=1, max_attempts=1)
+BAD = IncidentUpdate(
+    "orders", "failed", bad=True, error_message="away", error_type="RunError", attempt=1, max_attempts=1
+)
+GOOD = IncidentUpdate("orders", "failed", bad=False, attempt=1, max_attempts=1)
 
 
-def told(steps: list[tuple[float, News]], rules: AlertRules = RULES) -> list[list[str]]:
+def told(steps: list[tuple[float, IncidentUpdate]], rules: AlertRules = RULES) -> list[list[str]]:
     """Give the kinds of the alerts of each piece of news, which comes so many minutes after the start."""
     incident, kinds = None, []
     for minutes, news in steps:
@@ -53,7 +55,7 @@ def told(steps: list[tuple[float, News]], rules: AlertRules = RULES) -> list[lis
     return kinds
 
 
-def attempt(number: int, of: int) -> News:
+def attempt(number: int, of: int) -> IncidentUpdate:
     return replace(BAD, attempt=number, max_attempts=of, gave_up=number == of)
 
 
@@ -86,14 +88,17 @@ def test_every_attempt_alerts_where_that_is_wanted() -> None:
 
 
 def test_quality_and_freshness_have_incidents_of_their_own() -> None:
-    assert told([(0, quality_news("orders", "3 rows")), (1, quality_news("orders", ""))]) == [
+    assert told([(0, quality_update("orders", "3 rows")), (1, quality_update("orders", ""))]) == [
         ["quality_failed"],
         ["recovered"],
     ]
-    assert told([(0, freshness_news("orders", "old")), (9, freshness_news("orders", "old"))]) == [["sla_breached"], []]
+    assert told([(0, freshness_update("orders", "old")), (9, freshness_update("orders", "old"))]) == [
+        ["sla_breached"],
+        [],
+    ]
     alerts: list[AlertEvent] = []
-    client = Incidents(MemoryBook(), alerts.append)
-    for news in (BAD, quality_news("orders", "3 rows"), GOOD, quality_news("orders", "")):
+    client = Incidents(MemoryIncidentStore(), alerts.append)
+    for news in (BAD, quality_update("orders", "3 rows"), GOOD, quality_update("orders", "")):
         client.hear(news)
     assert [(alert.kind, alert.incident) for alert in alerts] == [
         ("failed", "failed"), ("quality_failed", "quality"), ("recovered", "failed"), ("recovered", "quality"),
@@ -116,9 +121,9 @@ def test_recoveries_match_failures(steps: list[tuple[int, bool]]) -> None:
 
 def test_an_operator_who_stops_a_run_is_no_incident() -> None:
     ended = PipelineEnded("orders", "", "slot", START, 1.0, error_message="stopped", error_type="StoppedError")
-    assert run_news(ended) is None
+    assert run_update(ended) is None
     failed = replace(ended, error_type="RunError", attempt=2, max_attempts=3)
-    assert run_news(failed) == News("orders", "failed", True, "stopped", "RunError", 2, 3)
+    assert run_update(failed) == IncidentUpdate("orders", "failed", True, "stopped", "RunError", 2, 3)
 
 
 def test_a_pipeline_declares_its_own_rules() -> None:
@@ -130,7 +135,7 @@ def test_a_pipeline_declares_its_own_rules() -> None:
     assert declared_rules("quiet") == declared_rules("unknown") == AlertRules(timedelta(hours=1))
 
 
-class SharedBook(MemoryBook):
+class SharedBook(MemoryIncidentStore):
     """A book that ten hosts share; all of them read before one may write."""
 
     def __init__(self, hosts: int) -> None:
@@ -152,11 +157,11 @@ def test_ten_hosts_that_hear_of_one_failure_alert_once() -> None:
     with ThreadPoolExecutor(10) as hosts:
         list(hosts.map(lambda client: client.hear(BAD), doors))
     assert [alert.kind for alert in alerts] == ["failed"]
-    (kept,) = book._kept.values()
+    (kept,) = book._records.values()
     assert (kept.count, kept.opened_at, kept.closed_at) == (10, "2026-01-01T00:00:00+00:00", "")
 
 
-class AwayBook(MemoryBook):
+class AwayBook(MemoryIncidentStore):
     def find(self, *_: object) -> Incident | None:
         raise TransientError("the run log is away")
 
@@ -170,7 +175,7 @@ def test_without_the_run_log_a_process_still_alerts_once() -> None:
 
 
 def test_nothing_is_sent_when_the_record_could_not_be_kept() -> None:
-    class Losing(MemoryBook):
+    class Losing(MemoryIncidentStore):
         def swap(self, *_: object) -> Incident | None:
             return None
 

@@ -46,9 +46,9 @@ def test_every_documented_name_is_there_before_the_first_batch(capsys: pytest.Ca
 
 def test_events_become_numbers() -> None:
     metrics = StreamMetrics()
-    first = BatchLoaded("orders", "a", Counts(staged=9, rejected=1), 0.3, messages=10, fresh=10)
+    first = BatchLoaded("orders", "a", Counts(staged=9, rejected=1), 0.3, messages=10, new_messages=10)
     metrics(first)
-    metrics(BatchLoaded("orders", "b", Counts(staged=10), 2.0, messages=10, fresh=0))
+    metrics(BatchLoaded("orders", "b", Counts(staged=10), 2.0, messages=10, new_messages=0))
     metrics(StreamLag("orders", "a", {"0": 4, "1": 5}))
     metrics(StreamLag("orders", "a", {"0": 0, "1": 5}))
     metrics(StreamIdle("orders", ""))

@@ -11,7 +11,7 @@ import pytest
 
 from ematix_flow.errors import FlowError, RunError, TransientError
 from ematix_flow.observe.http.client import HttpClient, post
-from ematix_flow.observe.http.host_guard import RefusedHostError, UnreachedError, allowed_hosts, reach
+from ematix_flow.observe.http.host_guard import HostUnreachableError, RefusedHostError, allowed_hosts, reach
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -175,7 +175,7 @@ def _drip(server: socket.socket, over: threading.Event) -> None:
 def test_a_port_where_nobody_listens_is_not_reached() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    with pytest.raises(UnreachedError, match="cannot be reached"):
+    with pytest.raises(HostUnreachableError, match="cannot be reached"):
         post(f"http://127.0.0.1:{port}/", b"", {}, HttpClient(allowed_hosts("127.0.0.1")))
 
 

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from ematix_flow.observe.background_queue import LONGEST, BackgroundQueue
-from ematix_flow.observe.http.host_guard import UnreachedError
+from ematix_flow.observe.http.host_guard import HostUnreachableError
 
 if TYPE_CHECKING:
     import pytest
@@ -49,7 +49,7 @@ def test_only_what_was_not_sent_at_all_is_tried_again(no_waits: None, capsys: py
     def deliver(word: str) -> None:
         tries.append(word)
         if word == "away" and len(tries) < 3:
-            raise UnreachedError("nobody is there")
+            raise HostUnreachableError("nobody is there")
         if word == "sent":
             raise TimeoutError
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from ematix_flow.clock import Clock
 from ematix_flow.events import BatchLoaded, RowsStaged, StreamFailed, StreamIdle, StreamLag
-from ematix_flow.observe.metrics.stream_stats import SPANS, StatsKeeper
+from ematix_flow.observe.metrics.stream_stats import WINDOWS, StreamStatsCollector
 from ematix_flow.records import Counts
 
 
@@ -18,20 +18,22 @@ class Hands:
         self.at += timedelta(seconds=seconds)
 
 
-def keeper() -> tuple[StatsKeeper, Hands]:
+def keeper() -> tuple[StreamStatsCollector, Hands]:
     hands = Hands()
-    return StatsKeeper(Clock(now=lambda: hands.at)), hands
+    return StreamStatsCollector(Clock(now=lambda: hands.at)), hands
 
 
-def batch(target: str, rows: int, *, fresh: int | None = None, rejected: int = 0) -> BatchLoaded:
+def batch(target: str, rows: int, *, new_messages: int | None = None, rejected: int = 0) -> BatchLoaded:
     counts = Counts(staged=rows - rejected, rejected=rejected)
-    return BatchLoaded("s", target, counts, 0.5, messages=rows, fresh=rows if fresh is None else fresh)
+    return BatchLoaded(
+        "s", target, counts, 0.5, messages=rows, new_messages=rows if new_messages is None else new_messages
+    )
 
 
 def test_messages_count_once_and_rows_once_for_each_target() -> None:
     told, _ = keeper()
     told(batch("a", 10, rejected=2))
-    told(batch("b", 10, fresh=0))
+    told(batch("b", 10, new_messages=0))
     stats = told.streams["s"]
     assert (stats.consumed, stats.written, stats.rejected, stats.batches) == (10, 18, 2, 1)
     assert (stats.targets["a"].rows, stats.targets["b"].rows) == (8, 10)
@@ -44,7 +46,7 @@ def test_rates_are_those_of_the_last_minutes() -> None:
     hands.forward(120)
     told(batch("a", 60))
     hands.forward(30)
-    minute, five = (stats.rates(hands.at, span) for span in SPANS.values())
+    minute, five = (stats.rates(hands.at, span) for span in WINDOWS.values())
     assert minute == {
         "rows_consumed_per_sec": 1.0, "rows_written_per_sec": 1.0, "batches_per_sec": round(1 / 60, 3),
         "errors_per_sec": 0.0, "avg_batch_cycle_ms": 500.0, "span_seconds": 60.0,

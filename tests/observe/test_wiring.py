@@ -14,10 +14,10 @@ import pytest
 
 from ematix_flow.events import PipelineEnded, PipelineSkipped
 from ematix_flow.observe import observers as wiring
-from ematix_flow.observe.alerts.incidents import AlertRules, MemoryBook, quality_news
+from ematix_flow.observe.alerts.incidents import AlertRules, MemoryIncidentStore, quality_update
 from ematix_flow.observe.alerts.registry import register_alerter
 from ematix_flow.observe.bus import Bus
-from ematix_flow.observe.observers import book_in, observers
+from ematix_flow.observe.observers import incident_store_in, observers
 
 if TYPE_CHECKING:
     from ematix_flow.observe.alerts.alert import AlertEvent
@@ -95,12 +95,12 @@ def test_alerters_of_the_process_hear_too() -> None:
 
 
 def test_incidents_outlive_a_command_in_their_book(capsys: pytest.CaptureFixture[str]) -> None:
-    book = MemoryBook()
+    book = MemoryIncidentStore()
     for event in (FAILED, FAILED, DONE, DONE):
         heard([event], alerters=["stdout://"], incidents=book)
     assert [line.split()[2] for line in capsys.readouterr().err.splitlines()] == ["failed", "recovered"]
-    assert book_in(book) is book
-    assert book_in(object()) is None
+    assert incident_store_in(book) is book
+    assert incident_store_in(object()) is None
 
 
 def test_rules_are_those_of_the_pipeline(capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,7 +113,7 @@ def test_rules_are_those_of_the_pipeline(capsys: pytest.CaptureFixture[str]) -> 
 def test_quality_and_freshness_have_a_door_too(capsys: pytest.CaptureFixture[str]) -> None:
     with observers(alerters=["stdout://"]) as made:
         assert made.incidents is not None
-        made.incidents.hear(quality_news("orders", "3 rows"))
+        made.incidents.hear(quality_update("orders", "3 rows"))
     assert "quality_failed orders did not meet its expectations: 3 rows" in capsys.readouterr().err
     with observers() as nobody:
         assert nobody.incidents is None

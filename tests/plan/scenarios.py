@@ -18,11 +18,11 @@ from ematix_flow.declare.connection.registry import (
 from ematix_flow.declare.decorators import ematix
 from ematix_flow.declare.table.class_body import ManagedTable
 from ematix_flow.normalize import lower, trim
-from ematix_flow.plan.batch import Observed, PlanRequest, plan_target
+from ematix_flow.plan.batch import Inspection, PlanRequest, plan_target
 from ematix_flow.plan.post_steps import post_steps
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.plan.steps import Bounds, Plan
-from ematix_flow.records import Token, Watermark
+from ematix_flow.records import SourceWatermark, Token
 from ematix_flow.transforms import deduplicate_by
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def _database(dialect: str) -> Database:
 def _target_plan(
     pipeline: Pipeline, target: TargetDeclaration, scenario: Scenario, database: Database, source: Database
 ) -> TargetPlan:
-    seen = Observed(
+    seen = Inspection(
         source_name="warehouse" if scenario.same_database else "raw",
         target_name="warehouse",
         source_dialect=source.dialect,
@@ -196,7 +196,7 @@ def _target_plan(
         target_known=True,
     )
     if scenario.watermark is not None:
-        mark = Watermark("changed_at", scenario.watermark)
+        mark = SourceWatermark("changed_at", scenario.watermark)
         bounds = Bounds("changed_at", scenario.watermark, "2026-01-02 00:00:00+00:00")
         seen = replace(seen, watermark=mark, bounds=bounds)
     token = Token(pipeline.name, f"warehouse:{target.table.qualified_name}", SLOT)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow.plan.explain.report import TargetSummary, notes_of, plan_dict, statements_of, summary_of
-from ematix_flow.plan.explain.text import place_text, plan_lines
+from ematix_flow.plan.explain.text import connection_text, plan_lines
 from ematix_flow.plan.sql.ddl import Difference
 from ematix_flow.plan.steps import Bounds
 from tests.plan.scenarios import SCENARIOS, WAREHOUSES, planned
@@ -124,6 +124,6 @@ def test_sql_is_told_only_when_asked_for() -> None:
 
 
 def test_places_are_told_as_far_as_they_are_known() -> None:
-    assert place_text("w", None) == "w"
-    assert place_text("w", {"host": None, "dbname": "a.duckdb"}) == "w (a.duckdb)"
-    assert place_text("w", {"host": "h", "port": 5432, "dbname": "d", "user": "u"}) == "w (u@h:5432/d)"
+    assert connection_text("w", None) == "w"
+    assert connection_text("w", {"host": None, "dbname": "a.duckdb"}) == "w (a.duckdb)"
+    assert connection_text("w", {"host": "h", "port": 5432, "dbname": "d", "user": "u"}) == "w (u@h:5432/d)"

@@ -12,7 +12,7 @@ from ematix_flow.declare.pipeline.write import write
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, Text
 from ematix_flow.plan import shape_placement as shaping
-from ematix_flow.plan.batch import Observed
+from ematix_flow.plan.batch import Inspection
 from ematix_flow.plan.shape_placement import plan_shape
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from ematix_flow.plan.shape_placement import Shaping
 
-SEEN = Observed("events", "shop", "spark", source_columns=(SourceColumn("id", "text"),), source_format="json_lines")
+SEEN = Inspection("events", "shop", "spark", source_columns=(SourceColumn("id", "text"),), source_format="json_lines")
 
 
-def _shape(table: Table, seen: Observed = SEEN) -> Shaping:
+def _shape(table: Table, seen: Inspection = SEEN) -> Shaping:
     target = TargetDeclaration(table, write(mode="append"))
     return plan_shape(Pipeline("orders", lambda: None, (target,)), target, seen, "cross_db", None)
 

@@ -18,7 +18,7 @@ from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.events import RunPlanned
 from ematix_flow.normalize import deduplicate_by, lower
 from ematix_flow.observe.bus import Bus
-from ematix_flow.plan.explain.lineage import Place, _located, _table
+from ematix_flow.plan.explain.lineage import DatasetLocation, _located, _table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -148,8 +148,8 @@ def test_rows_in_memory_come_from_nowhere_known(tmp_path: Path) -> None:
 
 
 def test_names_of_datasets() -> None:
-    postgres = Place("postgres", "postgres", {"host": "db", "port": 5432, "dbname": "shop"})
-    mysql = Place("mysql", "mysql", {"host": "db", "port": 3306, "dbname": "shop"})
+    postgres = DatasetLocation("postgres", "postgres", {"host": "db", "port": 5432, "dbname": "shop"})
+    mysql = DatasetLocation("mysql", "mysql", {"host": "db", "port": 3306, "dbname": "shop"})
     said = [_table(postgres, "", "orders"), _table(postgres, "sales", "orders"), _table(mysql, "", "orders")]
     assert [(one.namespace, one.name) for one in said] == [
         ("postgres://db:5432", "shop.public.orders"),

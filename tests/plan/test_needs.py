@@ -11,16 +11,16 @@ from ematix_flow import BigInt, Text, ematix, pk
 from ematix_flow import normalize as n
 from ematix_flow.connect.base.columns import SourceColumn
 from ematix_flow.declare.project import PROJECT
-from ematix_flow.plan.batch import Observed
+from ematix_flow.plan.batch import Inspection
 from ematix_flow.plan.shape_placement import plan_shape
-from ematix_flow.plan.spark_reasons import declared_need, need_of_spark
+from ematix_flow.plan.spark_reasons import declared_spark_reason, spark_reason
 from ematix_flow.transforms import filter_where
 
 if TYPE_CHECKING:
     from ematix_flow.declare.pipeline.pipeline import Pipeline
 
 PLAIN = (SourceColumn("ID", "text", "string"), SourceColumn("name", "text", "string"))
-SEEN = Observed("raw", "w", "spark", source_columns=PLAIN, source_format="csv")
+SEEN = Inspection("raw", "w", "spark", source_columns=PLAIN, source_format="csv")
 
 
 def declared(kind: Any = Text | None, **options: Any) -> Pipeline:
@@ -36,8 +36,8 @@ def declared(kind: Any = Text | None, **options: Any) -> Pipeline:
     return made(load).pipeline
 
 
-def need(pipeline: Pipeline, seen: Observed = SEEN) -> str:
-    return need_of_spark(pipeline, pipeline.targets[0], seen)
+def need(pipeline: Pipeline, seen: Inspection = SEEN) -> str:
+    return spark_reason(pipeline, pipeline.targets[0], seen)
 
 
 def test_rows_that_are_shaped_one_by_one_need_nobody_else() -> None:
@@ -64,7 +64,7 @@ def test_rows_that_are_shaped_one_by_one_need_nobody_else() -> None:
 def test_a_declaration_may_need_spark(kind: Any, options: dict[str, Any], reason: str) -> None:
     pipeline = declared(kind, **options)
     assert reason in need(pipeline)
-    assert declared_need(pipeline, pipeline.targets[0]) == need(pipeline)
+    assert declared_spark_reason(pipeline, pipeline.targets[0]) == need(pipeline)
     shaping = plan_shape(pipeline, pipeline.targets[0], SEEN, "cross_db", None)
     assert (shaping.place.value, shaping.dialect) == ("spark", "spark")
 
@@ -82,7 +82,7 @@ def test_a_declaration_may_need_spark(kind: Any, options: dict[str, Any], reason
         (replace(SEEN, source_columns=(*PLAIN, SourceColumn("l", "json", "assumed"))), ""),
     ],
 )
-def test_a_source_may_need_spark(seen: Observed, reason: str) -> None:
+def test_a_source_may_need_spark(seen: Inspection, reason: str) -> None:
     assert need(declared(), seen) == reason
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.connect.base.columns import FoundColumn, FoundTable
+from ematix_flow.connect.base.columns import ColumnSchema, TableSchema
 from ematix_flow.connect.iceberg.partitions import described_partitions
 from ematix_flow.connect.registry import target_of
 from ematix_flow.declare.connection.registry import connection_from_fields
@@ -16,9 +16,9 @@ from ematix_flow.declare.pipeline.write import write
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, Text, TimestampTZ
 from ematix_flow.errors import DriftError, UnsupportedError
-from ematix_flow.plan.batch import Observed, ensure_step
+from ematix_flow.plan.batch import Inspection, ensure_step
 from ematix_flow.plan.partitions import partition_notes
-from ematix_flow.plan.sql.ddl import create_table_sql, wanted_table
+from ematix_flow.plan.sql.ddl import create_table_sql, table_definition
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +48,7 @@ def system(kind: str, folder: Path) -> Database:
 
 
 def wanted(database: Database, *texts: str, mode: str = "append") -> Any:
-    return wanted_table(TABLE, mode, database, texts)
+    return table_definition(TABLE, mode, database, texts)
 
 
 def test_names_are_quoted_in_the_statement(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_delta_takes_columns_only(tmp_path: Path) -> None:
         wanted(system("delta_local", tmp_path), "days(at)")
     refused.match("add a column")
     with pytest.raises(UnsupportedError, match="by columns only"):
-        wanted_table(replace(TABLE, partition_columns=("days(at)",)), "append", system("delta_local", tmp_path))
+        table_definition(replace(TABLE, partition_columns=("days(at)",)), "append", system("delta_local", tmp_path))
 
 
 @pytest.mark.parametrize("kind", ["duckdb", "sqlite", "object_store_local"])
@@ -81,7 +81,7 @@ def test_systems_without_partitions_name_those_that_have_them(kind: str, tmp_pat
         wanted(database, "city")
     refused.match("delta_local, delta_s3, iceberg")
     divided = TargetDeclaration(replace(TABLE, partition_columns=("city",)), write("append"))
-    assert wanted_table(divided.table, "append", database).partitions == ()
+    assert table_definition(divided.table, "append", database).partitions == ()
     assert partition_notes(divided, database) == (
         f"__partition_columns__ of shop.things divide lake tables; {kind} has none",
     )
@@ -91,11 +91,11 @@ def test_systems_without_partitions_name_those_that_have_them(kind: str, tmp_pat
 def test_a_table_that_is_divided_otherwise_is_never_divided_anew(policy: str, tmp_path: Path) -> None:
     iceberg = system("iceberg", tmp_path)
     declared = wanted(iceberg, "days(at)", "city")
-    columns = (FoundColumn(c.column.name, iceberg.ddl_type(c.column.type), c.nullable) for c in declared.columns)
-    table = FoundTable(tuple(columns), (), (), partitions=("hours(at)",))
+    columns = (ColumnSchema(c.column.name, iceberg.ddl_type(c.column.type), c.nullable) for c in declared.columns)
+    table = TableSchema(tuple(columns), (), (), partitions=("hours(at)",))
 
-    def step(found: FoundTable) -> Any:
-        seen = Observed("", "", "", target_known=True, found=found)
+    def step(existing: TableSchema) -> Any:
+        seen = Inspection("", "", "", target_known=True, existing=existing)
         return ensure_step(TABLE, write("append", on_drift=policy), declared, iceberg, seen)
 
     assert step(replace(table, partitions=("days(at)", "city"))).differences == ()
@@ -110,8 +110,8 @@ def test_a_table_that_is_divided_otherwise_is_never_divided_anew(policy: str, tm
 def test_a_declaration_without_partitions_takes_those_that_are_there(tmp_path: Path) -> None:
     iceberg = system("iceberg", tmp_path)
     declared = wanted(iceberg)
-    columns = (FoundColumn(c.column.name, iceberg.ddl_type(c.column.type), c.nullable) for c in declared.columns)
-    seen = Observed("", "", "", target_known=True, found=FoundTable(tuple(columns), (), (), partitions=("city",)))
+    columns = (ColumnSchema(c.column.name, iceberg.ddl_type(c.column.type), c.nullable) for c in declared.columns)
+    seen = Inspection("", "", "", target_known=True, existing=TableSchema(tuple(columns), (), (), partitions=("city",)))
     assert ensure_step(TABLE, write("append"), declared, iceberg, seen).differences == ()
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from ematix_flow.declare.pipeline.pipeline import Pipeline, TransformRef
 from ematix_flow.errors import PlanError
-from ematix_flow.plan.post_steps import first_line, first_word, is_maintenance, post_steps
+from ematix_flow.plan.post_steps import first_keyword, first_line, is_maintenance, post_steps
 from ematix_flow.plan.sql.user.query import check_query, statements_in
 
 FILES = {"source": {"id": "text", "name": "text"}, "orders": {"id": "text"}}
@@ -35,7 +35,7 @@ def test_anything_else_is_no_maintenance(sql: str) -> None:
 def test_summaries_are_one_line_that_fits() -> None:
     assert first_line("\n  SELECT 1\n  FROM t\n") == "SELECT 1"
     assert len(first_line("x" * 500)) == 200
-    assert first_line("") == first_word("") == ""
+    assert first_line("") == first_keyword("") == ""
 
 
 @pytest.mark.parametrize(

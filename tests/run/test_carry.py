@@ -17,8 +17,8 @@ from ematix_flow.connect.staging.parquet import ParquetStager, check_parts
 from ematix_flow.connect.storage.base import LocalStore
 from ematix_flow.connect.types.arrow import REJECTS
 from ematix_flow.errors import RunError
-from ematix_flow.records import Part
-from ematix_flow.run.stage.tasks import report_batch, stage_pieces
+from ematix_flow.records import TaskReport
+from ematix_flow.run.stage.tasks import report_batch, stage_partitions
 from ematix_flow.run.stage.transport import ROOT, Carrier, sweep
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def _spec(folder: str) -> StageSpec:
     return StageSpec("stg_1", SCHEMA.serialize().to_pybytes(), folder=folder)
 
 
-def _stage(place: tuple[int, int], **_: object) -> Part:
+def _stage(place: tuple[int, int], **_: object) -> TaskReport:
     """Stage rows as a task of another machine does; they do not compress, so that a file has several pieces."""
     partition, attempt = place
     stager = ParquetStager(_spec(""), partition, attempt)
@@ -41,7 +41,7 @@ def _stage(place: tuple[int, int], **_: object) -> Part:
         texts = [os.urandom(20).hex() for _ in ids]
         stager.write(pa.RecordBatch.from_arrays([pa.array(ids, pa.int64()), pa.array(texts)], schema=SCHEMA))
     path, _ = stager.finish()
-    return Part(partition, attempt, ROWS, 0, path)
+    return TaskReport(partition, attempt, ROWS, 0, path)
 
 
 @pytest.mark.spark
@@ -50,7 +50,7 @@ def test_parts_arrive_whole(through: str, spark: SparkSession, tmp_path: Path) -
     folder, between = tmp_path / "here", tmp_path / "between"
     folder.mkdir()
     store = LocalStore(str(between)) if through == "store" else None
-    parts = stage_pieces(spark, (_stage, _stage, _stage), carrier=Carrier("stg_1", str(folder), store))
+    parts = stage_partitions(spark, (_stage, _stage, _stage), carrier=Carrier("stg_1", str(folder), store))
     check_parts(_spec(str(folder)), parts)
     assert sorted(Path(part.path).name for part in parts) == sorted(file.name for file in folder.iterdir())
     assert [part.partition for part in parts] == [0, 1, 2]
@@ -71,7 +71,7 @@ def test_an_attempt_leaves_nothing_on_its_machine(ending: str, tmp_path: Path, m
         stager.abandon()
     else:
         paths = stager.finish()
-        report = report_batch(Part(0, 0, 1, 1, *paths))
+        report = report_batch(TaskReport(0, 0, 1, 1, *paths))
         assert len(list(Carrier("stg_1", str(tmp_path)).sending(lambda _: [report])(()))) == (3 if all(paths) else 1)
     assert list(tmp_path.iterdir()) == []
 
@@ -79,7 +79,7 @@ def test_an_attempt_leaves_nothing_on_its_machine(ending: str, tmp_path: Path, m
 def test_a_part_that_the_store_does_not_have_is_told(tmp_path: Path) -> None:
     class Row:
         def asDict(self) -> dict[str, object]:  # noqa: N802 - as Spark's rows
-            batch = report_batch(Part(0, 7, 1, 0, "/there/part-00000-7.parquet"))
+            batch = report_batch(TaskReport(0, 7, 1, 0, "/there/part-00000-7.parquet"))
             return batch.to_pylist()[0] | {"file": "", "chunk": None}
 
     carrier = Carrier("stg_1", str(tmp_path), LocalStore(str(tmp_path / "between")))

@@ -20,7 +20,7 @@ from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.spark_settings import SparkSettings
 from ematix_flow.errors import FlowError, PlanError, RunError
 from ematix_flow.plan.remote_tasks import Away
-from ematix_flow.run.read.data_source import DatabaseReader, Ematix, register
+from ematix_flow.run.read.data_source import DatabaseReader, EmatixDataSource, register
 from ematix_flow.run.spark.session import spark_session
 
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ ROWS = [
 TABLE = "CREATE TABLE orders (id BIGINT, name VARCHAR(40), amount DECIMAL(10,2), day DATE, moment {at}, raw {raw})"
 
 
-def source(fields: dict[str, Any], **options: str) -> Ematix:
+def source(fields: dict[str, Any], **options: str) -> EmatixDataSource:
     """Return the data source as Spark makes it, in this process."""
     known = {"connections": {"it": connection_from_fields("it", fields)}, "folder": "."}
     given: Any = {"connection": "it", **options}
-    return cast("Ematix", type("OfTest", (Ematix,), known)(given))
+    return cast("EmatixDataSource", type("OfTest", (EmatixDataSource,), known)(given))
 
 
-def rows_of(found: Ematix, *filters: ds.Filter) -> list[tuple[Any, ...]]:
+def rows_of(found: EmatixDataSource, *filters: ds.Filter) -> list[tuple[Any, ...]]:
     """Return the rows as tasks read them."""
     reader = found.reader(found.schema())
     if filters:
@@ -131,7 +131,7 @@ def test_conditions_become_sql_where_they_mean_the_same(duckdb_path: Path) -> No
     fill(fields)
     reader = source(fields, table="orders", columns="id").reader(None)  # type: ignore[arg-type]
     assert isinstance(reader, DatabaseReader)
-    reader = DatabaseReader(".", reader.system, reader.place, ("id", "name", "amount", "day", "moment"))
+    reader = DatabaseReader(".", reader.system, reader.table_name, ("id", "name", "amount", "day", "moment"))
     at = datetime(2026, 1, 2, 3, 4, 5)  # noqa: DTZ001
     reader.pushFilters([
         ds.GreaterThan(("id",), 1),

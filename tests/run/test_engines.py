@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from ematix_flow.records import Part
+    from ematix_flow.records import TaskReport
     from ematix_flow.run.engine import Engine
 
 PIECES = 7
@@ -42,27 +42,27 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> E
     return SparkEngine(lambda _imports=(): session, lambda: session_slots(session))
 
 
-def staged_in(folder: str) -> Callable[..., Part]:
+def staged_in(folder: str) -> Callable[..., TaskReport]:
     """Give a piece that writes a file under its numbers, and fails if another one did already."""
 
-    def piece(place: tuple[int, int], *, cancel_check: Callable[[], None] | None = None) -> Part:
+    def piece(place: tuple[int, int], *, cancel_check: Callable[[], None] | None = None) -> TaskReport:
         from pathlib import Path
 
-        from ematix_flow.records import Part
+        from ematix_flow.records import TaskReport
 
         del cancel_check
         partition, attempt = place
         with Path(folder, f"{partition}-{attempt}").open("x") as file:
             file.write("rows")
-        return Part(partition, attempt, 3)
+        return TaskReport(partition, attempt, 3)
 
     return piece
 
 
-def that_fails() -> Callable[..., Part]:
+def that_fails() -> Callable[..., TaskReport]:
     """Give a piece that fails for good; workers have no modules of tests, so it is made here."""
 
-    def piece(place: tuple[int, int], *, cancel_check: Callable[[], None] | None = None) -> Part:
+    def piece(place: tuple[int, int], *, cancel_check: Callable[[], None] | None = None) -> TaskReport:
         from ematix_flow.errors import RunError
 
         del place, cancel_check
@@ -75,7 +75,7 @@ def that_fails() -> Callable[..., Part]:
 def test_every_piece_is_staged_once_under_numbers_of_its_own(
     engine: Engine, at_once: int | None, tmp_path: Path
 ) -> None:
-    parts = engine.stage_pieces([staged_in(str(tmp_path))] * PIECES, Tasks(at_once=at_once))
+    parts = engine.stage_partitions([staged_in(str(tmp_path))] * PIECES, Tasks(at_once=at_once))
     assert sorted(f"{part.partition}-{part.attempt}" for part in parts) == sorted(
         one.name for one in tmp_path.iterdir()
     )
@@ -83,7 +83,7 @@ def test_every_piece_is_staged_once_under_numbers_of_its_own(
 
 
 def test_nothing_is_staged_of_nothing(engine: Engine) -> None:
-    assert engine.stage_pieces([], Tasks()) == ()
+    assert engine.stage_partitions([], Tasks()) == ()
 
 
 def test_an_engine_says_how_many_pieces_it_stages_at_a_time(engine: Engine) -> None:
@@ -96,9 +96,9 @@ def test_a_piece_that_fails_for_good_fails_the_load_with_its_words(engine: Engin
         told(engine, pieces)
 
 
-def told(engine: Engine, pieces: list[Callable[..., Part]]) -> None:
+def told(engine: Engine, pieces: list[Callable[..., TaskReport]]) -> None:
     """Stage pieces; an error comes as a load tells it."""
     try:
-        engine.stage_pieces(pieces, Tasks())
+        engine.stage_partitions(pieces, Tasks())
     except Exception as error:  # noqa: BLE001 - of Spark, of Sail or of ours
         raise reason_of(error) from None

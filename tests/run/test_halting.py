@@ -10,7 +10,7 @@ import pytest
 
 from ematix_flow.connect.base.cancellation import Halt
 from ematix_flow.errors import RunCancelledError, TransientError
-from ematix_flow.run.local.threads import stage_pieces_here
+from ematix_flow.run.local.threads import stage_in_threads
 from ematix_flow.run.stage.tasks import _collect
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def test_threads_that_stage_end_with_their_next_rows() -> None:
 
     threading.Thread(target=stop).start()
     with halt.over(), pytest.raises(TransientError) as caught:
-        stage_pieces_here([piece, piece])
+        stage_in_threads([piece, piece])
     assert halt.blamed(caught.value) is CANCELLED
 
 
@@ -45,7 +45,7 @@ def test_nothing_is_staged_for_a_run_that_is_to_stop() -> None:
     halt = Halt()
     halt.stop(CANCELLED)
     with halt.over(), pytest.raises(RunCancelledError):
-        stage_pieces_here([lambda *_, **__: pytest.fail("it began")])
+        stage_in_threads([lambda *_, **__: pytest.fail("it began")])
 
 
 @pytest.mark.spark

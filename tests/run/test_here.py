@@ -17,11 +17,11 @@ from ematix_flow.connect.types.arrow import staged_schema
 from ematix_flow.declare.connection.registry import DuckDBConnection, SQLiteConnection
 from ematix_flow.declare.table.types import BigInt
 from ematix_flow.errors import RunError, TransientError
-from ematix_flow.records import Part
+from ematix_flow.records import TaskReport
 from ematix_flow.run.local import threads as here
-from ematix_flow.run.local.threads import stage_pieces_here
+from ematix_flow.run.local.threads import stage_in_threads
 from ematix_flow.run.stage.conform import Rules
-from ematix_flow.run.stage.tasks import StageWork, split_pieces
+from ematix_flow.run.stage.tasks import StageWork, split_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,7 @@ def _calm(no_waits: None) -> Iterator[None]:
 
 def staged(work: StageWork, source: Database, splits: tuple[Split, ...] = SPLITS) -> list[int]:
     """Stage splits and give the values that the reports stand for."""
-    parts = stage_pieces_here(split_pieces(work, source, splits))
+    parts = stage_in_threads(split_partitions(work, source, splits))
     assert [part.partition for part in parts] == list(range(len(splits)))
     assert len({part.attempt for part in parts}) == len(splits)
     with closing(work.target.session()) as session:
@@ -71,7 +71,7 @@ def test_every_split_is_staged_once(work: StageWork, source: Database) -> None:
 
 
 def test_no_split_is_no_part(work: StageWork, source: Database) -> None:
-    assert stage_pieces_here(split_pieces(work, source, ())) == ()
+    assert stage_in_threads(split_partitions(work, source, ())) == ()
 
 
 @pytest.mark.parametrize("point", ["stage.task_start", "stage.mid_rows", "stage.after_task_commit"])
@@ -98,7 +98,7 @@ def test_what_will_not_pass_is_told_at_once(work: StageWork, source: Database, m
 
     monkeypatch.setattr(source, "read", refuse)
     with pytest.raises(RunError, match="no such column"):
-        stage_pieces_here(split_pieces(work, source, SPLITS[:1]))
+        stage_in_threads(split_partitions(work, source, SPLITS[:1]))
     assert len(read) == 1
 
 
@@ -119,7 +119,7 @@ def test_the_error_that_came_first_is_told_and_stops_the_others(
     monkeypatch.setattr(source, "read", read)
     monkeypatch.setattr(here.os, "cpu_count", lambda: 2)
     with pytest.raises(RunError, match="the first") as caught:
-        stage_pieces_here(split_pieces(work, source, SPLITS[:2]))
+        stage_in_threads(split_partitions(work, source, SPLITS[:2]))
     assert not isinstance(caught.value, TransientError)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("flow-stage")]
 
@@ -130,14 +130,14 @@ def test_no_more_pieces_are_staged_at_once_than_may_be_connected(monkeypatch: py
     most = 0
     together = threading.Barrier(2, timeout=20)
 
-    def piece(place: tuple[int, int], cancel_check: object = None) -> Part:
+    def piece(place: tuple[int, int], cancel_check: object = None) -> TaskReport:
         nonlocal most
         del cancel_check
         busy.append(place[0])
         most = max(most, len(busy))
         together.wait()  # two of them run side by side, or this breaks
         busy.remove(place[0])
-        return Part(*place, rows=1)
+        return TaskReport(*place, rows=1)
 
-    assert [part.partition for part in stage_pieces_here([piece] * 6, 2)] == list(range(6))
+    assert [part.partition for part in stage_in_threads([piece] * 6, 2)] == list(range(6))
     assert most == 2

@@ -7,7 +7,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkAssertionError
 
 from ematix_flow.connect.base.lake_engine import EngineError
-from ematix_flow.run.spark.lake_engine import _told
+from ematix_flow.run.spark.lake_engine import _translate_errors
 
 connect = pytest.importorskip("pyspark.errors.exceptions.connect")
 
@@ -27,6 +27,6 @@ CHANGED = "INVALID_HANDLE.SESSION_CHANGED"
     ids=lambda value: type(value).__name__,
 )
 def test_only_what_spark_itself_says_is_an_answer(error: Exception, answered: bool, transient: bool) -> None:
-    with pytest.raises(EngineError) as caught, _told():
+    with pytest.raises(EngineError) as caught, _translate_errors():
         raise error
     assert (caught.value.answered, caught.value.transient) == (answered, transient)

@@ -20,7 +20,7 @@ from tests.depth import deep
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ematix_flow.run.warm.client import Lease
+    from ematix_flow.run.warm.client import EngineLease
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -31,7 +31,7 @@ DEADLINE = 45
 
 
 @pytest.fixture
-def server(engines: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lease]:
+def server(engines: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineLease]:
     """Give a server that answers; one that a test has frozen goes on afterwards."""
     monkeypatch.setenv(FOLDER_VARIABLE, str(engines))
     lease = lease_of(SparkSettings(master="local[2, 4]", shared=True))
@@ -41,7 +41,7 @@ def server(engines: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lease]:
     lease.release()
 
 
-def _reading(server: Lease, way: str, folder: Path) -> subprocess.Popen[str]:
+def _reading(server: EngineLease, way: str, folder: Path) -> subprocess.Popen[str]:
     remote = f"sc://localhost:{server.state.port}/;token={server.state.token}"
     return subprocess.Popen(
         [sys.executable, str(Path(__file__).with_name("lost_server.py")), remote, way],
@@ -51,7 +51,7 @@ def _reading(server: Lease, way: str, folder: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("number", [deep(signal.SIGSTOP), signal.SIGKILL], ids=["frozen", "killed"])
-def test_whoever_has_lost_its_server_ends_in_time(number: signal.Signals, server: Lease, tmp_path: Path) -> None:
+def test_whoever_has_lost_its_server_ends_in_time(number: signal.Signals, server: EngineLease, tmp_path: Path) -> None:
     with ExitStack() as kept:
         programs = {way: kept.enter_context(_reading(server, way, tmp_path)) for way in WAYS}
         for program in programs.values():

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ematix_flow.run.read.infer_messages import column_of
-from ematix_flow.run.read.merged_types import as_type, merged, shown_types
+from ematix_flow.run.read.merged_types import as_type, inferred_types, merged
 
 SCALARS = st.one_of(
     st.none(),
@@ -32,7 +32,7 @@ VALUES = st.recursive(
 
 def in_pieces(pieces: list[list[Any]]) -> pa.ChunkedArray:
     """Give the values of pieces in the type that they share, each made by itself."""
-    types = reduce(merged, [shown_types([{"v": value} for value in piece]) for piece in pieces])
+    types = reduce(merged, [inferred_types([{"v": value} for value in piece]) for piece in pieces])
     kind = pa.string() if pa.types.is_null(types["v"]) else types["v"]
     return pa.chunked_array([as_type(piece, kind) for piece in pieces], kind)
 

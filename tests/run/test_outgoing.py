@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from ematix_flow.connect.base.stream_source import PLACE, VALUE, MessagePiece
+from ematix_flow.connect.base.stream_source import MESSAGE_OFFSET, VALUE, MessagePartition
 from ematix_flow.connect.formats.encoders import JsonEncoder, RawEncoder
 from ematix_flow.errors import RunError
 from ematix_flow.run.read.infer_messages import TypedRows
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 IDS = Ids("stream")
 
 
-def piece(*payloads: bytes | None, keys: list[str | None] | None = None) -> MessagePiece:
+def piece(*payloads: bytes | None, keys: list[str | None] | None = None) -> MessagePartition:
     columns: dict[str, Any] = {VALUE: pa.array(payloads, pa.binary())}
     if keys is not None:
         columns["_key"] = pa.array(keys, pa.string())
-    columns[PLACE] = pa.array([f"place {n}" for n in range(len(payloads))])
-    return MessagePiece("topic/0", len(payloads), lambda: iter([pa.table(columns)]))
+    columns[MESSAGE_OFFSET] = pa.array([f"place {n}" for n in range(len(payloads))])
+    return MessagePartition("topic/0", len(payloads), lambda: iter([pa.table(columns)]))
 
 
 def seen(made: Outgoing) -> list[tuple[bytes | None, bytes | None]]:
@@ -79,7 +79,7 @@ def test_ids_are_those_of_the_place_and_the_stream() -> None:
 def test_rows_are_objects_without_their_nulls() -> None:
     rows = pa.table({
         "i": pa.array([1, None]), "d": pa.array([Decimal("1.10"), None]), "t": pa.array(['a"b', None]),
-        "s": pa.array([{"x": 1, "y": None}, None]), "l": pa.array([[1, 2], None]), PLACE: ["p0", "p1"],
+        "s": pa.array([{"x": 1, "y": None}, None]), "l": pa.array([[1, 2], None]), MESSAGE_OFFSET: ["p0", "p1"],
     })  # fmt: skip
     made = encoded(TypedRows(rows), JsonEncoder(), "t", IDS)
     expected = rb'{"i":1,"d":1.10,"t":"a\"b","s":{"x": 1},"l":[1, 2]}'
@@ -102,7 +102,7 @@ def test_instants_are_written_in_one_form() -> None:
 
 
 def test_hidden_columns_are_keys_only() -> None:
-    rows = pa.table({"a": [1], "_key": ["k"], PLACE: ["p"]})
+    rows = pa.table({"a": [1], "_key": ["k"], MESSAGE_OFFSET: ["p"]})
     assert seen(encoded(TypedRows(rows), JsonEncoder(), "_key", IDS, hidden=["_key"])) == [(b"k", b'{"a":1}')]
     assert seen(encoded(TypedRows(rows.drop_columns(["a"])), JsonEncoder(), None, IDS, hidden=["_key"])) == [
         (None, b"{}")

@@ -158,7 +158,7 @@ def test_rows_that_depend_on_each_other_are_bad_together(spark: SparkSession) ->
 def test_rows_that_no_query_can_tell_apart_are_halved_a_bounded_number_of_times(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_sql, "can_tell", lambda _: False)
+    monkeypatch.setattr(stream_sql, "can_report_errors", lambda _: False)
     monkeypatch.setattr(frame_sql, "MOST_QUERIES", 6)
     rows = [{"id": n, "n": "x" if n == 5 else "1"} for n in range(32)]
     made = stage(spark, "SELECT id, CAST(n AS BIGINT) AS n FROM source").rows(messages(*rows), lenient=True)

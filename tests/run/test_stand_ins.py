@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow.run.spark.java import find_java
-from ematix_flow.run.spark.packages.substitutes import STAND_INS, with_stand_ins
+from ematix_flow.run.spark.packages.substitutes import SUBSTITUTES, with_substitutes
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.spark
 
-PACKAGE, KNOWN = next(iter(STAND_INS.items()))
+PACKAGE, KNOWN = next(iter(SUBSTITUTES.items()))
 SETTINGS = """<ivysettings>
   <settings defaultResolver="here"/>
   <caches defaultCacheDir="{cache}"/>
@@ -27,7 +27,7 @@ POM = """<project><modelVersion>4.0.0</modelVersion>
 
 def asked(folder: Path, *versions: str) -> dict[str, str]:
     """Give a configuration whose only repository has these versions of the part."""
-    group, _, name = KNOWN.part.partition(":")
+    group, _, name = KNOWN.artifact.partition(":")
     for version in versions:
         place = folder / "root" / group.replace(".", "/") / name / version
         place.mkdir(parents=True)
@@ -45,13 +45,13 @@ def asked(folder: Path, *versions: str) -> dict[str, str]:
 
 def test_a_part_that_the_repositories_lack_has_a_stand_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     conf = asked(tmp_path, KNOWN.instead)
-    changed = with_stand_ins(conf, find_java(os.environ), tmp_path)
+    changed = with_substitutes(conf, find_java(os.environ), tmp_path)
     mine, jar = changed["spark.jars"].split(",")
-    assert (mine, changed["spark.jars.excludes"]) == ("/mine.jar", f"x:y,{KNOWN.part}")
+    assert (mine, changed["spark.jars.excludes"]) == ("/mine.jar", f"x:y,{KNOWN.artifact}")
     assert jar.endswith(f"-{KNOWN.instead}.jar")
     assert changed["spark.jars.packages"] == conf["spark.jars.packages"]
     (told,) = capsys.readouterr().err.splitlines()
-    assert f"lack {KNOWN.part}:4.1.3; {KNOWN.instead} is used instead" in told
+    assert f"lack {KNOWN.artifact}:4.1.3; {KNOWN.instead} is used instead" in told
 
 
 @pytest.mark.parametrize("versions", [("4.1.3", "4.0.0"), ()], ids=["complete", "nothing"])
@@ -59,11 +59,11 @@ def test_packages_stay_as_they_are_where_the_part_is_there_or_nothing_is(
     tmp_path: Path, versions: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     conf = asked(tmp_path, *versions)
-    assert with_stand_ins(conf, find_java(os.environ), tmp_path) == conf
+    assert with_substitutes(conf, find_java(os.environ), tmp_path) == conf
     assert capsys.readouterr().err == ""
 
 
 def test_nobody_looks_for_what_the_user_has_arranged(tmp_path: Path) -> None:
-    conf = {"spark.jars.packages": f"{PACKAGE}:4.1.3", "spark.jars.excludes": KNOWN.part}
-    assert with_stand_ins(conf, find_java({"JAVA_HOME": "", "PATH": os.environ["PATH"]}), tmp_path) == conf
+    conf = {"spark.jars.packages": f"{PACKAGE}:4.1.3", "spark.jars.excludes": KNOWN.artifact}
+    assert with_substitutes(conf, find_java({"JAVA_HOME": "", "PATH": os.environ["PATH"]}), tmp_path) == conf
     assert list(tmp_path.iterdir()) == []

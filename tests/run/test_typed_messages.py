@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.base.stream_source import PAYLOAD, payload_of, shown_payload
+from ematix_flow.connect.base.stream_source import PAYLOAD, format_payload, payload_of
 from ematix_flow.run.read.infer_messages import documents, json_payload, raw_payload, rows_of_payloads
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def test_what_is_no_object_is_set_apart_with_its_payload_and_place() -> None:
 
 def test_a_payload_that_looks_like_a_marked_one_comes_back_too() -> None:
     for payload in (b"base64:abc", b"", b"\x00", "ä".encode()):
-        assert payload_of(json.dumps({PAYLOAD: shown_payload(payload)})) == payload
+        assert payload_of(json.dumps({PAYLOAD: format_payload(payload)})) == payload
 
 
 def test_a_row_that_was_made_is_its_own_payload() -> None:

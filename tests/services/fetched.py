@@ -11,13 +11,16 @@ from pathlib import Path
 
 from ematix_flow.run.spark.java import find_java
 from ematix_flow.run.spark.java_process import spark_jars
-from ematix_flow.run.spark.packages.ivy import Wanted, fetch
+from ematix_flow.run.spark.packages.ivy import PackageRequest, fetch
 
 FOLDER = Path(sys.prefix).resolve() / "servers"
 
 JAVA_SERVERS = {
-    "Kafka": (Wanted("org.apache.kafka:kafka_2.13:4.3.1", alone=False), Wanted("org.slf4j:slf4j-simple:1.7.36")),
-    "Apicurio": (Wanted("io.apicurio:apicurio-registry-app:3.0.9", classifier="all", ending="tar.gz"),),
+    "Kafka": (
+        PackageRequest("org.apache.kafka:kafka_2.13:4.3.1", alone=False),
+        PackageRequest("org.slf4j:slf4j-simple:1.7.36"),
+    ),
+    "Apicurio": (PackageRequest("io.apicurio:apicurio-registry-app:3.0.9", classifier="all", ending="tar.gz"),),
 }
 """Server -> the packages with its files; the first one's version is part of the file that remembers where they are."""
 

@@ -80,13 +80,13 @@ def _serve(port: int) -> None:
     from ematix_flow.connect.delta import table as delta
     from ematix_flow.connect.iceberg import catalog as iceberg_catalog
     from ematix_flow.declare.spark_settings import SparkSettings
-    from ematix_flow.engine.spark.session import with_needs
+    from ematix_flow.engine.spark.session import with_requirements
     from ematix_flow.run.spark import launch as classic
 
     conf: dict[str, Any] = {**CONF, "spark.connect.grpc.binding.port": str(port)}
     packages = (iceberg_catalog.PACKAGE, iceberg_catalog.DRIVERS["jdbc:sqlite"])
-    needs = (delta.NEEDS, SparkRequirements(packages, tuple(iceberg_catalog.EXTENSIONS.items())))
-    started = classic.launch(with_needs(SparkSettings(master="local[2, 4]", log_level="OFF", conf=conf), needs))
+    needs = (delta.REQUIREMENTS, SparkRequirements(packages, tuple(iceberg_catalog.EXTENSIONS.items())))
+    started = classic.launch(with_requirements(SparkSettings(master="local[2, 4]", log_level="OFF", conf=conf), needs))
     session = classic.open_session(started)
     print(json.dumps({"java": started.driver.process.pid}), flush=True)  # noqa: T201 - the protocol
     sys.stdin.read()

@@ -65,13 +65,13 @@ def test_the_last_message_of_a_key_wins_where_partitions_are_cut(
             state = {"id": number % 7 + 10 * partition, "state": str(number)}
             topic.write([state], partition=partition, timestamp=at - number)
     cut: list[int] = []
-    pieces = MessageRange.pieces
+    pieces = MessageRange.partitions
 
     def counted(stretch: MessageRange) -> Any:
         cut.append(len(pieces(stretch)))
         return pieces(stretch)
 
-    monkeypatch.setattr(MessageRange, "pieces", counted)
+    monkeypatch.setattr(MessageRange, "partitions", counted)
     drain(topic.stream(duckdb_at(warehouse), target_table=States, mode="merge"))
     last = [(key, str(max(number for number in range(60) if number % 7 == key))) for key in range(7)]
     assert rows_in(warehouse, STATE) == [

@@ -109,7 +109,7 @@ def test_the_process_of_the_stream_reads_and_receives_no_rows(
         raise AssertionError("rows came to the driver")
 
     fill(topic)
-    monkeypatch.setattr(kafka_reader, "_opened", refuse)
+    monkeypatch.setattr(kafka_reader, "_open_reader", refuse)
     monkeypatch.setattr(stream_rows, "typed_rows", refuse)
     monkeypatch.setattr(DataFrame, "toArrow", refuse)
     monkeypatch.setattr(DataFrame, "toPandas", refuse)

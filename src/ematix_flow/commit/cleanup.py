@@ -29,7 +29,7 @@ def drop_stages_of(database: Target, token: Token) -> None:
         return
     try:
         for name, _ in list(database.stages(session)):
-            if token.mark in name:
+            if token.tag in name:
                 database.drop_stage(session, StageSpec(name, b""))
                 failpoint("gc.mid_drop")
         _drop_older(database, session, STALE_SECONDS)
@@ -52,10 +52,10 @@ def stale(database: Target, session: Session, older_than: float) -> list[str]:
     """Return the names of staging that is older than this many seconds and that no open run may need."""
     ledger = Ledger(database)
     # Staging is listed before runs: whoever had staging by then and has not ended is among the open runs.
-    found = [(name, age) for name, age in database.stages(session) if age >= older_than]
-    open_runs = ledger.open_marks(session) if found and ledger.exists(session) else set()
+    old_stages = [(name, age) for name, age in database.stages(session) if age >= older_than]
+    open_runs = ledger.open_run_tags(session) if old_stages and ledger.exists(session) else set()
     # A killed run counts as open until the next one of its pipeline; a day later nobody waits for it any more.
-    return [name for name, age in found if age >= STALE_SECONDS or not any(mark in name for mark in open_runs)]
+    return [name for name, age in old_stages if age >= STALE_SECONDS or not any(tag in name for tag in open_runs)]
 
 
 def _drop_older(database: Target, session: Session, older_than: float) -> int:

@@ -14,13 +14,13 @@ from ematix_flow.commit.rejects import row_json
 from ematix_flow.commit.request import Excluded
 from ematix_flow.commit.row_numbers import Only, numbered
 from ematix_flow.commit.simulate import simulate
-from ematix_flow.commit.staged_rows import SHOWN, staged_rows, work_tables
+from ematix_flow.commit.staged_rows import MAX_CHARS, staged_rows, work_tables
 from ematix_flow.commit.unreadable_rows import unreadable_row
 from ematix_flow.connect.config.redact import redact
 from ematix_flow.errors import CommitError, FlowError, RefusedError
 
 if TYPE_CHECKING:
-    from ematix_flow.commit.request import Order
+    from ematix_flow.commit.request import CommitRequest
     from ematix_flow.connect.base.catalog import Catalog
     from ematix_flow.connect.base.target import Target
 
@@ -30,46 +30,46 @@ SEARCHED = 100_000
 """Rows up to which the first offender of a load that fails is looked for: each look applies a part of it again."""
 
 
-def searchable(order: Order, database: Catalog) -> bool:
+def searchable(request: CommitRequest, database: Catalog) -> bool:
     """Return whether rows that the target refused can be found and rejected, so that the others load."""
-    return order.rejects_allowed and order.stage is not None and database.capabilities.constraints
+    return request.rejects_allowed and request.stage is not None and database.capabilities.constraints
 
 
-def without_violations(order: Order, database: Target) -> Order:
+def without_violations(request: CommitRequest, database: Target) -> CommitRequest:
     """Return the order with every refused row set aside as a reject."""
-    search = _Search(order, database)
-    total = sum(part.rows for part in order.parts)
-    found: list[Excluded] = []
+    search = _ViolationSearch(request, database)
+    total = sum(report.rows for report in request.reports)
+    violations: list[Excluded] = []
     while True:
-        left_out = tuple(row.number for row in found)
+        left_out = tuple(row.number for row in violations)
         reason = search.refusal(Only(left_out, total))
         if reason is None:
-            return replace(order, excluded=tuple(found))
-        if len(found) == MOST:
+            return replace(request, excluded=tuple(violations))
+        if len(violations) == MOST:
             message = f"the target refuses more than {MOST} rows; the last reason: {reason}"
             raise CommitError(message, hint="nothing was loaded. Fix the source or the target's constraints.")
-        found.append(search.first(left_out, total, reason))
+        violations.append(search.first(left_out, total, reason))
 
 
-def naming_violation(order: Order, database: Target, error: RefusedError) -> RefusedError:
+def naming_violation(request: CommitRequest, database: Target, error: RefusedError) -> RefusedError:
     """Return a refusal together with the first row that causes it, where that can be found."""
     if not database.capabilities.constraints:
         return error
-    row = _first_violation(_Search(order, database), error)
+    row = _first_violation(_ViolationSearch(request, database), error)
     if row is None:
         return error
-    shown = redact(row.row_json)
-    shown = shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}..."
+    row_text = redact(row.row_json)
+    row_text = row_text if len(row_text) <= MAX_CHARS else f"{row_text[:MAX_CHARS]}..."
     where = f"{row.column}: " if row.column else ""
-    message = f"{error.what}\n  {where}refused; row {shown}"
+    message = f"{error.what}\n  {where}refused; row {row_text}"
     return RefusedError(message, hint=error.hint, origin=error.origin)
 
 
-def _first_violation(search: _Search, error: RefusedError) -> Excluded | None:
+def _first_violation(search: _ViolationSearch, error: RefusedError) -> Excluded | None:
     """Return the first refused row; what goes wrong on the way there says less than the error that is known."""
     lost: tuple[type[BaseException], ...] = (FlowError, *search.database.failures)
     try:
-        unread = unreadable_row(search.order, search.database, error.what)
+        unread = unreadable_row(search.request, search.database, error.what)
         if unread is not None:
             return unread
         total = search.total()
@@ -81,16 +81,16 @@ def _first_violation(search: _Search, error: RefusedError) -> Excluded | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Search:
+class _ViolationSearch:
     """Rehearsals of parts of one load."""
 
-    order: Order
+    request: CommitRequest
     database: Target
 
     def refusal(self, only: Only) -> str | None:
         """Return the reason why a part of the rows cannot be loaded, or None."""
         try:
-            simulate(replace(self.order, refuse_empty=False), self.database, only=only)
+            simulate(replace(self.request, refuse_empty=False), self.database, only=only)
         except RefusedError as error:
             return error.what
         return None
@@ -107,38 +107,38 @@ class _Search:
             low, high = (low, middle) if refused is not None else (middle + 1, high)
             reason = refused or reason
         reason = self.refusal(Only(left_out, low)) or reason
-        return Excluded(low, reason, self._row(low), self._column(low, reason))
+        return Excluded(low, reason, self._row_text(low), self._column(low, reason))
 
     def total(self) -> int:
         """Return the number of rows."""
-        if self.order.stage is not None:
-            return sum(part.rows for part in self.order.parts)
-        return int(self._asked("SELECT COUNT(*) FROM {0} AS counted", Only())[0][0])
+        if self.request.stage is not None:
+            return sum(report.rows for report in self.request.reports)
+        return int(self._query_rows("SELECT COUNT(*) FROM {0} AS counted", Only())[0][0])
 
-    def _row(self, number: int) -> str:
-        rows = self._asked("SELECT * FROM {0} AS refused_row", Only(since=number, up_to=number))
-        return row_json([column.name for column in self.order.columns], rows[0]) if rows else "{}"
+    def _row_text(self, number: int) -> str:
+        rows = self._query_rows("SELECT * FROM {0} AS refused_row", Only(since=number, up_to=number))
+        return row_json([column.name for column in self.request.columns], rows[0]) if rows else "{}"
 
     def _column(self, number: int, reason: str) -> str:
         """Return the column whose value is refused: the one that the reason names, or that makes it vanish when it is NULL."""
-        names = [column.name for column in self.order.columns]
-        said = [name for name in names if re.search(rf"[\"'`.]{re.escape(name)}(?![\w])", reason)]
-        if len(said) == 1:
-            return said[0]
+        names = [column.name for column in self.request.columns]
+        named = [name for name in names if re.search(rf"[\"'`.]{re.escape(name)}(?![\w])", reason)]
+        if len(named) == 1:
+            return named[0]
         alone = Only(since=number, up_to=number)
         if self.refusal(alone) is None:
             return ""
         return next((name for name in names if self.refusal(replace(alone, blank=name)) is None), "")
 
-    def _asked(self, sql: str, only: Only) -> list[tuple[Any, ...]]:
+    def _query_rows(self, sql: str, only: Only) -> list[tuple[Any, ...]]:
         """Return the rows of a query over a part of the load."""
         session = self.database.session()
         try:
-            names = work_tables(self.order, self.database, session)
+            names = work_tables(self.request, self.database, session)
             session.begin()
-            relation, _ = staged_rows(self.order, self.database, session, names)
-            part = numbered(self.order.columns, self.database.dialect, relation, only)
-            return session.query(sql.format(part))
+            relation, _ = staged_rows(self.request, self.database, session, names)
+            subset = numbered(self.request.columns, self.database.dialect, relation, only)
+            return session.query(sql.format(subset))
         finally:
             session.rollback()
             session.close()

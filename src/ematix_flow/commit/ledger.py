@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ematix_flow.commit.interrupts import uninterrupted
 from ematix_flow.errors import CommitError, FencedError
 from ematix_flow.failpoints import failpoint
-from ematix_flow.plan.metadata_tables import COLUMNS, FORMAT, TABLES, bookkeeping_table, create_bookkeeping_sql
+from ematix_flow.plan.metadata_tables import COLUMNS, FORMAT, TABLES, create_metadata_sql, metadata_table
 from ematix_flow.plan.sql.render import instant, native_column, native_name
-from ematix_flow.records import Committed, Counts, Fence, SourceFile, Watermark, mark_of
+from ematix_flow.records import Committed, Counts, Fence, SourceFile, SourceWatermark, run_tag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -60,16 +60,16 @@ class Ledger:
     """The bookkeeping tables of one database."""
 
     def __init__(self, database: Target) -> None:
-        self.database = database.books
+        self.database = database.metadata_store
         self.dialect = self.database.dialect
 
     def name(self, table: str) -> str:
         """Return the SQL name of one of our tables."""
-        return native_name(self.database.bookkeeping(table), self.dialect)
+        return native_name(self.database.metadata_table(table), self.dialect)
 
     def exists(self, session: Session, table: str = "rejects") -> bool:
         """Return whether this database has our tables; those of an older version may lack the newest."""
-        return self.database.find_table(session, self.database.bookkeeping(table)) is not None
+        return self.database.find_table(session, self.database.metadata_table(table)) is not None
 
     def ensure(self, session: Session) -> None:
         """Create our tables when they are missing; safe when two runs do it at once."""
@@ -84,23 +84,23 @@ class Ledger:
 
     def _is_complete(self, session: Session, table: str) -> bool:
         """Return whether a table of this name has all columns that one of this version has."""
-        found = self.database.find_table(session, self.database.bookkeeping(table))
-        return found is not None and {column.name for column in found.columns} >= set(COLUMNS[table])
+        existing = self.database.find_table(session, self.database.metadata_table(table))
+        return existing is not None and {column.name for column in existing.columns} >= set(COLUMNS[table])
 
     def _create(self, session: Session) -> None:
-        self.database.create_schema(session, self.database.bookkeeping("ledger").schema)
+        self.database.create_schema(session, self.database.metadata_table("ledger").schema)
         for table in TABLES:
-            session.execute(create_bookkeeping_sql(table, self.database))
+            session.execute(create_metadata_sql(table, self.database))
             self._complete(session, table)
 
     def _complete(self, session: Session, table: str) -> None:
         """Add the columns that a table of this name from before lacks; they are nullable, and its rows stay."""
-        wanted = bookkeeping_table(table, self.database)
-        found = self.database.find_table(session, wanted.place)
-        have = {column.name for column in found.columns} if found is not None else set()
-        for column in wanted.columns:
+        definition = metadata_table(table, self.database)
+        existing = self.database.find_table(session, definition.place)
+        have = {column.name for column in existing.columns} if existing is not None else set()
+        for column in definition.columns:
             name = column.column.name
-            if found is not None and name not in have:
+            if existing is not None and name not in have:
                 native = native_column(name, self.dialect)
                 kind = self.database.ddl_type(column.column.type)
                 session.execute(f"ALTER TABLE {self.name(table)} ADD COLUMN {native} {kind}")
@@ -185,15 +185,15 @@ class Ledger:
 
     # Watermarks
 
-    def watermark(self, session: Session, name: str) -> Watermark | None:
+    def watermark(self, session: Session, name: str) -> SourceWatermark | None:
         """Return how far a pipeline has read."""
         rows = session.query(
             f"SELECT column_name, last_value FROM {self.name('watermarks')} WHERE pipeline_name = ?", (name,)
         )
-        return Watermark(str(rows[0][0]), str(rows[0][1])) if rows else None
+        return SourceWatermark(str(rows[0][0]), str(rows[0][1])) if rows else None
 
     def move_watermark(
-        self, session: Session, name: str, before: Watermark | None, after: Watermark, at: datetime
+        self, session: Session, name: str, before: SourceWatermark | None, after: SourceWatermark, at: datetime
     ) -> None:
         """Advance the watermark, but only from where this load started reading."""
         if self.watermark(session, name) != before:
@@ -229,8 +229,8 @@ class Ledger:
         scope, table = choice.scope, self.name("loaded_files")
         outdated = [scope.id_of(file.key) for file in choice.reloaded]
         for ids in some_of(outdated):
-            marks = ", ".join("?" for _ in ids)
-            if session.execute(f"DELETE FROM {table} WHERE file_id IN ({marks})", ids) != len(ids):
+            placeholders = ", ".join("?" for _ in ids)
+            if session.execute(f"DELETE FROM {table} WHERE file_id IN ({placeholders})", ids) != len(ids):
                 message = f"the loaded files of {scope.pipeline} changed while this load was running"
                 raise FencedError(message, hint="nothing was changed; run again to load what is new.")
         row = f"(?, ?, ?, ?, ?, ?, {self.uuid(token.run_id)}, {self.at(at)})"
@@ -243,7 +243,7 @@ class Ledger:
                     scope.id_of(file.key),
                     scope.pipeline,
                     scope.table,
-                    _shown(file.key),
+                    _storable_key(file.key),
                     file.etag,
                     file.size,
                 )
@@ -298,11 +298,11 @@ class Ledger:
             (row.pipeline,),
         )
 
-    def open_marks(self, session: Session) -> set[str]:
+    def open_run_tags(self, session: Session) -> set[str]:
         """Return the marks by which the staging of runs that have not ended, or that wait to be applied, is known."""
         open_ = f"FROM {self.name('run_history')} WHERE status IN ('running', '{PLANNED}')"
         rows = session.query(f"SELECT {self.as_text('run_id')} {open_}")
-        return {mark_of(str(row[0])) for row in rows}
+        return {run_tag(str(row[0])) for row in rows}
 
     def at(self, at: datetime) -> str:
         """Return an instant as SQL."""
@@ -324,7 +324,7 @@ def some_of(items: Sequence[T]) -> Iterator[Sequence[T]]:
         yield items[start : start + AT_ONCE]
 
 
-def _shown(key: str) -> str:
+def _storable_key(key: str) -> str:
     """Return a key as text that every database takes, also where a name is no text."""
     return key.encode(errors="backslashreplace").decode()
 
@@ -332,12 +332,12 @@ def _shown(key: str) -> str:
 def parse_instant(value: Any) -> datetime:
     """Return an aware UTC instant for what a database shows as text."""
     from datetime import UTC
-    from datetime import datetime as moment
+    from datetime import datetime as datetime_type
 
     text = str(value).strip()
     if text[-3:-2] in "+-" and text[-5:-4] != "-":
         text += ":00"
-    parsed = moment.fromisoformat(text)
+    parsed = datetime_type.fromisoformat(text)
     return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
 
 
@@ -356,7 +356,7 @@ def transaction(session: Session) -> Iterator[None]:
 
 def open_run(
     database: Target, token: Token, fence_name: str, history: HistoryRow, watermark_name: str
-) -> tuple[Fence, Committed | None, Watermark | None]:
+) -> tuple[Fence, Committed | None, SourceWatermark | None]:
     """Take the fence, note the run as running and give what the ledger already knows about its token."""
     ledger = Ledger(database)
     session = database.session()

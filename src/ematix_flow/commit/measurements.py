@@ -16,7 +16,7 @@ from ematix_flow.wording import quantity
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ematix_flow.commit.request import Order
+    from ematix_flow.commit.request import CommitRequest
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.target import Target
     from ematix_flow.plan.steps import Measure
@@ -51,11 +51,11 @@ class StagedRows:
 class Ruler:
     """Measures the staged rows of one load; what was asked together is remembered."""
 
-    def __init__(self, order: Order, database: Target, session: Session, relation: str) -> None:
+    def __init__(self, request: CommitRequest, database: Target, session: Session, relation: str) -> None:
         self.dialect = database.dialect
         self._database = database
         self._rows, self._relation = database.data(session), relation
-        self._columns = [column.name for column in order.columns if column.name != EVENT]
+        self._columns = [column.name for column in request.columns if column.name != EVENT]
         self._known: dict[str, int] = {}
         self._total: int | None = None
 
@@ -63,17 +63,17 @@ class Ruler:
     def total(self) -> int:
         """Return how many rows there are."""
         if self._total is None:
-            self.ask_together(())
+            self.count_together(())
         return self._total or 0
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """Return the rows of a query over the staged rows."""
         return self._rows.query(bind_staged(sql, self.dialect, self._relation))
 
-    def ask_together(self, measures: Sequence[Measure]) -> None:
+    def count_together(self, measures: Sequence[Measure]) -> None:
         """Count all rows, and those that each of the measures counts, in one pass over them."""
-        asked = ", ".join(["COUNT(*)", *(one.counted for one in measures)])
-        total, *counts = self.rows(f"SELECT {asked} FROM {staged(self.dialect)} AS s")[0]
+        aggregates = ", ".join(["COUNT(*)", *(one.counted for one in measures)])
+        total, *counts = self.rows(f"SELECT {aggregates} FROM {staged(self.dialect)} AS s")[0]
         self._total = int(total)
         self._known |= {one.name: int(count) for one, count in zip(measures, counts, strict=True)}
 
@@ -102,30 +102,30 @@ class Ruler:
         if one.query:
             return int(self.rows(one.query)[0][0])
         if one.name not in self._known:
-            self.ask_together([one])
+            self.count_together([one])
         return self._known[one.name]
 
     def _called(self, one: Measure) -> tuple[int | None, bool]:
         assert one.function is not None  # noqa: S101 - a plan that is carried out has its functions
         known: tuple[type[BaseException], ...] = (*self._database.errors, FlowError)
         try:
-            said = one.function(StagedRows(self, self._columns))
+            result = one.function(StagedRows(self, self._columns))
         except known:
             raise
         except Exception as error:
             message = f"{type(error).__name__}: {safe_text(error)}"
             raise RunError(message) from error
-        if isinstance(said, int) and not isinstance(said, bool):
-            return said, said == 0
-        return None, said is None or bool(said)
+        if isinstance(result, int) and not isinstance(result, bool):
+            return result, result == 0
+        return None, result is None or bool(result)
 
     def _sample(self, one: Measure) -> tuple[dict[str, Any], ...]:
         if not one.sample:
             return ()
-        found = self.rows(one.sample)[:SAMPLE]
-        width = len(found[0]) if found else 0
+        sampled = self.rows(one.sample)[:SAMPLE]
+        width = len(sampled[0]) if sampled else 0
         names = one.shown if len(one.shown) == width else tuple(f"column {n}" for n in range(1, width + 1))
-        return tuple({name: _shown(value) for name, value in zip(names, row, strict=True)} for row in found)
+        return tuple({name: _redacted_value(value) for name, value in zip(names, row, strict=True)} for row in sampled)
 
 
 def verdicts_of(audited: Audited) -> list[str]:
@@ -143,7 +143,7 @@ def verdict_of(one: CheckResult) -> str:
     return f"{one.name}: {blame}{first}"
 
 
-def _shown(value: Any) -> Any:
+def _redacted_value(value: Any) -> Any:
     """Return a value as a result may hold it: short, and without secrets."""
     if value is None or isinstance(value, bool | int | float):
         return value

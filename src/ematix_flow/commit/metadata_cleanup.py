@@ -24,17 +24,17 @@ DONE, FAILED = "maintain_success", "maintain_failed"
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class LoadRetention:
     """What the books keep of loads: the newest ones and the young ones."""
 
     loads: int
     age: timedelta
 
 
-LOADS = Keep(10_000, timedelta(days=90))
+LOADS = LoadRetention(10_000, timedelta(days=90))
 """A load that is neither so new nor among so many of its pipeline is asked for by nobody: no run is repeated so late."""
 
-BATCHES = Keep(1_000, timedelta(days=1))
+BATCHES = LoadRetention(1_000, timedelta(days=1))
 """Streams load many times a minute, and what they loaded follows from their position alone."""
 
 
@@ -103,28 +103,30 @@ def forgettable(ledger: Ledger, session: Session, now: datetime) -> dict[str, in
     return counts
 
 
-def _forget(ledger: Ledger, session: Session, record: _Record, now: datetime, keep: Keep, of: str = "") -> int:
-    found = list(_old(ledger, session, record, now, keep, of))
-    return sum(session.execute(f"DELETE {condition}", owner) for condition, owner in found)
+def _forget(
+    ledger: Ledger, session: Session, record: _Record, now: datetime, retention: LoadRetention, of: str = ""
+) -> int:
+    old_rows = list(_old(ledger, session, record, now, retention, of))
+    return sum(session.execute(f"DELETE {condition}", owner) for condition, owner in old_rows)
 
 
 def _old(
-    ledger: Ledger, session: Session, record: _Record, now: datetime, keep: Keep, of: str = ""
+    ledger: Ledger, session: Session, record: _Record, now: datetime, retention: LoadRetention, of: str = ""
 ) -> list[tuple[str, tuple[str, ...]]]:
     """Return a FROM clause with its parameters for the old rows of every pipeline, or one, that has more than are kept."""
     table, owner = ledger.name(record.table), ", ".join(record.owner)
     one = " WHERE pipeline_name = ?" if of else ""
     many = session.query(
-        f"SELECT {owner} FROM {table}{one} GROUP BY {owner} HAVING COUNT(*) > {keep.loads}", (of,) if of else ()
+        f"SELECT {owner} FROM {table}{one} GROUP BY {owner} HAVING COUNT(*) > {retention.loads}", (of,) if of else ()
     )
     mine = " AND ".join(f"{column} = ?" for column in record.owner)
     result = []
     for names in many:
         rows = session.query(
             f"SELECT {ledger.as_text(record.at)} FROM {table} WHERE {mine} ORDER BY {record.at} DESC "
-            f"LIMIT 1 OFFSET {keep.loads - 1}",
+            f"LIMIT 1 OFFSET {retention.loads - 1}",
             names,
         )
-        before = min(parse_instant(rows[0][0]), now - keep.age)
+        before = min(parse_instant(rows[0][0]), now - retention.age)
         result.append((f"FROM {table} WHERE {mine} AND {record.at} < {instant(before, ledger.dialect)}", names))
     return result

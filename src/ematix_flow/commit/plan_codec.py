@@ -31,23 +31,30 @@ _KNOWN: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         *_kinds(ColumnType),
-        *(records.Counts, records.FileScope, records.Part, records.SourceFile, records.Token, records.Watermark),
+        *(
+            records.Counts,
+            records.FileScope,
+            records.TaskReport,
+            records.SourceFile,
+            records.Token,
+            records.SourceWatermark,
+        ),
         *(columns.SourceColumn, columns.TableName, stage.StageColumn, stage.StageSpec, stage.WorkTable),
         *(program.DuplicateChecks, program.Load, program.Program, session.Statement),
-        *(ddl.Difference, ddl.WantedColumn, ddl.WantedTable, Partition),
+        *(ddl.Difference, ddl.ColumnDefinition, ddl.TableDefinition, Partition),
         *(steps.Bounds, steps.Check, steps.Choice, steps.Commit, steps.EnsureTable, steps.FileChoice, steps.Read),
         *(
             steps.Audit,
             steps.Measure,
             steps.Shape,
-            steps.Span,
+            steps.OffsetRange,
             steps.Stage,
             steps.TableRead,
             steps.TargetPlan,
             diff.Diff,
             diff.Sample,
             order.Excluded,
-            order.Seen,
+            order.TableSnapshot,
             Write,
         ),
     )
@@ -96,7 +103,7 @@ _PLAIN: tuple[tuple[str, type, Any, Any], ...] = (
     (
         "span",
         timedelta,
-        lambda span: [span.days, span.seconds, span.microseconds],
+        lambda delta: [delta.days, delta.seconds, delta.microseconds],
         lambda parts: timedelta(parts[0], parts[1], parts[2]),
     ),
     ("bytes", bytes, lambda data: base64.b64encode(data).decode(), base64.b64decode),

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from ematix_flow.commit.request import Excluded, Seen
+    from ematix_flow.commit.request import Excluded, TableSnapshot
     from ematix_flow.connect.base.stage import StageSpec
     from ematix_flow.plan.explain.diff import Diff
     from ematix_flow.plan.steps import TargetPlan
-    from ematix_flow.records import Part
+    from ematix_flow.records import TaskReport
 
 FORMAT = 2
-KEEP = timedelta(seconds=STALE_SECONDS)
+LIFETIME = timedelta(seconds=STALE_SECONDS)
 """How long a plan can be applied: staging that is older may be gone."""
 FORGET = timedelta(days=7)
 """How long after its end a plan is still known, so that it can say what became of it."""
@@ -35,7 +35,7 @@ _ID = re.compile(r"p-[0-9a-f]{8}")
 
 @know
 @dataclass(frozen=True, slots=True)
-class Place:
+class StoredConnection:
     """A target's connection, as it may be written down: by its name, with its settings where no place keeps them."""
 
     name: str
@@ -49,13 +49,13 @@ class Place:
 class Waiting:
     """One target of a plan: everything that its commit needs."""
 
-    place: Place
+    place: StoredConnection
     schema: str
     table: str
     plan: TargetPlan
     stage: StageSpec
-    parts: tuple[Part, ...]
-    expected: tuple[Seen, ...]
+    parts: tuple[TaskReport, ...]
+    expected: tuple[TableSnapshot, ...]
     diff: Diff
     excluded: tuple[Excluded, ...] = ()
 
@@ -80,7 +80,7 @@ class StoredPlan:
     @property
     def expires_at(self) -> datetime:
         """Return until when the plan can be applied."""
-        return self.made_at + KEEP
+        return self.made_at + LIFETIME
 
 
 def new_id() -> str:
@@ -122,9 +122,9 @@ class PlanStore:
         if document["format"] != FORMAT:
             message = f"plan {plan_id} was written by another version (format {document['format']})"
             raise CommitError(message, hint="plan again.")
-        found = decode(document["plan"])
-        assert isinstance(found, StoredPlan)  # noqa: S101 - the only thing that is written
-        return found
+        plan = decode(document["plan"])
+        assert isinstance(plan, StoredPlan)  # noqa: S101 - the only thing that is written
+        return plan
 
     def ids(self) -> list[str]:
         """Return the ids of the plans that are kept."""
@@ -134,7 +134,7 @@ class PlanStore:
         """Remove documents that nobody can need any more; one that cannot be removed is left to the next time."""
         for path in self.folder.glob("p-*.json"):
             with suppress(OSError):
-                if now.timestamp() - path.stat().st_mtime > (KEEP + FORGET).total_seconds():
+                if now.timestamp() - path.stat().st_mtime > (LIFETIME + FORGET).total_seconds():
                     path.unlink()
 
     def _path(self, plan_id: str) -> Path:

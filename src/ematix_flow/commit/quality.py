@@ -23,7 +23,7 @@ from ematix_flow.records import Audited, CheckResult
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ematix_flow.commit.request import Order
+    from ematix_flow.commit.request import CommitRequest
     from ematix_flow.connect.base.catalog import Catalog
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.target import Target
@@ -49,32 +49,32 @@ class Passed:
 class UnmeasuredError(FlowError):
     """The transaction has to be begun again with this order: without an expectation that only warns and cannot be measured."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, request: CommitRequest) -> None:
         super().__init__("an expectation could not be measured")
-        self.order = order
+        self.request = request
 
 
 def audit(
-    order: Order, database: Target, session: Session, relation: str, counts: Counts, *, partly: bool = False
+    request: CommitRequest, database: Target, session: Session, relation: str, counts: Counts, *, partly: bool = False
 ) -> Passed:
     """Measure the rows; refuse the load, or set rows aside, as the expectations say.
 
     `partly` is for a load of some of its rows: only what sets rows aside is looked at.
     """
-    if order.audit.skipped:
+    if request.audit.skipped:
         return Passed(relation, counts, Audited("skipped"))
-    measures = [one for one in order.audit.measures if not partly or one.severity == REJECT]
+    measures = [one for one in request.audit.measures if not partly or one.severity == REJECT]
     if not measures:
         return Passed(relation, counts)
-    results = _results(order, database, session, relation, measures)
+    results = _results(request, database, session, relation, measures)
     failpoint("commit.measured")
     audited = Audited(_outcome(results), tuple(results))
-    _refuse(order, audited)
+    _refuse(request, audited)
     failed = [m for m, r in zip(measures, results, strict=True) if r.verdict == "fail" and m.severity == REJECT]
-    excluded = _violating_rows(order, database, session, relation, failed, audited)
+    excluded = _violating_rows(request, database, session, relation, failed, audited)
     if excluded:
         left_out = Only(tuple(row.number for row in excluded))
-        relation = numbered(order.columns, database.dialect, relation, left_out)
+        relation = numbered(request.columns, database.dialect, relation, left_out)
         audited = replace(audited, rejected=len(excluded))
         counts = replace(counts, staged=counts.staged - len(excluded), rejected=counts.rejected + len(excluded))
     failpoint("commit.audited")
@@ -82,19 +82,19 @@ def audit(
 
 
 def _results(
-    order: Order, database: Target, session: Session, relation: str, measures: Sequence[Measure]
+    request: CommitRequest, database: Target, session: Session, relation: str, measures: Sequence[Measure]
 ) -> list[CheckResult]:
     """Measure everything; what belongs to one query is asked with one query."""
-    ruler, broken = Ruler(order, database, session, relation), dict(order.broken)
+    ruler, broken = Ruler(request, database, session, relation), dict(request.broken)
     whole = [one for one in measures if one.name not in broken]
-    together = [] if order.apart else [one for one in whole if one.counted]
+    together = [] if request.apart else [one for one in whole if one.counted]
     try:
-        ruler.ask_together(together)
+        ruler.count_together(together)
     except database.errors as error:
         _raise_if_transient(database, error)
-        if order.apart:
+        if request.apart:
             raise  # the rows themselves cannot be read
-        raise UnmeasuredError(replace(order, apart=True)) from None
+        raise UnmeasuredError(replace(request, apart=True)) from None
     results = []
     known: tuple[type[BaseException], ...] = (*database.errors, FlowError)
     for one in measures:
@@ -105,7 +105,7 @@ def _results(
             results.append(ruler.measured(one))
         except known as error:
             _raise_if_transient(database, error)
-            raise _given_up(order, one, error) from None
+            raise _unmeasurable(request, one, error) from None
     return results
 
 
@@ -115,10 +115,10 @@ def _raise_if_transient(database: Catalog, error: BaseException) -> None:
         raise error
 
 
-def _given_up(order: Order, one: Measure, error: BaseException) -> FlowError:
+def _unmeasurable(request: CommitRequest, one: Measure, error: BaseException) -> FlowError:
     text = safe_text(error).strip()
     if one.severity == WARN:
-        return UnmeasuredError(replace(order, broken=(*order.broken, (one.name, text[:500]))))
+        return UnmeasuredError(replace(request, broken=(*request.broken, (one.name, text[:500]))))
     message = f"expectation {one.name!r} could not be measured: {text}"
     return QualityUnrunnable(message, hint="nothing was loaded. Fix the expectation, or let it only warn.")
 
@@ -134,11 +134,11 @@ def _outcome(results: Sequence[CheckResult]) -> str:
     return "fail" if "fail" in verdicts else "warn" if "error" in verdicts else "pass"
 
 
-def _refuse(order: Order, audited: Audited) -> None:
+def _refuse(request: CommitRequest, audited: Audited) -> None:
     failed = [one for one in audited.checks if one.verdict == "fail" and one.severity == FAIL]
     if failed:
         lines = "".join(f"\n  {verdict_of(one)}" for one in failed)
-        message = f"the rows of {order.token.pipeline} are not as expected:{lines}"
+        message = f"the rows of {request.token.pipeline} are not as expected:{lines}"
         raise _refusal(message, audited, "nothing was loaded. Fix the source or the expectation.")
 
 
@@ -149,7 +149,7 @@ def _refusal(message: str, audited: Audited, hint: str) -> QualityCheckFailed:
 
 
 def _violating_rows(
-    order: Order,
+    request: CommitRequest,
     database: Target,
     session: Session,
     relation: str,
@@ -157,17 +157,17 @@ def _violating_rows(
     audited: Audited,
 ) -> tuple[Excluded, ...]:
     """Return the rows that are set aside, each with the first expectation that it does not satisfy."""
-    found: dict[int, Excluded] = {}
-    names = [column.name for column in order.columns]
+    violating: dict[int, Excluded] = {}
+    names = [column.name for column in request.columns]
     listed = ", ".join(f"s.{native_column(name, database.dialect)}" for name in names)
     for one in failed:
-        source = with_numbers(order.columns, database.dialect, relation)
+        source = with_numbers(request.columns, database.dialect, relation)
         sql = f"SELECT s._flow_row, {listed} FROM {source} AS s WHERE {one.offending} LIMIT {MOST + 1}"
         rows: list[tuple[Any, ...]] = database.data(session).query(bind_staged(sql, database.dialect, relation))
         for number, *values in rows:
             reason = f"does not satisfy {one.name}"
-            found.setdefault(int(number), Excluded(int(number), reason, row_json(names, values)))
-        if len(found) > MOST:
-            message = f"more than {MOST} rows of {order.token.pipeline} do not satisfy {one.name}"
+            violating.setdefault(int(number), Excluded(int(number), reason, row_json(names, values)))
+        if len(violating) > MOST:
+            message = f"more than {MOST} rows of {request.token.pipeline} do not satisfy {one.name}"
             raise _refusal(message, audited, "nothing was loaded. So many are not set aside: fix the source.")
-    return tuple(found[number] for number in sorted(found))
+    return tuple(violating[number] for number in sorted(violating))

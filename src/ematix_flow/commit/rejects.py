@@ -152,10 +152,10 @@ class Rejects:
                     row.row_json,
                 )
             ]
-            marks = ", ".join(one for _ in some)
-            session.execute(f"INSERT INTO {self._name} ({names}) VALUES {marks}", values)
+            placeholders = ", ".join(one for _ in some)
+            session.execute(f"INSERT INTO {self._name} ({names}) VALUES {placeholders}", values)
 
-    def mark_replayed(self, session: Session, reject_id: str, at: datetime) -> bool:
+    def set_replayed(self, session: Session, reject_id: str, at: datetime) -> bool:
         """Note that a rejected row went through the pipeline again; False when it had done so before."""
         changed = session.execute(
             f"UPDATE {self._name} SET status = 'replayed', replayed_at = {self._ledger.at(at)} "
@@ -164,21 +164,21 @@ class Rejects:
         )
         return changed == 1
 
-    def settle(self, session: Session, ids: Sequence[str], status: str | None) -> int:
+    def resolve(self, session: Session, ids: Sequence[str], status: str | None) -> int:
         """Return rejects that wait another status, or remove them where there is none; gives how many there were."""
         table, changed = self._name, 0
         act = f"DELETE FROM {table}" if status is None else f"UPDATE {table} SET status = '{status}'"
         waiting = "" if status is None else f" AND {_WAITS}"
         for some in some_of(ids):
-            marks = ", ".join("?" for _ in some)
-            changed += session.execute(f"{act} WHERE reject_id IN ({marks}){waiting}", some)
+            placeholders = ", ".join("?" for _ in some)
+            changed += session.execute(f"{act} WHERE reject_id IN ({placeholders}){waiting}", some)
         return changed
 
 
-def settle_rejects(database: Target, ids: Sequence[str], status: str | None) -> int:
+def resolve_rejects(database: Target, ids: Sequence[str], status: str | None) -> int:
     """Return rejects another status, or remove them, in a transaction of their own; gives how many there were."""
     with closing(database.session()) as session, transaction(session):
-        return Rejects(Ledger(database)).settle(session, ids, status)
+        return Rejects(Ledger(database)).resolve(session, ids, status)
 
 
 def rejects_of(database: Target, pipeline: str, status: str | None, limit: int) -> list[Reject]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.stage import StageColumn, StageSpec
     from ematix_flow.plan.sql.program import Program
     from ematix_flow.plan.steps import FileChoice
-    from ematix_flow.records import Fence, Part, Token, Watermark
+    from ematix_flow.records import Fence, SourceWatermark, TaskReport, Token
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Excluded:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TableSnapshot:
     """A table as a plan found it: the columns it had, and the fingerprint of its rows; None when it was missing."""
 
     place: TableName
@@ -39,7 +39,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class CommitRequest:
     """Everything that one commit needs, fixed before it begins."""
 
     token: Token
@@ -51,12 +51,12 @@ class Order:
     mode: str
     schema_hash: str
     stage: StageSpec | None = None
-    parts: tuple[Part, ...] = ()
+    reports: tuple[TaskReport, ...] = ()
     inline: str = ""
     """Source query in the target's own dialect: the same-database path."""
     watermark_name: str = ""
-    watermark_before: Watermark | None = None
-    watermark_after: Watermark | None = None
+    watermark_before: SourceWatermark | None = None
+    watermark_after: SourceWatermark | None = None
     files: FileChoice | None = None
     """The files that this load brings, which the books remember."""
     refuse_empty: bool = False
@@ -85,11 +85,11 @@ class Order:
     """True when expectations are measured one by one, because all at once they could not be."""
     broken: tuple[tuple[str, str], ...] = ()
     """Expectations that only warn and could not be measured, each with the reason."""
-    expected: tuple[Seen, ...] = ()
+    expected: tuple[TableSnapshot, ...] = ()
     """What the load was compared with before somebody agreed to it; a commit that finds anything else is refused."""
 
 
-def staged_alone(order: Order) -> Order:
+def staged_alone(request: CommitRequest) -> CommitRequest:
     """Return the order that counts the staged rows and does nothing with them."""
-    program = replace(order.program, statements=(), work_tables=(), reads_staged_once=False, tally="")
-    return replace(order, program=program, mode="merge")
+    program = replace(request.program, statements=(), work_tables=(), reads_staged_once=False, tally="")
+    return replace(request, program=program, mode="merge")

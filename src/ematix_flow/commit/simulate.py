@@ -17,18 +17,18 @@ from ematix_flow.records import Counts
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.commit.request import Order
+    from ematix_flow.commit.request import CommitRequest
     from ematix_flow.commit.row_numbers import Only
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.target import Target
 
 
 def simulate(
-    order: Order,
+    request: CommitRequest,
     database: Target,
     prepare: Callable[[Session], None] | None = None,
     only: Only | None = None,
-    look: Callable[[Session, str], None] | None = None,
+    inspect: Callable[[Session, str], None] | None = None,
 ) -> Simulation:
     """Do everything that a commit does to the user's rows, count it and roll it back; no bookkeeping is touched.
 
@@ -38,26 +38,26 @@ def simulate(
     """
     while True:
         try:
-            return _simulate(order, database, prepare, only, look)
+            return _simulate(request, database, prepare, only, inspect)
         except UnmeasuredError as again:
-            order = again.order
+            request = again.request
 
 
 def _simulate(
-    order: Order,
+    request: CommitRequest,
     database: Target,
     prepare: Callable[[Session], None] | None,
     only: Only | None,
-    look: Callable[[Session, str], None] | None,
+    inspect: Callable[[Session, str], None] | None,
 ) -> Simulation:
     session = database.session()
     try:
-        names = work_tables(order, database, session)
+        names = work_tables(request, database, session)
         session.begin()
         try:
             if prepare is not None:
                 prepare(session)
-            return _simulated(order, database, session, names, only, look)
+            return _simulated(request, database, session, names, only, inspect)
         except database.errors as error:
             if database.is_transient(error):
                 message = f"the target could not be asked now: {safe_text(error)}"
@@ -71,36 +71,36 @@ def _simulate(
 
 
 def _simulated(
-    order: Order,
+    request: CommitRequest,
     database: Target,
     session: Session,
     names: dict[str, str],
     only: Only | None,
-    look: Callable[[Session, str], None] | None,
+    inspect: Callable[[Session, str], None] | None,
 ) -> Simulation:
-    relation, counts = staged_rows(order, database, session, names)
-    refuse_rejects(order, database, session)
+    relation, counts = staged_rows(request, database, session, names)
+    refuse_rejects(request, database, session)
     if only is not None:
-        relation = numbered(order.columns, database.dialect, relation, only)
+        relation = numbered(request.columns, database.dialect, relation, only)
         counts = Counts(staged=int(session.query(f"SELECT COUNT(*) FROM {relation} AS counted")[0][0]))
-    relation = without_duplicates(order, database, session, relation)
-    passed = audit(order, database, session, relation, counts, partly=only is not None)
-    relation, counts = in_own_types(order, database, passed.relation), passed.counts
-    if look is not None:
-        look(session, relation)
-    if order.program.adds:
+    relation = without_duplicates(request, database, session, relation)
+    passed = audit(request, database, session, relation, counts, partly=only is not None)
+    relation, counts = in_own_types(request, database, passed.relation), passed.counts
+    if inspect is not None:
+        inspect(session, relation)
+    if request.program.adds:
         counted = replace(counts, inserted=counts.staged)
-    elif order.program.tally and not database.capabilities.rolls_back:
-        counted = balanced(order, _counted(order, database, session, relation, counts))
+    elif request.program.tally and not database.capabilities.rolls_back:
+        counted = balanced(request, _counted(request, database, session, relation, counts))
     else:
-        counted = run_program(order, database, session, relation, counts, names)
+        counted = run_program(request, database, session, relation, counts, names)
     return Simulation(counted, passed.audited)
 
 
-def _counted(order: Order, database: Target, session: Session, relation: str, counts: Counts) -> Counts:
+def _counted(request: CommitRequest, database: Target, session: Session, relation: str, counts: Counts) -> Counts:
     """Count what the program would do where it cannot be rolled back; only scratch relations are filled."""
     rows = database.data(session)
-    for statement in order.program.statements:
-        if statement.kept_as:
+    for statement in request.program.statements:
+        if statement.cache_as:
             rows.run(replace(statement, sql=bind_staged(statement.sql, database.dialect, relation)))
-    return counts.with_all(rows.query(bind_staged(order.program.tally, database.dialect, relation)))
+    return counts.with_all(rows.query(bind_staged(request.program.tally, database.dialect, relation)))

@@ -19,36 +19,36 @@ from ematix_flow.records import Counts
 from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
-    from ematix_flow.commit.request import Order
+    from ematix_flow.commit.request import CommitRequest
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.target import SqlTarget, Target
 
 
 KEY_TEXT = 255
 """Characters of a key that scratch tables have room for at least."""
-SHOWN = 300
+MAX_CHARS = 300
 """Characters of a row that an error shows."""
 
 
-def work_tables(order: Order, database: Target, session: Session) -> dict[str, str]:
+def work_tables(request: CommitRequest, database: Target, session: Session) -> dict[str, str]:
     """Create scratch tables before the transaction, because some databases commit at any DDL."""
-    tables = list(order.program.work_tables)
-    if order.inline and _kept_inline(order):
-        tables.append(WorkTable(INCOMING, _incoming_columns(order)))
-    incarnation = f"{order.token.mark}_{order.fence.epoch}"
+    tables = list(request.program.work_tables)
+    if request.inline and _materializes_inline(request):
+        tables.append(WorkTable(INCOMING, _incoming_columns(request)))
+    incarnation = f"{request.token.tag}_{request.fence.epoch}"
     # Only targets that answer SQL have programs with such tables.
     rows = cast("SqlTarget", database)
     return {table.name: rows.create_work_table(session, table, incarnation) for table in tables}
 
 
-def _kept_inline(order: Order) -> bool:
-    return order.program.keeps_incoming(marked=order.marked, audited=bool(order.audit.measures))
+def _materializes_inline(request: CommitRequest) -> bool:
+    return request.program.materializes_incoming(marked=request.marked, audited=bool(request.audit.measures))
 
 
-def _incoming_columns(order: Order) -> tuple[StageColumn, ...]:
-    if not order.marked:
-        return order.columns
-    return (*map(_roomy, order.columns), StageColumn(FAILED, Text()), StageColumn(RAW, Text()))
+def _incoming_columns(request: CommitRequest) -> tuple[StageColumn, ...]:
+    if not request.marked:
+        return request.columns
+    return (*map(_roomy, request.columns), StageColumn(FAILED, Text()), StageColumn(RAW, Text()))
 
 
 def _roomy(column: StageColumn) -> StageColumn:
@@ -59,32 +59,34 @@ def _roomy(column: StageColumn) -> StageColumn:
     return replace(column, type=String(max(column.type.length, KEY_TEXT)) if column.in_key else Text())
 
 
-def staged_rows(order: Order, database: Target, session: Session, names: dict[str, str]) -> tuple[str, Counts]:
+def staged_rows(
+    request: CommitRequest, database: Target, session: Session, names: dict[str, str]
+) -> tuple[str, Counts]:
     """Return the relation of rows to apply and how many there are."""
-    if order.stage is not None:
-        database.verify_stage(session, order.stage, order.parts)
-        rows, rejected = sum(p.rows for p in order.parts), sum(p.rejected for p in order.parts)
-        refuse_empty(order, rows)
-        relation = database.staged_relation(session, order.stage, order.parts)
-        if order.excluded:
+    if request.stage is not None:
+        database.verify_stage(session, request.stage, request.reports)
+        rows, rejected = sum(p.rows for p in request.reports), sum(p.rejected for p in request.reports)
+        refuse_empty(request, rows)
+        relation = database.staged_relation(session, request.stage, request.reports)
+        if request.excluded:
             relation = numbered(
-                order.columns, database.dialect, relation, Only(tuple(row.number for row in order.excluded))
+                request.columns, database.dialect, relation, Only(tuple(row.number for row in request.excluded))
             )
-            rows, rejected = rows - len(order.excluded), rejected + len(order.excluded)
+            rows, rejected = rows - len(request.excluded), rejected + len(request.excluded)
         return relation, Counts(staged=rows, rejected=rejected)
-    if not _kept_inline(order):
-        return f"({order.inline})", Counts()
-    listed = ", ".join(native_column(column.name, database.dialect) for column in _incoming_columns(order))
-    rows = session.execute(f"INSERT INTO {names[INCOMING]} ({listed}) {order.inline}")
-    refuse_empty(order, rows)
-    _check_inline(order, database, session, names[INCOMING])
+    if not _materializes_inline(request):
+        return f"({request.inline})", Counts()
+    listed = ", ".join(native_column(column.name, database.dialect) for column in _incoming_columns(request))
+    rows = session.execute(f"INSERT INTO {names[INCOMING]} ({listed}) {request.inline}")
+    refuse_empty(request, rows)
+    _check_inline(request, database, session, names[INCOMING])
     return names[INCOMING], Counts(staged=rows)
 
 
-def _check_inline(order: Order, database: Target, session: Session, relation: str) -> None:
+def _check_inline(request: CommitRequest, database: Target, session: Session, relation: str) -> None:
     """Refuse rows that could not be parsed or have no key; the Spark path checks the same in its tasks."""
-    conditions = [f"{native_column(name, database.dialect)} IS NULL" for name in order.required]
-    if order.marked:
+    conditions = [f"{native_column(name, database.dialect)} IS NULL" for name in request.required]
+    if request.marked:
         conditions.append(f"{native_column(FAILED, database.dialect)} IS NOT NULL")
     if not conditions:
         return
@@ -92,51 +94,51 @@ def _check_inline(order: Order, database: Target, session: Session, relation: st
     count = int(session.query(f"SELECT COUNT(*) {bad}")[0][0])
     if not count:
         return
-    names = [column.name for column in _incoming_columns(order)]
+    names = [column.name for column in _incoming_columns(request)]
     listed = ", ".join(native_column(name, database.dialect) for name in names)
     rows = [dict(zip(names, row, strict=True)) for row in session.query(f"SELECT {listed} {bad} LIMIT 5")]
-    first = "".join(f"\n  {_inline_reason(order, row)}" for row in rows)
+    first = "".join(f"\n  {_inline_reason(request, row)}" for row in rows)
     message = f"{quantity(count, 'row')} {'does' if count == 1 else 'do'} not fit the target:{first}"
     raise BadRowsError(message, hint='nothing was loaded. Fix the source, or declare on_bad_row="reject".')
 
 
-def _inline_reason(order: Order, row: dict[str, object]) -> str:
+def _inline_reason(request: CommitRequest, row: dict[str, object]) -> str:
     failed, raw = row.pop(FAILED, None), row.pop(RAW, None)
     source = redact(str(raw) if raw else json.dumps(row, default=str, ensure_ascii=False))
-    source = source if len(source) <= SHOWN else f"{source[:SHOWN]}..."
+    source = source if len(source) <= MAX_CHARS else f"{source[:MAX_CHARS]}..."
     if failed:
         column, reason = reason_of(str(failed), source if raw is None else str(raw))
         return f"{column}: {redact(reason)}; row {source}"
-    missing = [name for name in order.required if row.get(name) is None]
+    missing = [name for name in request.required if row.get(name) is None]
     return f"{', '.join(missing)}: is NULL but needs a value; row {source}"
 
 
-def in_own_types(order: Order, database: Target, relation: str) -> str:
+def in_own_types(request: CommitRequest, database: Target, relation: str) -> str:
     """Return the relation with values of the target's own types where rows carry them in another one.
 
     Only what is applied is cast, so a row that was set aside cannot fail.
     """
-    if not any(column.native for column in order.columns):
+    if not any(column.native for column in request.columns):
         return relation
-    names = [(column, native_column(column.name, database.dialect)) for column in order.columns]
+    names = [(column, native_column(column.name, database.dialect)) for column in request.columns]
     values = ", ".join(
         f"{database.existing.typed(c.native, name) if c.native else name} AS {name}" for c, name in names
     )
     return f"(SELECT {values} FROM {relation} AS carried_rows)"
 
 
-def refuse_empty(order: Order, rows: int) -> None:
+def refuse_empty(request: CommitRequest, rows: int) -> None:
     """Refuse a load without rows that would clear the target, unless that is wanted."""
-    if rows == 0 and order.refuse_empty:
+    if rows == 0 and request.refuse_empty:
         message = (
-            f"the source of {order.token.pipeline} is empty, and {order.mode} would remove every row of the target"
+            f"the source of {request.token.pipeline} is empty, and {request.mode} would remove every row of the target"
         )
         raise CommitError(message, hint="if that is wanted, declare allow_empty=True.")
 
 
-def without_duplicates(order: Order, database: Target, session: Session, relation: str) -> str:
+def without_duplicates(request: CommitRequest, database: Target, session: Session, relation: str) -> str:
     """Fold equal duplicates of a key, or take the last where rows have an order; refuse others that differ, with the keys named."""
-    checks, rows = order.program.duplicates, database.data(session)
+    checks, rows = request.program.duplicates, database.data(session)
     if checks is None or not rows.query(bind_staged(checks.repeated_keys, database.dialect, relation)):
         return relation
     distinct = bind_staged(checks.distinct, database.dialect, relation)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.commit.ledger import Ledger, transaction
 from ematix_flow.connect.base.stream_source import as_text, from_text, refuse_other_source
 from ematix_flow.errors import StreamLostError
-from ematix_flow.records import Watermark
+from ematix_flow.records import SourceWatermark
 
 TURN = "turn"
 """Key under which a position that an operator chose says how often that has happened.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class OffsetStore:
     """Where a target remembers how far a stream has come, and under which names."""
 
     database: Target
@@ -38,47 +38,47 @@ class Books:
     """Both under which loads are kept."""
 
 
-def position_in(books: Books, source_id: str) -> Position | None:
+def position_in(offset_store: OffsetStore, source_id: str) -> Position | None:
     """Return the position that a target remembers, None before the first load; one that is gone since then is refused."""
-    database, name = books.database, books.name
+    database, name = offset_store.database, offset_store.name
     if not database.exists():
         return None
     ledger, session = Ledger(database), database.session()
     try:
         if not ledger.exists(session):
             return None
-        mark = ledger.watermark(session, name)
-        gone = mark is None and _has_loaded(ledger, session, books, source_id)
+        watermark = ledger.watermark(session, name)
+        gone = watermark is None and _has_loaded(ledger, session, offset_store, source_id)
     finally:
         session.close()
     if gone:
         message = f"stream {name!r} has loaded from {source_id} before, and where it stood is gone from its target"
         raise StreamLostError(message, hint="say where to go on: flow stream reset NAME --from ...")
-    if mark is None:
+    if watermark is None:
         return None
-    refuse_other_source(name, mark.column, source_id)
-    return from_text(mark.value)
+    refuse_other_source(name, watermark.column, source_id)
+    return from_text(watermark.value)
 
 
-def _has_loaded(ledger: Ledger, session: Session, books: Books, source_id: str) -> bool:
+def _has_loaded(ledger: Ledger, session: Session, offset_store: OffsetStore, source_id: str) -> bool:
     """Return whether a target knows of a load from a source."""
     begins = f"{source_id} "
     rows = session.query(
         f"SELECT COUNT(*) FROM {ledger.name('ledger')} "
         "WHERE pipeline_name = ? AND target_name = ? AND SUBSTR(slot, 1, ?) = ?",
-        (books.stream, books.target, len(begins), begins),
+        (offset_store.stream, offset_store.target, len(begins), begins),
     )
     return int(rows[0][0]) > 0
 
 
-def ended_at(books: Books, source_id: str, position: Position) -> bool:
+def ended_at(offset_store: OffsetStore, source_id: str, position: Position) -> bool:
     """Return whether a position is the end of a load, and not one that an operator chose."""
-    ledger, session = Ledger(books.database), books.database.session()
+    ledger, session = Ledger(offset_store.database), offset_store.database.session()
     try:
         rows = session.query(
             f"SELECT slot FROM {ledger.name('ledger')} WHERE pipeline_name = ? AND target_name = ? "
             "ORDER BY committed_at DESC LIMIT 20",
-            (books.stream, books.target),
+            (offset_store.stream, offset_store.target),
         )
     finally:
         session.close()
@@ -90,24 +90,24 @@ def advanced(position: Position, end: Position) -> Position:
     return end | {TURN: position[TURN]} if TURN in position else end
 
 
-def remember(books: Books, source_id: str, position: Position, clock: Clock) -> None:
+def remember(offset_store: OffsetStore, source_id: str, position: Position, clock: Clock) -> None:
     """Write a position without rows: the beginning of a stream, or where an operator wants it to go on."""
-    ledger, session, now = Ledger(books.database), books.database.session(), clock.now()
+    ledger, session, now = Ledger(offset_store.database), offset_store.database.session(), clock.now()
     try:
         ledger.ensure(session)
-        ledger.ensure_fence(session, books.name, now)
+        ledger.ensure_fence(session, offset_store.name, now)
         with transaction(session):
             # Whoever runs this stream meanwhile may not commit any more.
-            ledger.take_fence(session, books.name, now)
-            before = ledger.watermark(session, books.name)
-            again = before is not None or _has_loaded(ledger, session, books, source_id)
+            ledger.take_fence(session, offset_store.name, now)
+            before = ledger.watermark(session, offset_store.name)
+            again = before is not None or _has_loaded(ledger, session, offset_store, source_id)
             at = position | {TURN: _turn(before, now)} if again else position
-            ledger.move_watermark(session, books.name, before, Watermark(source_id, as_text(at)), now)
+            ledger.move_watermark(session, offset_store.name, before, SourceWatermark(source_id, as_text(at)), now)
     finally:
         session.close()
 
 
-def _turn(before: Watermark | None, now: datetime) -> int:
+def _turn(before: SourceWatermark | None, now: datetime) -> int:
     """Return a number that no earlier turn had; where those are not known, it is one that counting does not reach."""
     with suppress(ValueError, StreamLostError):
         if before is not None:

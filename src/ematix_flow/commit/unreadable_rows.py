@@ -12,7 +12,7 @@ from ematix_flow.plan.sql.render import native_column
 from ematix_flow.plan.sql.shape.query import NORMALIZED, USER
 
 if TYPE_CHECKING:
-    from ematix_flow.commit.request import Order
+    from ematix_flow.commit.request import CommitRequest
     from ematix_flow.connect.base.target import Target
 
 RAISING = ("postgres", "duckdb")
@@ -22,28 +22,28 @@ SEARCHED = 100_000
 _NUMBER = "_flow_row"
 
 
-def unreadable_row(order: Order, database: Target, reason: str) -> Excluded | None:
+def unreadable_row(request: CommitRequest, database: Target, reason: str) -> Excluded | None:
     """Return the first source row that the query cannot read, with the column; None where there is none to be found."""
     begin, end = f"WITH {USER} AS (", f"), {NORMALIZED} AS ("
-    start = order.inline.find(begin) + len(begin)
-    stop = order.inline.find(end, start)
+    start = request.inline.find(begin) + len(begin)
+    stop = request.inline.find(end, start)
     if not isinstance(database, Database) or database.dialect not in RAISING or start < len(begin) or stop < 0:
         return None
-    return _Search(order, database, start, stop).first(reason)
+    return _UnreadableSearch(request, database, start, stop).first(reason)
 
 
 @dataclass(frozen=True, slots=True)
-class _Search:
+class _UnreadableSearch:
     """The query of a load, and where the user's own part of it stands."""
 
-    order: Order
+    request: CommitRequest
     database: Database
     start: int
     stop: int
 
     def first(self, reason: str) -> Excluded | None:
         """Return the first row at which the query breaks off."""
-        total = int(self._asked(f"SELECT COUNT(*) FROM ({self._user}) AS counted")[0][0])
+        total = int(self._query_rows(f"SELECT COUNT(*) FROM ({self._user}) AS counted")[0][0])
         if not 0 < total <= SEARCHED or not self._fails(1, total):
             return None
         low, high = 1, total
@@ -51,15 +51,15 @@ class _Search:
             middle = (low + high) // 2
             low, high = (low, middle) if self._fails(low, middle) else (middle + 1, high)
         broken = (name for name in self._names if self._fails(low, low, native_column(name, self.database.dialect)))
-        return Excluded(low, reason, self._row(low), next(broken, ""))
+        return Excluded(low, reason, self._row_text(low), next(broken, ""))
 
     @property
     def _user(self) -> str:
-        return self.order.inline[self.start : self.stop]
+        return self.request.inline[self.start : self.stop]
 
     @property
     def _names(self) -> list[str]:
-        return [column.name for column in self.order.columns]
+        return [column.name for column in self.request.columns]
 
     def _rows(self, low: int, high: int) -> str:
         """Return the user's query with numbers that every transaction gives alike, between two of them."""
@@ -68,25 +68,25 @@ class _Search:
         return f"SELECT * FROM ({numbered}) AS numbered_rows WHERE {_NUMBER} BETWEEN {low} AND {high}"
 
     def _fails(self, low: int, high: int, value: str = "shaped_rows") -> bool:
-        inline = self.order.inline
-        part = inline[: self.start] + self._rows(low, high) + inline[self.stop :]
+        inline = self.request.inline
+        narrowed = inline[: self.start] + self._rows(low, high) + inline[self.stop :]
         try:
-            self._asked(f"SELECT COUNT(CAST({value} AS VARCHAR)) FROM ({part}) AS shaped_rows")
+            self._query_rows(f"SELECT COUNT(CAST({value} AS VARCHAR)) FROM ({narrowed}) AS shaped_rows")
         except self.database.errors:
             return True
         return False
 
-    def _row(self, number: int) -> str:
+    def _row_text(self, number: int) -> str:
         sql = self._rows(number, number)
         session = self.database.session()
         try:
             names = [column.name for column in self.database.describe(session, sql)]
         finally:
             session.close()
-        pairs = [(n, v) for n, v in zip(names, self._asked(sql)[0], strict=True) if n != _NUMBER]
+        pairs = [(n, v) for n, v in zip(names, self._query_rows(sql)[0], strict=True) if n != _NUMBER]
         return row_json([name for name, _ in pairs], [value for _, value in pairs])
 
-    def _asked(self, sql: str) -> list[tuple[Any, ...]]:
+    def _query_rows(self, sql: str) -> list[tuple[Any, ...]]:
         session = self.database.session()
         try:
             return session.query(sql)

@@ -44,10 +44,10 @@ def open_stream(reference: str | Connection, query: str) -> StreamSource:
     return cast("StreamSource", record.load(record.stream_source)(connection, query))
 
 
-def open_sink(connection: Connection, place: str, guarantee: str) -> Sink:
+def open_sink(connection: Connection, destination: str, guarantee: str) -> Sink:
     """Return the topic or queue of a connection that messages are sent to; no connection is made yet."""
     record = SYSTEMS[connection.kind]
-    return cast("Sink", record.load(record.sink)(connection, place, guarantee))
+    return cast("Sink", record.load(record.sink)(connection, destination, guarantee))
 
 
 def open_system(reference: str | Connection | None) -> Database | Files | LakeSource:

@@ -32,7 +32,7 @@ KIND_SPELLINGS: Mapping[str, str] = MappingProxyType(
 )
 
 KIND_IMPLIES: Mapping[str, Mapping[str, object]] = MappingProxyType(
-    {word: {"format": "parquet", "default_credentials": True} for word in ("s3", "gcs", "azure")}
+    {spelling: {"format": "parquet", "default_credentials": True} for spelling in ("s3", "gcs", "azure")}
 )
 """Fields that a spelling of a kind fills in where the user gave none."""
 
@@ -93,9 +93,9 @@ SCRAM_MECHANISMS: Mapping[str, str] = MappingProxyType(
 )
 
 
-def kind_named(word: str, fields: Mapping[str, object]) -> str:
+def kind_named(spelling: str, fields: Mapping[str, object]) -> str:
     """Return the internal name of a kind; `delta` with a bucket is the one on S3."""
-    kind = word.strip().lower().replace("-", "_")
+    kind = spelling.strip().lower().replace("-", "_")
     if kind == "delta" and "bucket" in fields:
         return "delta_s3"
     return KIND_SPELLINGS.get(kind, kind)

@@ -101,9 +101,9 @@ def _functions(options: dict[str, Any]) -> dict[str, Any]:
     from ematix_flow.declare.stream import udf
 
     kinds = {"udfs": udf.PythonScalarUdfHandle, "aggregate_udfs": udf.PythonAggregateUdfHandle}
-    found = {name: udf.functions_of(name, options.get(name), kind) for name, kind in kinds.items()}
-    udf.check_functions([one for handles in found.values() for one in handles])
-    return found
+    functions = {name: udf.functions_of(name, options.get(name), kind) for name, kind in kinds.items()}
+    udf.check_functions([one for handles in functions.values() for one in handles])
+    return functions
 
 
 def _post_steps(steps: Any, *, fan_out: bool) -> tuple[Any, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-MARK = "<redacted>"
+REDACTED = "<redacted>"
 
 _SECRET_NAMES = frozenset(
     {"access_key_id", "secret_access_key", "key_password", "private_key", "api_key", "connection_string"}
@@ -40,28 +40,28 @@ def is_secret_field(name: str) -> bool:
     return lowered in _SECRET_NAMES or not _SECRET_PARTS.isdisjoint(lowered.split("_"))
 
 
-def mask_value(value: str, mark: str = MARK) -> str:
+def mask_value(value: str, replacement: str = REDACTED) -> str:
     """Return one setting with the password of its URL and its `password=` pairs replaced."""
-    return _mask(value, _WHOLE_URL, mark)
+    return _mask(value, _WHOLE_URL, replacement)
 
 
-def mask_text(text: str, mark: str = MARK) -> str:
+def mask_text(text: str, replacement: str = REDACTED) -> str:
     """Return running text with the password of every URL in it and every `password=` pair replaced."""
-    return _mask(text, _URL_IN_TEXT, mark)
+    return _mask(text, _URL_IN_TEXT, replacement)
 
 
 def secrets_in(value: str) -> list[str]:
     """Return the pieces of one setting that `mask_value` hides."""
-    found = [match.group(2) for pattern in (_WHOLE_URL, *_PAIRS) for match in pattern.finditer(value)]
-    return [piece[1:-1] if piece[:1] in {'"', "'"} and piece[:1] == piece[-1:] else piece for piece in found]
+    secrets = [match.group(2) for pattern in (_WHOLE_URL, *_PAIRS) for match in pattern.finditer(value)]
+    return [secret[1:-1] if secret[:1] in {'"', "'"} and secret[:1] == secret[-1:] else secret for secret in secrets]
 
 
-def _mask(text: str, url: re.Pattern[str], mark: str) -> str:
+def _mask(text: str, url: re.Pattern[str], replacement: str) -> str:
     if not any(sign in text for sign in _SIGNS):
         return text
 
     def hide(match: re.Match[str]) -> str:
-        return match.group(1) + mark
+        return match.group(1) + replacement
 
     text = url.sub(hide, text)
     for pattern in _PAIRS:

@@ -95,9 +95,9 @@ class Project:
 
         What may run at the same time is ordered by priority, then as it was given.
         """
-        places = {name: place for place, name in enumerate(names)}
+        ranks = {name: rank for rank, name in enumerate(names)}
         sorter: TopologicalSorter[str] = TopologicalSorter(
-            {name: [one for one in self.pipeline(name).depends_on if one in places] for name in names}
+            {name: [one for one in self.pipeline(name).depends_on if one in ranks] for name in names}
         )
         try:
             sorter.prepare()
@@ -106,7 +106,7 @@ class Project:
             raise DeclareError(message) from None
         ordered: list[str] = []
         while sorter.is_active():
-            ready = sorted(sorter.get_ready(), key=lambda name: (-self.pipelines[name].priority, places[name]))
+            ready = sorted(sorter.get_ready(), key=lambda name: (-self.pipelines[name].priority, ranks[name]))
             ordered += ready
             sorter.done(*ready)
         return ordered
@@ -128,11 +128,11 @@ class Project:
 
     @staticmethod
     def _check_new(
-        word: str, name: str, origin: Origin | None, taken: Pipeline | Stream | Transform | Workflow | None
+        kind: str, name: str, origin: Origin | None, existing: Pipeline | Stream | Transform | Workflow | None
     ) -> None:
-        if taken is not None:
-            message = f"a {word} named {name!r} is declared already"
-            hint = f"the first one is at {taken.origin}; give this one another name=."
+        if existing is not None:
+            message = f"a {kind} named {name!r} is declared already"
+            hint = f"the first one is at {existing.origin}; give this one another name=."
             raise DeclareError(message, hint=hint, origin=origin)
 
 
@@ -142,16 +142,16 @@ PROJECT = Project()
 
 def load_module(name: str) -> ModuleType:
     """Import the user's module, with the current directory able to provide it but never able to shadow ours."""
-    if not name or not all(part.isidentifier() for part in name.split(".")):
+    if not name or not all(segment.isidentifier() for segment in name.split(".")):
         message = f"{name!r} is not the name of a Python module"
         raise DeclareError(message, hint="write it as in an import statement, for example my_pipelines.")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.append(folder)
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             message = f"no module named {name!r} can be imported"
-            raise DeclareError(message, hint=f"looked in {here} and on the Python path.") from None
+            raise DeclareError(message, hint=f"looked in {folder} and on the Python path.") from None
         raise

@@ -125,7 +125,7 @@ def settings_from(table: Mapping[str, Any], environ: Mapping[str, str]) -> Spark
     return SparkSettings(conf=conf, **values)
 
 
-def joined_words(first: Iterable[str], second: Iterable[str]) -> tuple[str, ...]:
+def joined_names(first: Iterable[str], second: Iterable[str]) -> tuple[str, ...]:
     """Return the words of both, each once."""
     return tuple(dict.fromkeys((*first, *second)))
 
@@ -135,23 +135,23 @@ def joined_conf(first: Iterable[tuple[str, str]], second: Iterable[tuple[str, st
     conf: dict[str, str] = {}
     for key, value in (*first, *second):
         adds_up = key == EXTENSIONS and key in conf
-        conf[key] = ",".join(joined_words(conf[key].split(","), value.split(","))) if adds_up else value
+        conf[key] = ",".join(joined_names(conf[key].split(","), value.split(","))) if adds_up else value
     return conf
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that have an environment variable with a value."""
-    found = {
+    settings = {
         name.removeprefix(PREFIX).lower(): value
         for name, value in environ.items()
         if name.startswith(PREFIX) and not name.startswith(_CONF_PREFIX) and value
     }
-    _refuse_unknown(found, "the environment", shown=lambda name: f"{PREFIX}{name.upper()}")
+    _refuse_unknown(settings, "the environment", format_name=lambda name: f"{PREFIX}{name.upper()}")
     if root := environ.get(_CHECKPOINT_VARIABLE):
-        found.setdefault("checkpoint_root", root)
+        settings.setdefault("checkpoint_root", root)
     if engine := environ.get(ENGINE_VARIABLE):
-        found["engine"] = engine
-    return found
+        settings["engine"] = engine
+    return settings
 
 
 def _conf_from_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -163,19 +163,21 @@ def _conf_from_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return _flat({(k.lower() if k.isupper() else k): environ[n] for n, k in keys.items() if environ[n]})
 
 
-def _refuse_unknown(names: Mapping[str, Any], where: str, shown: Any = repr) -> None:
+def _refuse_unknown(names: Mapping[str, Any], where: str, format_name: Any = repr) -> None:
     known = set(SETTINGS)
     for name in names:
         if name not in known:
-            raise DeclareTypeError(f"{shown(name)} in {where} is not a Spark setting.", hint=did_you_mean(name, known))
+            raise DeclareTypeError(
+                f"{format_name(name)} in {where} is not a Spark setting.", hint=did_you_mean(name, known)
+            )
 
 
 def _value(name: str, value: Any) -> Any:
     """Return one setting in its proper type."""
     if name in _LISTS:
-        return _words(name, value)
+        return _text_list(name, value)
     if name in _NUMBERS:
-        return _number(name, value)
+        return _bounded_int(name, value)
     if not isinstance(value, str):
         raise DeclareTypeError(f"Spark setting `{name}` takes text, not {type(value).__name__}.")
     if name not in _CHOICES:
@@ -188,7 +190,7 @@ def _value(name: str, value: Any) -> Any:
     )
 
 
-def _number(name: str, value: Any) -> int:
+def _bounded_int(name: str, value: Any) -> int:
     text, (most, counts) = str(value).strip(), _NUMBERS[name]
     if not text.isdecimal() or not 1 <= int(text) <= most:
         hint = f"write {counts} from 1 to {most}."
@@ -196,11 +198,11 @@ def _number(name: str, value: Any) -> int:
     return int(text)
 
 
-def _words(name: str, value: Any) -> tuple[str, ...]:
+def _text_list(name: str, value: Any) -> tuple[str, ...]:
     """Return a list, written as one or with commas."""
     if isinstance(value, str):
-        return tuple(word.strip() for word in value.split(",") if word.strip())
-    if isinstance(value, Sequence) and all(isinstance(word, str) for word in value):
+        return tuple(item.strip() for item in value.split(",") if item.strip())
+    if isinstance(value, Sequence) and all(isinstance(item, str) for item in value):
         return tuple(value)
     raise DeclareTypeError(f"Spark setting `{name}` takes a list of texts.")
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 LARGEST = 1 << 18
 """Characters of a configuration; more than people write, and few enough to be read at once whatever they say."""
 
-_PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
-_LONG_KEY = re.compile(rf"(?<![\w.-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{50}}")
+_KEY_SEGMENT = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_LONG_KEY = re.compile(rf"(?<![\w.-]){_KEY_SEGMENT}(?:[ \t]*+\.[ \t]*+{_KEY_SEGMENT}){{50}}")
 """A key of so many parts that the time to read it grows with their square."""
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -29,7 +29,7 @@ _HEADER = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]")
 
 def dumps(document: Mapping[str, Any]) -> str:
     """Return a document as TOML; None is left out, because TOML has no word for it."""
-    return "\n".join(_table((), document)).strip() + "\n"
+    return "\n".join(_table_lines((), document)).strip() + "\n"
 
 
 def parsed(text: str, name: str) -> dict[str, Any]:
@@ -48,18 +48,18 @@ def parsed(text: str, name: str) -> dict[str, Any]:
 
 def line_of(text: str, path: Sequence[str | int], key: str | None = None) -> int:
     """Return the line of a table, or of one of its keys; the first line where it cannot be found."""
-    wanted = tuple(str(part) for part in path)
+    section_path = tuple(str(segment) for segment in path)
     sections, first = _sections(text)
     if key is not None:
         written = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[.=]")
         for section in sections:
-            if section.path == wanted:
+            if section.path == section_path:
                 for number, line in enumerate(section.lines, section.line):
                     if written.match(line):
                         return number
-            elif section.path[: len(wanted) + 1] == (*wanted, key):
+            elif section.path[: len(section_path) + 1] == (*section_path, key):
                 return section.line
-    return first.get(wanted, 1)
+    return first.get(section_path, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,39 +82,39 @@ def _sections(text: str) -> tuple[tuple[_Section, ...], dict[tuple[str, ...], in
         if header:
             starts.append((tuple(_numbered(header[2], header[1] == "[[", counts)), number))
     ends = [line for _, line in starts[1:]] + [len(lines) + 1]
-    found = tuple(
+    sections = tuple(
         _Section(path, line, tuple(lines[line - 1 : end - 1])) for (path, line), end in zip(starts, ends, strict=True)
     )
-    return found, {section.path: section.line for section in reversed(found)}
+    return sections, {section.path: section.line for section in reversed(sections)}
 
 
 def _numbered(name: str, is_list: bool, counts: dict[str, int]) -> list[str]:  # noqa: FBT001 - the two brackets
     """Return the path that a header means, with the places that lists of tables have reached."""
-    parts = [part.strip().strip("\"'") for part in name.split(".")]
+    segments = [segment.strip().strip("\"'") for segment in name.split(".")]
     if is_list:
-        counts[".".join(parts)] = counts.get(".".join(parts), -1) + 1
+        counts[".".join(segments)] = counts.get(".".join(segments), -1) + 1
     path: list[str] = []
-    for depth, part in enumerate(parts, 1):
-        path.append(part)
-        if ".".join(parts[:depth]) in counts:
-            path.append(str(counts[".".join(parts[:depth])]))
+    for depth, segment in enumerate(segments, 1):
+        path.append(segment)
+        if ".".join(segments[:depth]) in counts:
+            path.append(str(counts[".".join(segments[:depth])]))
     return path
 
 
-def _table(path: tuple[str, ...], table: Mapping[str, Any]) -> Iterator[str]:
+def _table_lines(path: tuple[str, ...], table: Mapping[str, Any]) -> Iterator[str]:
     plain = {key: value for key, value in table.items() if value is not None and not _is_nested(value)}
     yield from (f"{_key(key)} = {_value(value)}" for key, value in plain.items())
     for key, value in table.items():
         if not _is_nested(value):
             continue
         inner = (*path, key)
-        name = ".".join(_key(part) for part in inner)
+        name = ".".join(_key(segment) for segment in inner)
         for entry, header in (
             ((value, f"[{name}]"),) if isinstance(value, Mapping) else ((e, f"[[{name}]]") for e in value)
         ):
             yield ""
             yield header
-            yield from _table(inner, entry)
+            yield from _table_lines(inner, entry)
 
 
 def _is_nested(value: Any) -> bool:
@@ -123,7 +123,7 @@ def _is_nested(value: Any) -> bool:
 
 
 def _key(key: str) -> str:
-    return key if _BARE.fullmatch(key) else _text(key)
+    return key if _BARE.fullmatch(key) else _quoted(key)
 
 
 def _value(value: Any) -> str:
@@ -135,9 +135,9 @@ def _value(value: Any) -> str:
         return repr(int(value) if value.is_integer() else value)
     if isinstance(value, list | tuple):
         return f"[{', '.join(_value(one) for one in value)}]"
-    return _text(value) if isinstance(value, str) else str(value)
+    return _quoted(value) if isinstance(value, str) else str(value)
 
 
-def _text(value: str) -> str:
+def _quoted(value: str) -> str:
     # JSON and TOML escape alike, but for the one character that JSON leaves as it is.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")

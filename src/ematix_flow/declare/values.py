@@ -14,9 +14,9 @@ def one_of(option: str, value: object, allowed: Iterable[str | None]) -> None:
     """Refuse a word that is not among the allowed ones, naming the nearest."""
     known = tuple(allowed)
     if value not in known:
-        words = [word for word in known if word is not None]
+        names = [name for name in known if name is not None]
         message = f"{option}={value!r} is not known"
-        raise DeclareError(message, hint=did_you_mean(str(value), words))
+        raise DeclareError(message, hint=did_you_mean(str(value), names))
 
 
 def whole_number(option: str, value: object, least: int = 0) -> int:

@@ -35,7 +35,7 @@ __all__ = [
     "validate_pipeline",
 ]
 
-_PLACES = {
+_MODULES = {
     "Options": "batch.options",
     "apply_plan": "review.apply",
     "diff_pipeline": "review.diff",
@@ -52,7 +52,7 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _MODULES:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -14,7 +14,7 @@ from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.declare.connection.registry import dsn_of
 from ematix_flow.declare.table.spec import table_from_spec
 from ematix_flow.errors import RunError
-from ematix_flow.plan.post_steps import first_word
+from ematix_flow.plan.post_steps import first_keyword
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,7 +70,7 @@ class Connection:
         return self._session
 
     @contextmanager
-    def _told(self) -> Iterator[Session]:
+    def _translating_errors(self) -> Iterator[Session]:
         """Run a block whose driver errors become ours, without secrets."""
         try:
             yield self.session()
@@ -91,13 +91,17 @@ class Connection:
 
     def ping(self) -> None:
         """Ask the database for a sign of life."""
-        with self._told() as session:
+        with self._translating_errors() as session:
             session.query("SELECT 1")
 
     def execute(self, sql: str) -> int:
         """Run one statement and give the rows it changed."""
-        with self._told() as session:
-            if self._within and not self._database.capabilities.transactional_ddl and first_word(sql) not in ROW_WORK:
+        with self._translating_errors() as session:
+            if (
+                self._within
+                and not self._database.capabilities.transactional_ddl
+                and first_keyword(sql) not in ROW_WORK
+            ):
                 # What this database would do by itself, said aloud: what came before is kept.
                 session.commit()
                 changed = session.execute(sql)
@@ -114,7 +118,7 @@ class Connection:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Run a block in one transaction; any error inside rolls back all of it."""
-        with self._told() as session, transaction(session):
+        with self._translating_errors() as session, transaction(session):
             self._within = True
             try:
                 yield
@@ -123,32 +127,32 @@ class Connection:
 
     def fetch_scalar_int(self, sql: str) -> int | None:
         """Return the first value of the first row as a number."""
-        with self._told() as session:
+        with self._translating_errors() as session:
             rows = session.query(sql)
         return None if not rows or rows[0][0] is None else int(rows[0][0])
 
     def query(self, sql: str, max_rows: int | None = None) -> dict[str, Any]:
         """Return columns, rows and whether rows were left off; a sample, not a way to move data."""
-        with self._told() as session:
+        with self._translating_errors() as session:
             columns = self._database.describe(session, sql.strip().rstrip(";"))
             rows = session.query(sql)
-        kept = rows if max_rows is None else rows[:max_rows]
+        returned = rows if max_rows is None else rows[:max_rows]
         labels = {"integer": "int", "decimal": "double", "float": "double", "boolean": "bool", "binary": "binary"}
         labels |= {"timestamp": "timestamp", "timestamp_tz": "timestamp", "date": "timestamp"}
         return {
             "columns": [{"name": c.name, "type": labels.get(c.family, "string")} for c in columns],
-            "rows": [[_plain(value) for value in row] for row in kept],
-            "truncated": len(kept) < len(rows),
+            "rows": [[_json_value(value) for value in row] for row in returned],
+            "truncated": len(returned) < len(rows),
         }
 
     def read_watermark(self, pipeline_name: str) -> dict[str, str] | None:
         """Return how far a pipeline has read, or None."""
         ledger = Ledger(self._database)
-        with self._told() as session:
-            found = ledger.watermark(session, pipeline_name) if ledger.exists(session) else None
-        if found is None:
+        with self._translating_errors() as session:
+            watermark = ledger.watermark(session, pipeline_name) if ledger.exists(session) else None
+        if watermark is None:
             return None
-        return {"pipeline_name": pipeline_name, "column_name": found.column, "last_value": found.value}
+        return {"pipeline_name": pipeline_name, "column_name": watermark.column, "last_value": watermark.value}
 
     def ensure_table(self, spec_json: str | dict[str, Any], on_drift: str = "error") -> dict[str, Any]:
         """Create the table of a spec where it is missing; gives the action and the differences."""
@@ -186,7 +190,7 @@ class Connection:
             metrics=metrics_json,
         )
         ledger = Ledger(self._database)
-        with self._told() as session:
+        with self._translating_errors() as session:
             ledger.ensure(session)
             with transaction(session):
                 ledger.record(session, row)
@@ -240,7 +244,7 @@ def _engine() -> ModuleType:
     return importlib.import_module(ENGINE)
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.replace(tzinfo=None).isoformat()
     if isinstance(value, date):

@@ -53,22 +53,22 @@ class HealthReport:
 
 def run_doctor() -> list[HealthReport]:
     """Return a report on every connection that a name means, by name; they are asked side by side."""
-    waiting = [(name, listed.kind, _asked(name)) for name, listed in list_connections().items()]
+    waiting = [(name, listed.kind, _start_check(name)) for name, listed in list_connections().items()]
     return [_answer(name, kind, answers) for name, kind, answers in waiting]
 
 
 def check_health(name: str) -> HealthReport:
     """Return a report on one connection."""
-    return _answer(name, "unknown", _asked(name))
+    return _answer(name, "unknown", _start_check(name))
 
 
 def machine_health() -> list[HealthReport]:
     """Return reports on Python, Java, Spark, the run log and the scheduler of this machine."""
-    parts = (("python", _python), ("java", _java), ("spark", _spark), ("run log", _run_log), ("scheduler", _scheduler))
-    return [_timed(name, "machine", probe) for name, probe in parts]
+    checks = (("python", _python), ("java", _java), ("spark", _spark), ("run log", _run_log), ("scheduler", _scheduler))
+    return [_timed(name, "machine", probe) for name, probe in checks]
 
 
-def _asked(name: str) -> SimpleQueue[HealthReport]:
+def _start_check(name: str) -> SimpleQueue[HealthReport]:
     """Ask a connection in a thread of its own, since some drivers cannot be told how long to wait."""
     answers: SimpleQueue[HealthReport] = SimpleQueue()
     Thread(target=lambda: answers.put(_connection_health(name)), name=f"asking {name}", daemon=True).start()
@@ -187,10 +187,10 @@ def _existing(folder: Path) -> Path:
     return next(parent for parent in (folder, *folder.parents) if parent.exists())
 
 
-def _tcp(place: str, port: int) -> str:
-    host, _, given = place.rpartition(":") if ":" in place else (place, "", "")
-    with socket.create_connection((host.strip("[]"), int(given or port)), CONNECT_SECONDS):
-        return f"{host}:{given or port} accepts connections"
+def _tcp(address: str, port: int) -> str:
+    host, _, explicit_port = address.rpartition(":") if ":" in address else (address, "", "")
+    with socket.create_connection((host.strip("[]"), int(explicit_port or port)), CONNECT_SECONDS):
+        return f"{host}:{explicit_port or port} accepts connections"
 
 
 def _registry(connection: Any) -> str:
@@ -230,7 +230,7 @@ def _run_log() -> str:
         # A run goes on without its run log and warns; here the warning is the finding.
         warnings.simplefilter("error")
         log = open_run_log()
-        return f"{log.shown}, for project {log.project.name}" if log.project.name else log.shown
+        return f"{log.display_address}, for project {log.project.name}" if log.project.name else log.display_address
 
 
 def _scheduler() -> str:
@@ -238,9 +238,9 @@ def _scheduler() -> str:
     if not PROJECT.has_schedules:
         raise Skipped("no module with a schedule is loaded")
     from ematix_flow.commit.runlog.open import open_run_log
-    from ematix_flow.engine.schedule.heartbeat import who_looks
+    from ematix_flow.engine.schedule.heartbeat import scheduler_liveness
 
-    looking = who_looks(open_run_log(required=True))
-    if not looking.alive:
-        raise Skipped(f"{looking.text}; nothing that is due runs until flow scheduler or flow run-due does")
-    return looking.text
+    liveness = scheduler_liveness(open_run_log(required=True))
+    if not liveness.alive:
+        raise Skipped(f"{liveness.text}; nothing that is due runs until flow scheduler or flow run-due does")
+    return liveness.text

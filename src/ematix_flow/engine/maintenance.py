@@ -58,11 +58,11 @@ class Maintained:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _MaintenanceUnit:
     """What is maintained together."""
 
     database: Target
-    shown: str
+    display_name: str
     schema: str
     table: str
     rules: Maintenance
@@ -89,110 +89,112 @@ def targets_named(name: str | None) -> list[TargetDeclaration]:
         return everything
     if name in PROJECT.pipelines:
         return list(PROJECT.pipelines[name].targets)
-    found = [target for target in everything if target.table.qualified_name == name]
-    if not found:
+    matching = [target for target in everything if target.table.qualified_name == name]
+    if not matching:
         known = [*PROJECT.pipelines, *(target.table.qualified_name for target in everything)]
         message = f"no pipeline and no target table is named {name!r}"
         raise UnknownNameError(message, hint=did_you_mean(name, dict.fromkeys(known)))
-    return found
+    return matching
 
 
 def _maintain(targets: Iterable[TargetDeclaration], options: Options, *, due: bool, dry_run: bool) -> list[Maintained]:
     results = []
-    for place in _places(targets, options):
-        expected: tuple[type[BaseException], ...] = (FlowError, *place.database.failures)
+    for unit in _units(targets, options):
+        expected: tuple[type[BaseException], ...] = (FlowError, *unit.database.failures)
         try:
-            results.append(_one(place, options, due=due, dry_run=dry_run))
+            results.append(_one(unit, options, due=due, dry_run=dry_run))
         except expected as error:
             if not dry_run:
-                _note_failure(place, options, safe_text(error))
-            results.append(Maintained(place.shown, "failed", error=safe_text(error)))
+                _note_failure(unit, options, safe_text(error))
+            results.append(Maintained(unit.display_name, "failed", error=safe_text(error)))
     return results
 
 
-def _places(targets: Iterable[TargetDeclaration], options: Options) -> list[_Place]:
+def _units(targets: Iterable[TargetDeclaration], options: Options) -> list[_MaintenanceUnit]:
     """Return every place once, however many pipelines write there."""
-    places: dict[tuple[str, ...], _Place] = {}
+    units: dict[tuple[str, ...], _MaintenanceUnit] = {}
     for target in targets:
         connection = resolve_connection("default" if target.connection is None else target.connection)
         table = target.table
         database = target_for(connection, table, session_for(options))
-        own = database.books_per_table
-        schema, name = (table.schema, table.name) if own else ("", "")
-        shown = f"{table.qualified_name} on {connection.name}" if own else connection.name
-        place = _Place(database, shown, schema, name, table.maintenance or Maintenance())
-        known = places.setdefault((*database.identity(), schema, name), place)
-        if table.maintenance is not None and place.rules.every < known.rules.every:
+        per_table = database.metadata_per_table
+        schema, name = (table.schema, table.name) if per_table else ("", "")
+        display_name = f"{table.qualified_name} on {connection.name}" if per_table else connection.name
+        unit = _MaintenanceUnit(database, display_name, schema, name, table.maintenance or Maintenance())
+        known = units.setdefault((*database.identity(), schema, name), unit)
+        if table.maintenance is not None and unit.rules.every < known.rules.every:
             # What is kept together is taken up as often as the table that asks for it most often.
-            places[*database.identity(), schema, name] = place
-    return list(places.values())
+            units[*database.identity(), schema, name] = unit
+    return list(units.values())
 
 
-def _one(place: _Place, options: Options, *, due: bool, dry_run: bool) -> Maintained:
-    database, now = place.database, options.clock.now()
+def _one(unit: _MaintenanceUnit, options: Options, *, due: bool, dry_run: bool) -> Maintained:
+    database, now = unit.database, options.clock.now()
     if not database.exists():
-        return Maintained(place.shown, "empty")
+        return Maintained(unit.display_name, "empty")
     ledger = Ledger(database)
-    session = database.look() if dry_run else database.session()
+    session = database.read_only_session() if dry_run else database.session()
     try:
         if not ledger.exists(session):
-            return Maintained(place.shown, "empty")
-        last = metadata_cleanup.last_success(ledger, session, place.schema, place.table)
-        if due and last is not None and now - last < place.rules.every:
-            return Maintained(place.shown, "not_due", last=last)
+            return Maintained(unit.display_name, "empty")
+        last = metadata_cleanup.last_success(ledger, session, unit.schema, unit.table)
+        if due and last is not None and now - last < unit.rules.every:
+            return Maintained(unit.display_name, "not_due", last=last)
         if dry_run:
-            return Maintained(place.shown, "would_do", _looked(place, session, now), last)
-        return Maintained(place.shown, "done", _worked(place, session, options), last)
+            return Maintained(unit.display_name, "would_do", _dry_run_steps(unit, session, now), last)
+        return Maintained(unit.display_name, "done", _worked(unit, session, options), last)
     finally:
         session.close()
 
 
-def _looked(place: _Place, session: Session, now: datetime) -> dict[str, Numbers]:
-    ledger = Ledger(place.database)
-    staging = {"removed": len(gc.stale(place.database, session, STAGING_SECONDS))}
-    maintenance_tasks = place.database.maintenance_tasks(session, place.rules, now)
-    steps = {task.name: task.look() for task in maintenance_tasks}
+def _dry_run_steps(unit: _MaintenanceUnit, session: Session, now: datetime) -> dict[str, Numbers]:
+    ledger = Ledger(unit.database)
+    staging = {"removed": len(gc.stale(unit.database, session, STAGING_SECONDS))}
+    maintenance_tasks = unit.database.maintenance_tasks(session, unit.rules, now)
+    steps = {task.name: task.preview() for task in maintenance_tasks}
     return {"staging": staging, **steps, "ledger": metadata_cleanup.forgettable(ledger, session, now)}
 
 
-def _worked(place: _Place, session: Session, options: Options) -> dict[str, Numbers]:
+def _worked(unit: _MaintenanceUnit, session: Session, options: Options) -> dict[str, Numbers]:
     """Do the work; staging first, because not every database can drop tables in a transaction."""
-    database = place.database
+    database = unit.database
     staging = MaintenanceTask("staging", lambda: {"removed": gc.collect(database, STAGING_SECONDS)}, dict)
-    cleared = _told(place, options, [staging])
+    cleared = _run_tasks(unit, options, [staging])
     for attempt in attempts(OVERTAKEN):
         with attempt:
-            steps = _transacted(place, session, options)
+            steps = _transacted(unit, session, options)
     return cleared | steps
 
 
-def _transacted(place: _Place, session: Session, options: Options) -> dict[str, Numbers]:
-    database, now = place.database, options.clock.now()
+def _transacted(unit: _MaintenanceUnit, session: Session, options: Options) -> dict[str, Numbers]:
+    database, now = unit.database, options.clock.now()
     ledger = Ledger(database)
     forgetting = MaintenanceTask("ledger", lambda: metadata_cleanup.forget(ledger, session, now), dict)
     with transaction(session):
-        steps = _told(place, options, [*database.maintenance_tasks(session, place.rules, now), forgetting])
-        done = replace(_history(place, now), finished_at=options.clock.now(), metrics=json.dumps(steps))
+        steps = _run_tasks(unit, options, [*database.maintenance_tasks(session, unit.rules, now), forgetting])
+        done = replace(_history(unit, now), finished_at=options.clock.now(), metrics=json.dumps(steps))
         ledger.record(session, done)
     return steps
 
 
-def _told(place: _Place, options: Options, maintenance_tasks: Sequence[MaintenanceTask]) -> dict[str, Numbers]:
+def _run_tasks(
+    unit: _MaintenanceUnit, options: Options, maintenance_tasks: Sequence[MaintenanceTask]
+) -> dict[str, Numbers]:
     """Do chores one after the other, each told before and after."""
     steps: dict[str, Numbers] = {}
     for task in maintenance_tasks:
-        options.bus.emit(MaintenanceStep("", place.shown, task.name))
+        options.bus.emit(MaintenanceStep("", unit.display_name, task.name))
         steps[task.name] = task.work()
-        options.bus.emit(MaintenanceStep("", place.shown, task.name, dict(steps[task.name])))
+        options.bus.emit(MaintenanceStep("", unit.display_name, task.name, dict(steps[task.name])))
     return steps
 
 
-def _history(place: _Place, at: datetime) -> HistoryRow:
+def _history(unit: _MaintenanceUnit, at: datetime) -> HistoryRow:
     return HistoryRow(
         run_id=str(uuid.uuid4()),
         pipeline=metadata_cleanup.NAME,
-        schema=place.schema,
-        table=place.table,
+        schema=unit.schema,
+        table=unit.table,
         mode="maintain",
         path="maintain",
         started_at=at,
@@ -200,10 +202,10 @@ def _history(place: _Place, at: datetime) -> HistoryRow:
     )
 
 
-def _note_failure(place: _Place, options: Options, text: str) -> None:
+def _note_failure(unit: _MaintenanceUnit, options: Options, text: str) -> None:
     """Write the failure into the books, unless they cannot be reached or are not there."""
-    database, now = place.database, options.clock.now()
-    row = replace(_history(place, now), status=metadata_cleanup.FAILED, finished_at=now, error=text[:4000])
+    database, now = unit.database, options.clock.now()
+    row = replace(_history(unit, now), status=metadata_cleanup.FAILED, finished_at=now, error=text[:4000])
     try:
         session = database.session()
     except database.failures:

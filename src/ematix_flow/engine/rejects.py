@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 def list_rejects(pipeline: Pipeline, *, status: str | None = "pending", limit: int = 100) -> list[Reject]:
     """Return the rejects of all targets of a pipeline, newest first; `status` None means all."""
-    found: list[Reject] = []
+    rows: list[Reject] = []
     for target in pipeline.targets:
-        found.extend(_of_target(pipeline, target, status, limit))
-    return sorted(found, key=lambda reject: (reject.rejected_at, reject.reject_id), reverse=True)[:limit]
+        rows.extend(_of_target(pipeline, target, status, limit))
+    return sorted(rows, key=lambda reject: (reject.rejected_at, reject.reject_id), reverse=True)[:limit]
 
 
 def show_reject(pipeline: Pipeline, reject_id: str) -> Reject:
     """Return one reject by its id or a unique beginning of it."""
-    found = [r for r in list_rejects(pipeline, status=None, limit=1_000_000) if r.reject_id.startswith(reject_id)]
-    exact = [reject for reject in found if reject.reject_id == reject_id] or found
+    rows = [r for r in list_rejects(pipeline, status=None, limit=1_000_000) if r.reject_id.startswith(reject_id)]
+    exact = [reject for reject in rows if reject.reject_id == reject_id] or rows
     if len(exact) != 1:
         message = f"{len(exact)} rejects of {pipeline.name!r} match {reject_id!r}"
         raise UnknownNameError(message, hint="flow rejects list shows the ids.")
@@ -89,10 +89,10 @@ def _frame(rows: list[dict[str, Any]]) -> Any:
     import pyarrow as pa
 
     names = list(dict.fromkeys(name for row in rows for name in row))
-    return pa.table({name: pa.array([_text(row.get(name)) for row in rows], pa.string()) for name in names})
+    return pa.table({name: pa.array([_column_text(row.get(name)) for row in rows], pa.string()) for name in names})
 
 
-def _text(value: Any) -> str | None:
+def _column_text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value) if isinstance(value, dict | list | bool) else str(value)
@@ -100,5 +100,5 @@ def _text(value: Any) -> str | None:
 
 def _of_target(pipeline: Pipeline, target: TargetDeclaration, status: str | None, limit: int) -> list[Reject]:
     database = open_target(target.connection, (target.table.schema, target.table.name))
-    found = rejects_of(database, pipeline.name, status, limit)
-    return [reject for reject in found if reject.target_name.endswith(f":{target.table.qualified_name}")]
+    rows = rejects_of(database, pipeline.name, status, limit)
+    return [reject for reject in rows if reject.target_name.endswith(f":{target.table.qualified_name}")]

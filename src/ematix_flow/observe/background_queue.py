@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ematix_flow.connect.base.retry import NOTIFICATION, attempts
 from ematix_flow.connect.config.redact import safe_text
-from ematix_flow.observe.http.host_guard import UnreachedError
+from ematix_flow.observe.http.host_guard import HostUnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,16 +31,16 @@ class BackgroundQueue(Generic[Thing]):
         self._busy = False
         self._closed = False
         self._thread: threading.Thread | None = None
-        self._told = False
+        self._warned = False
 
-    def put(self, thing: Thing) -> None:
+    def put(self, item: Thing) -> None:
         """Take something to deliver; a full box takes no more."""
         with self._changed:
             if self._closed or len(self._waiting) >= LONGEST:
                 full = "too many wait, so the newest are dropped"
-                self._tell("what came after the end is not sent" if self._closed else full)
+                self._warn_once("what came after the end is not sent" if self._closed else full)
                 return
-            self._waiting.append(thing)
+            self._waiting.append(item)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name=f"flow-{self._name}", daemon=True)
                 self._thread.start()
@@ -57,7 +57,7 @@ class BackgroundQueue(Generic[Thing]):
         with self._changed:
             self._closed = True
             if not done:
-                self._tell(f"{len(self._waiting) + self._busy} could not be sent in time")
+                self._warn_once(f"{len(self._waiting) + self._busy} could not be sent in time")
             self._waiting.clear()
             self._changed.notify_all()
 
@@ -67,19 +67,19 @@ class BackgroundQueue(Generic[Thing]):
                 self._changed.wait_for(lambda: self._waiting or self._closed)
                 if self._closed:
                     return
-                thing, self._busy = self._waiting.popleft(), True
+                item, self._busy = self._waiting.popleft(), True
             try:
-                for attempt in attempts(NOTIFICATION, on=(UnreachedError,)):
+                for attempt in attempts(NOTIFICATION, on=(HostUnreachableError,)):
                     with attempt:
-                        self._deliver(thing)
+                        self._deliver(item)
             except Exception as error:  # noqa: BLE001 - telling never stops a run
-                self._tell(safe_text(error))
+                self._warn_once(safe_text(error))
             finally:
                 with self._changed:
                     self._busy = False
                     self._changed.notify_all()
 
-    def _tell(self, text: str) -> None:
-        if not self._told:
+    def _warn_once(self, text: str) -> None:
+        if not self._warned:
             sys.stderr.write(f"{self._name}: {' '.join(text.split())} (told once)\n")
-        self._told = True
+        self._warned = True

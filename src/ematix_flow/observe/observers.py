@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.events import Event
     from ematix_flow.observe.alerts.alert import Alerter
-    from ematix_flow.observe.alerts.incidents import AlertRules, IncidentBook, Incidents
+    from ematix_flow.observe.alerts.incidents import AlertRules, Incidents, IncidentStore
     from ematix_flow.observe.bus import Bus
     from ematix_flow.observe.lineage.openlineage import Lineage
     from ematix_flow.observe.metrics.run import MetricsSink
@@ -71,35 +71,35 @@ def observers(
     metrics: MetricsSink | str | None = None,
     traces: str | None = None,
     lineage: str | None = None,
-    incidents: IncidentBook | None = None,
+    incidents: IncidentStore | None = None,
     rules: Callable[[str], AlertRules] | None = None,
 ) -> Iterator[Observers]:
     """Return those whom the options name, or else the environment; at the end they send what they still have.
 
     An alerter or a sink that the caller made is told too; a sink is the caller's to close.
     """
-    made = Observers()
-    _add_alerts(made, alerters or _listed("EMATIX_FLOW_ALERTERS"), incidents, rules)
-    _add_metrics(made, metrics or _first("EMATIX_FLOW_METRICS", "EMATIX_FLOW_METRICS_URL"))
-    _add_traces(made, traces or _first("EMATIX_FLOW_TRACES"))
-    _add_lineage(made, lineage or _first("EMATIX_FLOW_LINEAGE"))
+    result = Observers()
+    _add_alerts(result, alerters or _listed("EMATIX_FLOW_ALERTERS"), incidents, rules)
+    _add_metrics(result, metrics or _first("EMATIX_FLOW_METRICS", "EMATIX_FLOW_METRICS_URL"))
+    _add_traces(result, traces or _first("EMATIX_FLOW_TRACES"))
+    _add_lineage(result, lineage or _first("EMATIX_FLOW_LINEAGE"))
     try:
-        yield made
+        yield result
     finally:
-        made.close(FLUSH_SECONDS)
+        result.close(FLUSH_SECONDS)
 
 
-def book_in(log: object) -> IncidentBook | None:
+def incident_store_in(log: object) -> IncidentStore | None:
     """Return a run log as the book of incidents; None where it keeps none."""
     if not (hasattr(log, "find") and hasattr(log, "swap")):
         return None
-    return cast("IncidentBook", log)
+    return cast("IncidentStore", log)
 
 
 def _listed(name: str) -> list[str]:
     """Return the addresses of a list; a comma inside one, as between receivers of a mail, divides nothing."""
-    found = (one.strip(" ,") for one in _BETWEEN.split(os.environ.get(name, "")))
-    return [one for one in found if one]
+    urls = (one.strip(" ,") for one in _BETWEEN.split(os.environ.get(name, "")))
+    return [one for one in urls if one]
 
 
 def _first(*names: str) -> str | None:
@@ -107,81 +107,81 @@ def _first(*names: str) -> str | None:
 
 
 def _add_alerts(
-    made: Observers,
-    given: Sequence[Alerter | str],
-    book: IncidentBook | None,
+    result: Observers,
+    configured: Sequence[Alerter | str],
+    store: IncidentStore | None,
     rules: Callable[[str], AlertRules] | None,
 ) -> None:
-    alerters = _alerters(given)
+    alerters = _alerters(configured)
     if not alerters:
         return
-    from ematix_flow.observe.alerts.incidents import Incidents, MemoryBook, declared_rules
+    from ematix_flow.observe.alerts.incidents import Incidents, MemoryIncidentStore, declared_rules
     from ematix_flow.observe.alerts.registry import AlertDesk
     from ematix_flow.observe.background_queue import BackgroundQueue
 
     desk = AlertDesk(alerters)
-    made.incidents = Incidents(book or MemoryBook(), desk.send, rules or declared_rules)
+    result.incidents = Incidents(store or MemoryIncidentStore(), desk.send, rules or declared_rules)
     # In the background, because the run log may be slow to answer.
-    box: BackgroundQueue[Event] = BackgroundQueue(made.incidents, "alerts")
+    box: BackgroundQueue[Event] = BackgroundQueue(result.incidents, "alerts")
 
     def close(seconds: float) -> None:
         until = time.monotonic() + seconds
         box.close(seconds)
         desk.close(max(0.0, until - time.monotonic()))
 
-    made.subscribers.append(lambda event: None if isinstance(event, _FREQUENT) else box.put(event))
-    made.closing.append(close)
+    result.subscribers.append(lambda event: None if isinstance(event, _FREQUENT) else box.put(event))
+    result.closing.append(close)
 
 
-def _alerters(given: Sequence[Alerter | str]) -> list[Alerter]:
+def _alerters(configured: Sequence[Alerter | str]) -> list[Alerter]:
     """Return alerters, those of URLs and those that were registered; a bad URL is a warning."""
     # Nobody can have registered one without this module.
     active = sys.modules.get("ematix_flow.observe.alerts.registry")
-    found: list[Alerter] = [] if active is None else active.active_alerters()
-    for url in given:
+    alerters: list[Alerter] = [] if active is None else active.active_alerters()
+    for url in configured:
         if not isinstance(url, str):
-            found.append(url)
+            alerters.append(url)
             continue
         from ematix_flow.observe.alerts.urls import from_url
 
         try:
-            found.append(from_url(url))
+            alerters.append(from_url(url))
         except FlowError as error:
             warnings.warn(f"there are no alerts by one of the addresses: {error}", UserWarning, stacklevel=2)
-    return found
+    return alerters
 
 
-def _add_metrics(made: Observers, given: MetricsSink | str | None) -> None:
-    if not given:
+def _add_metrics(result: Observers, configured: MetricsSink | str | None) -> None:
+    if not configured:
         return
     from ematix_flow.observe.metrics.run import RunMetrics
     from ematix_flow.observe.metrics.urls import from_url
 
-    if not isinstance(given, str):
-        made.subscribers.append(RunMetrics(given))
+    if not isinstance(configured, str):
+        result.subscribers.append(RunMetrics(configured))
         return
-    sink = from_url(given)
-    made.subscribers.append(RunMetrics(sink))
-    made.closing.append(lambda _: sink.close())
+    sink = from_url(configured)
+    result.subscribers.append(RunMetrics(sink))
+    result.closing.append(lambda _: sink.close())
 
 
-def _add_traces(made: Observers, url: str | None) -> None:
+def _add_traces(result: Observers, url: str | None) -> None:
     if not url:
         return
     from ematix_flow.observe.otlp.trace_urls import from_url
 
-    _add(made, from_url(url))
+    _add(result, from_url(url))
 
 
-def _add_lineage(made: Observers, url: str | None) -> None:
+def _add_lineage(result: Observers, url: str | None) -> None:
     if not url:
         return
     from ematix_flow.observe.lineage.urls import from_url
 
-    _add(made, from_url(url))
+    _add(result, from_url(url))
 
 
-def _add(made: Observers, observer: Tracing | Lineage | None) -> None:
+def _add(result: Observers, observer: Tracing | Lineage | None) -> None:
     if observer is not None:
-        made.subscribers.append(observer)
-        made.closing.append(observer.close)
+        result.subscribers.append(observer)
+        result.closing.append(observer.close)

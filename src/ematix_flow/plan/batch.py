@@ -22,13 +22,13 @@ from ematix_flow.plan.programs import lake_append, program_of
 from ematix_flow.plan.quality import plan_audit
 from ematix_flow.plan.remote_tasks import carried, refuse_unseen
 from ematix_flow.plan.shape_placement import plan_shape
-from ematix_flow.plan.sql.ddl import create_table_sql, differences, wanted_table
+from ematix_flow.plan.sql.ddl import create_table_sql, differences, table_definition
 from ematix_flow.plan.sql.modes import lake as lake_modes
 from ematix_flow.plan.sql.program import Load
 from ematix_flow.plan.sql.shape.query import unsupported_on
 from ematix_flow.plan.steps import (
-    HERE,
-    NOBODY,
+    IN_PROCESS,
+    NO_ENGINE,
     SPARK,
     Check,
     Choice,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.connect.base.catalog import Catalog
-    from ematix_flow.connect.base.columns import FoundTable, SourceColumn
+    from ematix_flow.connect.base.columns import SourceColumn, TableSchema
     from ematix_flow.connect.base.source import SqlSource
     from ematix_flow.connect.base.target import Target
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
@@ -53,13 +53,13 @@ if TYPE_CHECKING:
     from ematix_flow.plan.remote_tasks import Away
     from ematix_flow.plan.shape_placement import Shaping
     from ematix_flow.plan.source import SourceValue
-    from ematix_flow.plan.sql.ddl import Difference, WantedTable
-    from ematix_flow.plan.steps import Bounds, FileChoice, Span, TableRead
-    from ematix_flow.records import Token, Watermark
+    from ematix_flow.plan.sql.ddl import Difference, TableDefinition
+    from ematix_flow.plan.steps import Bounds, FileChoice, OffsetRange, TableRead
+    from ematix_flow.records import SourceWatermark, Token
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class Inspection:
     """What the planner is told about the world, each part None or empty when it could not be asked."""
 
     source_name: str
@@ -87,13 +87,13 @@ class Observed:
     read_paths: tuple[str, ...] = ()
     """What of this machine tasks that read the source must see."""
     target_known: bool = False
-    found: FoundTable | None = None
-    watermark: Watermark | None = None
+    existing: TableSchema | None = None
+    watermark: SourceWatermark | None = None
     """Where the last load ended, by whichever column it went."""
     bounds: Bounds | None = None
     files: FileChoice | None = None
     """The files that are new, where only those are wanted."""
-    span: Span | None = None
+    span: OffsetRange | None = None
     """The stretch of a stream that is wanted."""
     order: tuple[str, ...] = ()
     """Columns of the source with the place of each row, where a stream has one."""
@@ -127,41 +127,41 @@ class PlanRequest:
     """Expectations are left out, which the result tells."""
 
 
-def plan_target(request: PlanRequest, observed: Observed) -> TargetPlan:
+def plan_target(request: PlanRequest, inspection: Inspection) -> TargetPlan:
     """Return the plan of one target."""
-    table = over_existing(request.target.table, observed.found, request.database, request.target.write.on_drift)
+    table = over_existing(request.target.table, inspection.existing, request.database, request.target.write.on_drift)
     request = replace(request, target=replace(request.target, table=table))
     pipeline, target, database = request.pipeline, request.target, request.database
     write = target.write
     _check_supported(pipeline, table, write, database)
-    _check_joined(pipeline, observed)
-    database.check_files(target.files.given())
+    _check_joined(pipeline, inspection)
+    database.check_files(target.files.specified())
     keys = merge_keys(table, write)
     compare = compare_columns(table, write, keys.value)
-    wanted = wanted_table(table, write.mode, database, target.partition_by)
-    ensure = ensure_step(table, write, wanted, database, observed)
-    path = WAITING if request.waits else choose_path(pipeline, target, request.source, observed)
+    definition = table_definition(table, write.mode, database, target.partition_by)
+    ensure = ensure_step(table, write, definition, database, inspection)
+    path = WAITING if request.waits else choose_path(pipeline, target, request.source, inspection)
     _check_carried(table, path)
-    shaping = plan_shape(pipeline, target, observed, path.value, request.source_database)
-    read = _read(observed, shaping, request.source)
-    load = _load(request, observed, keys.value, compare.value)
+    shaping = plan_shape(pipeline, target, inspection, path.value, request.source_database)
+    read = _read(inspection, shaping, request.source)
+    load = _load(request, inspection, keys.value, compare.value)
     columns = (*load.columns, *load.extra)
     required = _required(table, keys.value, load, write)
     audit = plan_audit(request, load, exists=bool(ensure.exists))
-    by = _staged_by(path, shaping, observed, read)
+    by = _staged_by(path, shaping, inspection, read)
     program = program_of(load, write, database)
     if write.mode == "append" and load.dialect == lake_modes.DIALECT:
         program = (
             lake_modes.append(load, "expectations are measured first")
             if audit.measures
-            else lake_append(database, ensure, observed.found, load, required)
+            else lake_append(database, ensure, inspection.existing, load, required)
         )
     lake = bool(database.spark_requirements.packages) and not program.adds
-    refuse_unseen(observed.away, by, observed.read_paths, database.write_paths, lake=lake)
+    refuse_unseen(inspection.away, by, inspection.read_paths, database.write_paths, lake=lake)
     return TargetPlan(
         pipeline=pipeline.name,
         table_name=table.qualified_name,
-        connection=observed.target_name,
+        connection=inspection.target_name,
         token=request.token,
         history_name=history_name(pipeline, table),
         path=path,
@@ -172,29 +172,29 @@ def plan_target(request: PlanRequest, observed: Observed) -> TargetPlan:
             required,
             write.on_bad_row,
             _may_lack(table, write),
-            never_empty(wanted, observed.found, database),
+            never_empty(definition, inspection.existing, database),
         ),
-        stage=Stage(columns, by, tuple(target.files.given().items()), carried(observed.away, by, database)),
+        stage=Stage(columns, by, tuple(target.files.specified().items()), carried(inspection.away, by, database)),
         commit=Commit(write, load, program, keys, compare),
         now=request.now,
         connection_info=dict(database.info()),
-        notes=(*observed.notes, *partition_notes(target, database)),
-        watermark=observed.watermark,
+        notes=(*inspection.notes, *partition_notes(target, database)),
+        watermark=inspection.watermark,
         audit=audit,
     )
 
 
-def _staged_by(path: Choice, shaping: Shaping, observed: Observed, read: Read) -> Choice:
+def _staged_by(path: Choice, shaping: Shaping, inspection: Inspection, read: Read) -> Choice:
     """Choose who moves the rows: the database that has both sides, else Spark, unless the settings say `local`."""
     if path.value == "same_db":
-        return Choice(NOBODY, "the target reads the source query itself")
+        return Choice(NO_ENGINE, "the target reads the source query itself")
     if read.is_empty:
-        return Choice(NOBODY, "there is nothing new")
+        return Choice(NO_ENGINE, "there is nothing new")
     if shaping.place.value == SPARK:
         return Choice(SPARK, "it evaluates the shape")
-    if not observed.local_reason:
+    if not inspection.local_reason:
         return Choice(SPARK, "rows move from one system to another")
-    return Choice(HERE, observed.local_reason)
+    return Choice(IN_PROCESS, inspection.local_reason)
 
 
 def after(now: datetime, latest: datetime | None) -> datetime:
@@ -207,9 +207,9 @@ def history_name(pipeline: Pipeline, table: Table) -> str:
     return f"{pipeline.name}::{table.qualified_name}" if pipeline.fan_out else pipeline.name
 
 
-def schema_hash(wanted: WantedTable) -> str:
+def schema_hash(definition: TableDefinition) -> str:
     """Return a fingerprint of the columns a load writes."""
-    text = "\n".join(f"{c.column.name} {c.column.type} {c.nullable}" for c in wanted.columns)
+    text = "\n".join(f"{c.column.name} {c.column.type} {c.nullable}" for c in definition.columns)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -231,10 +231,10 @@ def _check_supported(pipeline: Pipeline, table: Table, write: Write, database: C
         raise PlanError(message, hint="give target_table= a table class.", origin=pipeline.origin)
 
 
-def _check_joined(pipeline: Pipeline, observed: Observed) -> None:
+def _check_joined(pipeline: Pipeline, inspection: Inspection) -> None:
     """Refuse a query over several connections where Spark is not to be used: nobody else can evaluate it."""
-    if observed.local_join:
-        message = f"joins across connections need Spark, and {observed.local_reason}"
+    if inspection.local_join:
+        message = f"joins across connections need Spark, and {inspection.local_reason}"
         hint = "run it with --engine spark, or load the tables into one database first."
         raise PlanError(message, hint=hint, origin=pipeline.origin)
 
@@ -253,19 +253,19 @@ def check_keyed(table: Table, write: Write) -> None:
         raise PlanError(message, hint="mark it with pk(); only append and truncate need none.", origin=table.origin)
 
 
-def choose_path(pipeline: Pipeline, target: TargetDeclaration, source: SourceValue, observed: Observed) -> Choice:
+def choose_path(pipeline: Pipeline, target: TargetDeclaration, source: SourceValue, inspection: Inspection) -> Choice:
     """Choose between one statement inside the database and staging on Spark."""
-    if source.frame is not None or not observed.source_sql or observed.source_dialect == "spark":
+    if source.frame is not None or not inspection.source_sql or inspection.source_dialect == "spark":
         return _forced(pipeline, "cross_db", "the source is not a query of the target's database")
-    if not observed.same_database:
+    if not inspection.same_database:
         return _forced(pipeline, "cross_db", "source and target are different databases")
     if pipeline.force_path == "cross_db":
         return Choice("cross_db", "force_path= says so")
     if target.write.on_bad_row == "reject" or target.write.null_watermark == "reject":
         return _forced(pipeline, "cross_db", "rejects need every row checked before it is loaded")
-    missing = unsupported_on(target.table, observed.source_dialect, pipeline.transforms_pre)
+    missing = unsupported_on(target.table, inspection.source_dialect, pipeline.transforms_pre)
     if missing:
-        return _forced(pipeline, "cross_db", f"{observed.source_dialect} cannot express {missing}")
+        return _forced(pipeline, "cross_db", f"{inspection.source_dialect} cannot express {missing}")
     return Choice("same_db", "source and target are the same database")
 
 
@@ -276,26 +276,28 @@ def _forced(pipeline: Pipeline, path: str, reason: str) -> Choice:
     return Choice(path, reason)
 
 
-def ensure_step(table: Table, write: Write, wanted: WantedTable, database: Target, observed: Observed) -> EnsureTable:
+def ensure_step(
+    table: Table, write: Write, definition: TableDefinition, database: Target, inspection: Inspection
+) -> EnsureTable:
     """Return what has to be done about the target's table, or refuse it as the drift policy says."""
-    if not observed.target_known:
-        return EnsureTable(wanted, (create_table_sql(wanted, database),), (), None)
-    if observed.found is None:
-        return EnsureTable(wanted, (create_table_sql(wanted, database),), (), exists=False)
-    if observed.found.problem:
-        message = f"table {table.qualified_name} cannot be loaded safely: {observed.found.problem}"
+    if not inspection.target_known:
+        return EnsureTable(definition, (create_table_sql(definition, database),), (), None)
+    if inspection.existing is None:
+        return EnsureTable(definition, (create_table_sql(definition, database),), (), exists=False)
+    if inspection.existing.problem:
+        message = f"table {table.qualified_name} cannot be loaded safely: {inspection.existing.problem}"
         raise PlanError(message)
     if not table.stamped and write.on_drift == "error":
-        return EnsureTable(wanted, (), (), exists=True)
-    found = differences(wanted, observed.found, database)
-    if found and write.on_drift != "warn":
-        _refuse_drift(table, found, write)
-    cures = tuple(d.cure for d in found if d.cure) if write.on_drift == "evolve" else ()
-    return EnsureTable(wanted, cures, found, exists=True)
+        return EnsureTable(definition, (), (), exists=True)
+    drift = differences(definition, inspection.existing, database)
+    if drift and write.on_drift != "warn":
+        _refuse_drift(table, drift, write)
+    cures = tuple(d.cure for d in drift if d.cure) if write.on_drift == "evolve" else ()
+    return EnsureTable(definition, cures, drift, exists=True)
 
 
-def _refuse_drift(table: Table, found: tuple[Difference, ...], write: Write) -> None:
-    fatal = [d for d in found if write.on_drift == "error" or not (d.cure or d.harmless)]
+def _refuse_drift(table: Table, existing: tuple[Difference, ...], write: Write) -> None:
+    fatal = [d for d in existing if write.on_drift == "error" or not (d.cure or d.harmless)]
     if fatal:
         lines = "".join(f"\n  {difference.text}" for difference in fatal)
         message = f"schema drift detected: {table.qualified_name}{lines}"
@@ -303,15 +305,15 @@ def _refuse_drift(table: Table, found: tuple[Difference, ...], write: Write) -> 
         raise DriftError(message, hint=hint)
 
 
-def _load(request: PlanRequest, observed: Observed, keys: tuple[str, ...], compare: tuple[str, ...]) -> Load:
+def _load(request: PlanRequest, inspection: Inspection, keys: tuple[str, ...], compare: tuple[str, ...]) -> Load:
     table, write, database = request.target.table, request.target.write, request.database
-    now = after(request.now, observed.latest_version)
+    now = after(request.now, inspection.latest_version)
     in_key = {*table.primary_key, *keys}
     by_event = write.mode == "scd2" and write.event_timestamp_column is not None
     event = (StageColumn(EVENT, TimestampTZ()),) if by_event else ()
     return Load(
         dialect=database.dialect,
-        target=database.place(table.schema, table.name),
+        target=database.table_name(table.schema, table.name),
         columns=tuple(StageColumn(c.name, c.type, c.name in in_key, c.native) for c in table.columns),
         loaded_at=now,
         batch_id=request.token.run_id,
@@ -323,18 +325,18 @@ def _load(request: PlanRequest, observed: Observed, keys: tuple[str, ...], compa
         delete_absent=write.handle_deletes is not None,
         expire_before=now - write.ttl if write.ttl is not None else None,
         forget_before=now - write.late_horizon if by_event else None,
-        extra=(*event, *(StageColumn(name, BigInt()) for name in observed.order)),
-        order=observed.order,
+        extra=(*event, *(StageColumn(name, BigInt()) for name in inspection.order)),
+        order=inspection.order,
         order_by=order_columns(table, write),
         stamped=table.stamped,
-        folder=(request.target.files.prefix or database.place(table.schema, table.name).name).strip("/"),
+        folder=(request.target.files.prefix or database.table_name(table.schema, table.name).name).strip("/"),
     )
 
 
 def _points(table: Table, database: Target) -> TableName:
     """Return where folded events are remembered: a table of ours, or what a lake's books name."""
     name = points_name(table)
-    return database.bookkeeping(name) if database.capabilities.rolls_back else TableName("", f"_flow_{name}")
+    return database.metadata_table(name) if database.capabilities.rolls_back else TableName("", f"_flow_{name}")
 
 
 def points_name(table: Table) -> str:
@@ -357,32 +359,32 @@ def _may_lack(table: Table, write: Write) -> str:
     return table.column(write.incremental_column).name
 
 
-def _read(observed: Observed, shaping: Shaping, source: SourceValue) -> Read:
+def _read(inspection: Inspection, shaping: Shaping, source: SourceValue) -> Read:
     if source.frame is not None:
         kind = "frame"
-    elif observed.span is not None:
+    elif inspection.span is not None:
         kind = "stream"
-    elif observed.connections:
+    elif inspection.connections:
         kind = "join"
-    elif observed.source_dialect == "spark":
-        kind = "files" if observed.source_path or observed.source_format else "lake"
+    elif inspection.source_dialect == "spark":
+        kind = "files" if inspection.source_path or inspection.source_format else "lake"
     else:
         kind = "sql"
     return Read(
         kind=kind,
-        connection=observed.source_name,
-        sql=_read_sql(kind, shaping, observed),
-        path=observed.source_path,
-        format=observed.source_format,
-        columns=observed.source_columns,
-        bounds=observed.bounds,
-        files=observed.files,
-        span=observed.span,
-        tables=observed.tables,
+        connection=inspection.source_name,
+        sql=_read_sql(kind, shaping, inspection),
+        path=inspection.source_path,
+        format=inspection.source_format,
+        columns=inspection.source_columns,
+        bounds=inspection.bounds,
+        files=inspection.files,
+        span=inspection.span,
+        tables=inspection.tables,
     )
 
 
-def _read_sql(kind: str, shaping: Shaping, observed: Observed) -> str:
+def _read_sql(kind: str, shaping: Shaping, inspection: Inspection) -> str:
     if kind != "sql":
-        return observed.source_sql
+        return inspection.source_sql
     return shaping.read_sql if shaping.place.value == SPARK else shaping.sql

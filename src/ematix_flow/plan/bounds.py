@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.declare.pipeline.write import Write
     from ematix_flow.plan.steps import Bounds
-    from ematix_flow.records import Watermark
+    from ematix_flow.records import SourceWatermark
 
 NUMBERS = ("integer", "decimal", "float")
 TIMES = ("timestamp", "timestamp_tz", "date")
@@ -29,7 +29,7 @@ def watermark_column(write: Write, columns: tuple[SourceColumn, ...]) -> SourceC
     raise PlanError(message, hint=did_you_mean(name, [column.name for column in columns]))
 
 
-def lower_bound(stored: Watermark | None, write: Write) -> str | None:
+def lower_bound(stored: SourceWatermark | None, write: Write) -> str | None:
     """Return the value that an incremental load starts above; a watermark of another column says nothing about this one."""
     return stored.value if stored is not None and stored.column == write.incremental_column else None
 
@@ -100,8 +100,8 @@ def highest_sql(user_sql: str, lo: str | None, column: SourceColumn, write: Writ
 
 def highest_of_some_sql(user_sql: str, lo: str | None, column: SourceColumn, write: Write, dialect: str) -> str:
     """Return the query for the highest value of some of the rows, in its own type, and their number of NULLs."""
-    found = _highest(user_sql, lo, column, write, dialect, "MAX({name})")
-    return f"SELECT hi, CAST(nulls AS BIGINT) AS nulls FROM ({found}) AS _some(hi, nulls)"
+    highest_sql = _highest(user_sql, lo, column, write, dialect, "MAX({name})")
+    return f"SELECT hi, CAST(nulls AS BIGINT) AS nulls FROM ({highest_sql}) AS _some(hi, nulls)"
 
 
 def highest_of_all_sql(relation: str) -> str:
@@ -109,10 +109,10 @@ def highest_of_all_sql(relation: str) -> str:
     return f"SELECT CAST(MAX(hi) AS VARCHAR), CAST(SUM(nulls) AS BIGINT) FROM {relation}"
 
 
-def _highest(user_sql: str, lo: str | None, column: SourceColumn, write: Write, dialect: str, wanted: str) -> str:
+def _highest(user_sql: str, lo: str | None, column: SourceColumn, write: Write, dialect: str, aggregate: str) -> str:
     name = render(f"SELECT {quoted(column.name)}", dialect).removeprefix("SELECT ")
     nulls = f"SUM(CASE WHEN {name} IS NULL THEN 1 ELSE 0 END)"
-    sql = f"SELECT {wanted.replace('{name}', name)}, {nulls} FROM ({user_sql}) AS _src_bounded"
+    sql = f"SELECT {aggregate.replace('{name}', name)}, {nulls} FROM ({user_sql}) AS _src_bounded"
     if lo is not None:
         sql += f" WHERE {name} > {_native(lower_sql(lo, column, dialect, write.lookback), dialect)} OR {name} IS NULL"
     return sql

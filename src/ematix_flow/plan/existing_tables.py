@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.types.reflected import found_type
+from ematix_flow.connect.types.reflected import carrier_type
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base.catalog import Catalog
-    from ematix_flow.connect.base.columns import FoundColumn, FoundTable
+    from ematix_flow.connect.base.columns import ColumnSchema, TableSchema
     from ematix_flow.declare.table.schema import Column, Table
 
 
-def over_existing(table: Table, found: FoundTable | None, database: Catalog, on_drift: str) -> Table:
+def over_existing(table: Table, existing: TableSchema | None, database: Catalog, on_drift: str) -> Table:
     """Return the table with the database's own type for every column that takes the declared values or refuses each by itself."""
-    if found is None:
+    if existing is None:
         return table
-    have = {column.name: column for column in found.columns}
+    have = {column.name: column for column in existing.columns}
     keyed = {*table.primary_key, *(name for group in table.unique_constraints for name in group)}
 
     def over(column: Column) -> Column:
@@ -32,11 +32,11 @@ def over_existing(table: Table, found: FoundTable | None, database: Catalog, on_
     return replace(table, columns=tuple(map(over, table.columns)))
 
 
-def _native(column: Column, there: FoundColumn, wanted: str, database: Catalog) -> str:
+def _native(column: Column, there: ColumnSchema, wanted: str, database: Catalog) -> str:
     """Return what the database calls a type that is not the declared one and takes its values; empty for every other."""
     if database.same_type(there.type, wanted):
         return ""
-    kind = found_type(database, there, column.type)
+    kind = carrier_type(database, there, column.type)
     if kind is None or not kind.native:
         return ""
     takes = database.same_type(kind.native, wanted) or database.existing.takes(kind.native, column.type)

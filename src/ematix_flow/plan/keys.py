@@ -37,7 +37,7 @@ def merge_keys(table: Table, write: Write) -> Choice:
 
 def compare_columns(table: Table, write: Write, keys: tuple[str, ...]) -> Choice:
     """Return the columns whose change counts."""
-    rest = tuple(column.name for column in table.columns if column.name not in keys)
+    others = tuple(column.name for column in table.columns if column.name not in keys)
     if write.mode not in ("merge", "scd2"):
         return Choice((), "this mode compares nothing")
     if write.compare_columns:
@@ -45,11 +45,11 @@ def compare_columns(table: Table, write: Write, keys: tuple[str, ...]) -> Choice
     if write.mode == "merge" and write.update_columns:
         return Choice(_known(table, write.update_columns, "update_columns"), "the update_columns=")
     if write.mode == "scd2" and write.event_timestamp_column:
-        rest = tuple(name for name in rest if name != write.event_timestamp_column)
-    if not rest and write.mode == "scd2":
+        others = tuple(name for name in others if name != write.event_timestamp_column)
+    if not others and write.mode == "scd2":
         message = f"scd2 into {table.qualified_name} has nothing to compare: every column is a key"
         raise PlanError(message, hint="use merge, or declare a column that can change.", origin=table.origin)
-    return Choice(rest, "auto-derived: every declared column that is not a key")
+    return Choice(others, "auto-derived: every declared column that is not a key")
 
 
 def update_columns(table: Table, write: Write, keys: tuple[str, ...]) -> tuple[str, ...]:

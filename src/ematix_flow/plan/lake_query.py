@@ -20,7 +20,7 @@ def lake_query(
     value: SourceValue, relation: Callable[[str, str], tuple[str, ...]], newest: Callable[[str, str], str]
 ) -> str:
     """Return the query with its tables placed; those without a version are read as they are now, to the end of the load."""
-    query = _query(value)
+    query = _parsed_query(value)
     named = {cte.alias for cte in query.find_all(exp.CTE)}
     for table in list(query.find_all(exp.Table)):
         if not table.name or (not table.db and table.name in named):
@@ -34,13 +34,13 @@ def lake_query(
     return query.sql(dialect=DIALECT)
 
 
-def _query(value: SourceValue) -> exp.Query:
+def _parsed_query(value: SourceValue) -> exp.Query:
     if value.table is not None:
         schema, name = value.table
         table = exp.Table(this=exp.to_identifier(name, quoted=True), db=exp.to_identifier(schema, quoted=True))
-        for word in ("version", "timestamp"):
-            if word in value.options:
-                table.set("version", _version(word.upper(), value.options[word]))
+        for clause in ("version", "timestamp"):
+            if clause in value.options:
+                table.set("version", _version(clause.upper(), value.options[clause]))
         columns: list[exp.Expr] = [exp.column(exp.to_identifier(c, quoted=True)) for c in value.columns or ()]
         return exp.select(*(columns or [exp.Star()])).from_(table)
     try:
@@ -54,9 +54,9 @@ def _query(value: SourceValue) -> exp.Query:
     return query
 
 
-def _version(word: str, value: Any) -> exp.Version | None:
+def _version(clause: str, value: Any) -> exp.Version | None:
     if value in (None, ""):
         return None
     text = str(value)
-    shown = exp.Literal.number(text) if text.isdecimal() else exp.Literal.string(text)
-    return exp.Version(this=word, kind="AS OF", expression=shown)
+    literal = exp.Literal.number(text) if text.isdecimal() else exp.Literal.string(text)
+    return exp.Version(this=clause, kind="AS OF", expression=literal)

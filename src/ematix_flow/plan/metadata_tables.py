@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base.stage import StageColumn
 from ematix_flow.declare.table.types import UUID, BigInt, Integer, String, Text, TimestampTZ
-from ematix_flow.plan.sql.ddl import WantedColumn, WantedTable, create_table_sql
+from ematix_flow.plan.sql.ddl import ColumnDefinition, TableDefinition, create_table_sql
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base.metadata_store import MetadataStore
@@ -102,16 +102,16 @@ COLUMNS = {name: tuple(column for column, _, _ in columns) for name, columns in 
 """Names of the columns of each table."""
 
 
-def bookkeeping_table(name: str, database: MetadataStore) -> WantedTable:
+def metadata_table(name: str, database: MetadataStore) -> TableDefinition:
     """Return one of our tables as this database would have it; the first column is its key."""
     columns = _TABLES[name]
     key = columns[0][0]
-    wanted = tuple(WantedColumn(StageColumn(n, t, in_key=n == key), nullable) for n, t, nullable in columns)
-    return WantedTable(database.bookkeeping(name), wanted, (key,), ())
+    definitions = tuple(ColumnDefinition(StageColumn(n, t, in_key=n == key), nullable) for n, t, nullable in columns)
+    return TableDefinition(database.metadata_table(name), definitions, (key,), ())
 
 
-def create_bookkeeping_sql(name: str, database: MetadataStore) -> str:
+def create_metadata_sql(name: str, database: MetadataStore) -> str:
     """Return the statement that creates one of our tables when it is missing."""
-    return create_table_sql(bookkeeping_table(name, database), database).replace(
+    return create_table_sql(metadata_table(name, database), database).replace(
         "CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1
     )

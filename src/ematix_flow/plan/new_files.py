@@ -20,11 +20,11 @@ NAMED = 10
 
 
 def choose_files(
-    scope: FileScope, policy: str, found: Iterable[SourceFile], loaded: Mapping[str, SourceFile]
+    scope: FileScope, policy: str, files: Iterable[SourceFile], loaded: Mapping[str, SourceFile]
 ) -> FileChoice:
     """Sort the files that were found into new, changed and known ones; `loaded` has those of the books by their ids."""
     new, replaced, known = [], [], 0
-    for file in found:
+    for file in files:
         before = loaded.get(scope.id_of(file.key))
         if before is None:
             new.append(file)

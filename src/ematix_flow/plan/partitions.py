@@ -12,20 +12,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ematix_flow.connect.base.catalog import Catalog
-    from ematix_flow.connect.base.columns import FoundTable
+    from ematix_flow.connect.base.columns import TableSchema
     from ematix_flow.connect.base.target import Target
     from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
     from ematix_flow.declare.table.partitions import Partition
     from ematix_flow.declare.table.schema import Table
     from ematix_flow.declare.table.types import ColumnType
-    from ematix_flow.plan.sql.ddl import WantedTable
+    from ematix_flow.plan.sql.ddl import TableDefinition
 
 COARSER = (
     "add a column that holds it, for example its day, and partition by that; Iceberg takes transforms as they are."
 )
 
 
-def wanted_partitions(
+def declared_partitions(
     table: Table, partition_by: tuple[str, ...], columns: Mapping[str, ColumnType], database: Target
 ) -> tuple[Partition, ...]:
     """Return the partitions of a table that has these columns, or refuse what the target's system cannot make.
@@ -38,20 +38,22 @@ def wanted_partitions(
             message = f"partition_by= divides lake tables, and the target is {database.kind}"
             raise UnsupportedError(message, hint=f"leave it out, or write to: {', '.join(kinds_with_partitions())}.")
         return ()
-    found = partitions_of(partition_by or table.partition_columns, columns, table.qualified_name, table.origin)
-    for partition in found:
+    partitions = partitions_of(partition_by or table.partition_columns, columns, table.qualified_name, table.origin)
+    for partition in partitions:
         if partition.transform and partition.transform not in transforms:
             message = f"{database.kind} divides tables by columns only, not by {partition}"
             raise UnsupportedError(message, hint=COARSER, origin=table.origin)
-    return found
+    return partitions
 
 
-def never_empty(wanted: WantedTable, found: FoundTable | None, database: Catalog) -> tuple[str, ...]:
+def never_empty(definition: TableDefinition, existing: TableSchema | None, database: Catalog) -> tuple[str, ...]:
     """Return the columns of text whose empty values the target would keep as NULL because it divides the table by them."""
     if "empty_partition" not in database.capabilities.cannot_store:
         return ()
-    divided = {partition.column for partition in wanted.partitions} | set(found.partitions if found is not None else ())
-    texts = (column.column for column in wanted.columns if column.column.type.kind in TEXTS)
+    divided = {partition.column for partition in definition.partitions} | set(
+        existing.partitions if existing is not None else ()
+    )
+    texts = (column.column for column in definition.columns if column.column.type.kind in TEXTS)
     return tuple(column.name for column in texts if column.name in divided)
 
 

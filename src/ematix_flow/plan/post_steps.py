@@ -50,12 +50,12 @@ def first_line(sql: str) -> str:
     return lines[0][:SUMMARY_LENGTH] if lines else ""
 
 
-def first_word(sql: str) -> str:
+def first_keyword(sql: str) -> str:
     """Return the word that says what a statement is, past comments, in lower case."""
-    found = re.match(r"[a-z]+", sql[_LEADING.match(sql).end() :].lower())  # type: ignore[union-attr]
-    return found[0] if found else ""
+    match = re.match(r"[a-z]+", sql[_LEADING.match(sql).end() :].lower())  # type: ignore[union-attr]
+    return match[0] if match else ""
 
 
 def is_maintenance(sql: str) -> bool:
     """Return whether a statement only keeps the database healthy: it runs outside a transaction and has no plan."""
-    return first_word(sql) in MAINTENANCE
+    return first_keyword(sql) in MAINTENANCE

@@ -11,7 +11,7 @@ from ematix_flow.plan.sql.modes import scd2
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base.catalog import Catalog
-    from ematix_flow.connect.base.columns import FoundTable
+    from ematix_flow.connect.base.columns import TableSchema
     from ematix_flow.declare.pipeline.write import Write
     from ematix_flow.plan.sql.program import Load, Program
     from ematix_flow.plan.steps import EnsureTable
@@ -41,16 +41,16 @@ def _lake_program(load: Load, write: Write, database: Catalog) -> Program:
         case "truncate":
             return lake_modes.truncate(load)
         case "merge":
-            return lake_modes.merge(load, tells=database.capabilities.tells_merges)
+            return lake_modes.merge(load, tells=database.capabilities.reports_merges)
         case _:
             return lake_modes.scd2_by_event_time(load) if load.event else lake_modes.scd2_by_load_time(load)
 
 
 def lake_append(
-    database: Catalog, ensure: EnsureTable, found: FoundTable | None, load: Load, required: tuple[str, ...]
+    database: Catalog, ensure: EnsureTable, existing: TableSchema | None, load: Load, required: tuple[str, ...]
 ) -> Program:
     """Return the program of an append into a lake: files are added, or rows are written again, which it says why."""
-    reason = _rewritten_always(database, ensure) or _rewritten_now(database, ensure, found, load, required)
+    reason = _rewritten_always(database, ensure) or _rewritten_now(database, ensure, existing, load, required)
     if reason or ensure.exists is None:
         return lake_modes.append(load, reason)
     return lake_modes.add_files(load)
@@ -64,17 +64,17 @@ def _rewritten_always(database: Catalog, ensure: EnsureTable) -> str:
 
 
 def _rewritten_now(
-    database: Catalog, ensure: EnsureTable, found: FoundTable | None, load: Load, required: tuple[str, ...]
+    database: Catalog, ensure: EnsureTable, existing: TableSchema | None, load: Load, required: tuple[str, ...]
 ) -> str:
     """Return why the table that exists cannot take staged files as they are; empty where it can."""
-    if found is None:
+    if existing is None:
         return ""
-    if found.partitions:
+    if existing.partitions:
         return "the table has partitions"
-    if not found.takes_files:
+    if not existing.takes_files:
         return "the table asks more of its writers than plain files"
-    known = {column.name: column for column in found.columns}
-    types = {wanted.column.name: database.ddl_type(wanted.column.type) for wanted in ensure.wanted.columns}
+    known = {column.name: column for column in existing.columns}
+    types = {definition.column.name: database.ddl_type(definition.column.type) for definition in ensure.wanted.columns}
     needed = {name for name, column in known.items() if not column.nullable}
     if ensure.statements or any(name not in known or known[name].type != kind for name, kind in types.items()):
         return "the table's columns are not the declared ones"

@@ -76,7 +76,7 @@ class _Planner:
             case q.EXISTS_IN:
                 return self._relation(one)
             case q.QUERY:
-                return self._query(one)
+                return self._query_measure(one)
             case q.PYTHON:
                 return self._measure(one, function=one.function)
             case _:
@@ -89,20 +89,20 @@ class _Planner:
         return Measure(one.name, one.kind, tuple(columns) or one.columns, severity, **known)  # type: ignore[arg-type]
 
     def _by_row(self, one: Expectation, columns: Sequence[str], condition: str, **known: object) -> Measure:
-        shown = tuple(dict.fromkeys((*self.table.primary_key, *(c for c in columns if c in self.table.column_names))))
-        shown = shown or self.table.column_names
-        sample = checks.sample_query(condition, shown, self.dialect)
-        return self._measure(one, columns, offending=condition, sample=sample, shown=shown, **known)
+        sampled = tuple(dict.fromkeys((*self.table.primary_key, *(c for c in columns if c in self.table.column_names))))
+        sampled = sampled or self.table.column_names
+        sample = checks.sample_query(condition, sampled, self.dialect)
+        return self._measure(one, columns, offending=condition, sample=sample, shown=sampled, **known)
 
     def _values(self, one: Expectation) -> Measure:
         """Return an expectation about the values of one row."""
-        found = checks.offending(one, self.table, self.dialect, self.written_in)
-        columns = one.columns or checks.columns_in(found)
-        condition = self._sql(checks.certain(found))
-        if found.find(checks.QUERY):
+        violation = checks.violation(one, self.table, self.dialect, self.written_in)
+        columns = one.columns or checks.columns_in(violation)
+        condition = self._sql(checks.certain(violation))
+        if violation.find(checks.QUERY):
             # Not every engine takes a subquery inside of an aggregate.
             return self._by_row(one, columns, condition, query=checks.count_query(condition, self.dialect))
-        return self._by_row(one, columns, condition, counted=checks.counted(found, self.dialect))
+        return self._by_row(one, columns, condition, counted=checks.counted(violation, self.dialect))
 
     def _unique(self, one: Expectation) -> Measure:
         if self.load.keys and {*one.columns} == {*self.load.keys} and not self.load.event:
@@ -112,29 +112,29 @@ class _Planner:
 
     def _relation(self, one: Expectation) -> Measure:
         assert one.other is not None  # noqa: S101 - the kind says so
-        place = self.request.database.place(*one.other[:2])
-        query, condition = checks.unrelated(one, place, self.dialect)
+        table_name = self.request.database.table_name(*one.other[:2])
+        query, condition = checks.unrelated(one, table_name, self.dialect)
         return self._by_row(one, one.columns, condition, query=query)
 
     def _freshness(self, one: Expectation) -> Measure:
         assert one.within is not None  # noqa: S101 - the kind says so
         since = self.request.now - one.within
-        counted = checks.counted(checks.fresh(one, self.table, since, "s", self.dialect), self.dialect)
+        counted = checks.counted(checks.recent(one, self.table, since, "s", self.dialect), self.dialect)
         otherwise = ""
         if self.exists and self.request.target.write.mode != "truncate":
-            there = checks.fresh(one, self.table, since, "t", self.dialect)
-            otherwise = checks.fresh_in(self.load.target, there, self.dialect)
+            there = checks.recent(one, self.table, since, "t", self.dialect)
+            otherwise = checks.any_recent(self.load.target, there, self.dialect)
         return self._measure(one, counted=counted, otherwise=otherwise)
 
-    def _query(self, one: Expectation) -> Measure:
+    def _query_measure(self, one: Expectation) -> Measure:
         try:
-            query, shown = checks.over_rows(one.text, self.table.column_names, self.written_in, self.dialect)
+            query, sampled = checks.over_rows(one.text, self.table.column_names, self.written_in, self.dialect)
         except PlanError as error:
             message = f"{one.name}: {error.what}"
             raise PlanError(message, hint=error.hint, origin=self.request.pipeline.origin) from None
         counted = f"SELECT COUNT(*) FROM ({query}) AS offenders"
         sample = f"SELECT * FROM ({query}) AS offenders LIMIT {checks.SAMPLE}"
-        return self._measure(one, query=counted, sample=sample, shown=shown)
+        return self._measure(one, query=counted, sample=sample, shown=sampled)
 
     def _sql(self, tree: exp.Expr) -> str:
         return tree.sql(dialect=self.dialect)

@@ -66,8 +66,10 @@ def refuse_unread(away: Away | None, read: Sequence[str]) -> None:
 
 def carried(away: Away | None, by: Choice, database: Target) -> Choice | None:
     """Choose how staged rows come to the driver; none where tasks stage in a place that the target reads itself."""
-    if away is None or by.value != SPARK or not away.unseen(database.part_paths):
+    if away is None or by.value != SPARK or not away.unseen(database.staging_paths):
         return None
     if away.staging:
-        return Choice(STORE, f"executors cannot write beside {database.part_paths[0]}, and staging is {away.staging}")
-    return Choice(RESULTS, f"executors cannot write beside {database.part_paths[0]}")
+        return Choice(
+            STORE, f"executors cannot write beside {database.staging_paths[0]}, and staging is {away.staging}"
+        )
+    return Choice(RESULTS, f"executors cannot write beside {database.staging_paths[0]}")

@@ -6,17 +6,17 @@ import json
 
 from ematix_flow.connect.base.stage import UNPARSED
 
-SHOWN = 80
+MAX_CHARS = 80
 """Characters of a value that a reason shows."""
 
 
-def reason_of(mark: str, raw: str | None) -> tuple[str, str]:
+def reason_of(failure: str, raw: str | None) -> tuple[str, str]:
     """Return the column that a mark names, and why its value was refused; `raw` is the source row as JSON."""
-    column, _, reason = mark.partition(": ")
+    column, _, reason = failure.partition(": ")
     if reason:
         return column, reason
     value = _value(column, raw)
-    return column, UNPARSED if value is None else f"{_shown(value)} {UNPARSED}"
+    return column, UNPARSED if value is None else f"{_shortened(value)} {UNPARSED}"
 
 
 def _value(column: str, raw: str | None) -> object:
@@ -28,6 +28,6 @@ def _value(column: str, raw: str | None) -> object:
     return row.get(column) if isinstance(row, dict) else None
 
 
-def _shown(value: object) -> str:
+def _shortened(value: object) -> str:
     text = repr(value) if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    return text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]}..."

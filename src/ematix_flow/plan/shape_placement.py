@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.errors import OWN_PREFIX, PlanError, did_you_mean
 from ematix_flow.plan.bounds import bounded_sql, range_condition, watermark_column
 from ematix_flow.plan.columns import CORRUPT, EVENT, FAILED, LINES, ORDER, ORDER_AT, POSITION, RAW, SOURCE_VIEW
-from ematix_flow.plan.spark_reasons import TASK_DIALECT, need_of_spark
+from ematix_flow.plan.spark_reasons import TASK_DIALECT, spark_reason
 from ematix_flow.plan.sql.render import native_column
 from ematix_flow.plan.sql.shape.query import read_columns, shape_query, unsupported_on
 from ematix_flow.plan.sql.shape.transforms import wraps
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base.source import SqlSource
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
-    from ematix_flow.plan.batch import Observed
+    from ematix_flow.plan.batch import Inspection
     from ematix_flow.plan.sql.shape.query import Reading
 
 _OVER_ROWS = (SPARK, TASK)
@@ -44,35 +44,35 @@ class Shaping:
 
 
 def plan_shape(
-    pipeline: Pipeline, target: TargetDeclaration, observed: Observed, path: str, source: SqlSource | None
+    pipeline: Pipeline, target: TargetDeclaration, inspection: Inspection, path: str, source: SqlSource | None
 ) -> Shaping:
     """Return the query of the load in the dialect of whoever evaluates it."""
-    place = _place(pipeline, target, observed, path)
-    user = observed.user_dialect or observed.source_dialect
-    over_rows = place.value in _OVER_ROWS
-    dialect = {SPARK: "spark", TASK: TASK_DIALECT}.get(place.value, observed.source_dialect)
-    columns = _known_columns(observed, over_rows=over_rows)
+    evaluator = _choose_evaluator(pipeline, target, inspection, path)
+    user = inspection.user_dialect or inspection.source_dialect
+    over_rows = evaluator.value in _OVER_ROWS
+    dialect = {SPARK: "spark", TASK: TASK_DIALECT}.get(evaluator.value, inspection.source_dialect)
+    columns = _known_columns(inspection, over_rows=over_rows)
     _check_event(target, columns)
     if not over_rows:
         # A family without a rule is passed on as it is: no conversion, and nothing that could fail.
-        columns |= dict.fromkeys(_fitting(target, observed, source), "other")
+        columns |= dict.fromkeys(_fitting(target, inspection, source), "other")
     if over_rows:
-        from_database = observed.source_dialect != "spark"
-        read = _bounded(observed.source_sql, target, observed) if from_database else observed.source_sql
+        from_database = inspection.source_dialect != "spark"
+        read = _bounded(inspection.source_sql, target, inspection) if from_database else inspection.source_sql
         event, transforms = target.write.event_timestamp_column, pipeline.transforms_pre
         rows = _Rows(repr(target.table), event, tuple(columns.items()), dialect, user, target, transforms)
         alone = not target.column_map and not transforms
         final, marked = _known_rows(rows) if alone else _over_rows(rows)
         twice = marked and wraps(transforms)
-        return Shaping(place, dialect, _bounded_after(final, target, observed, dialect), read, marked, twice)
+        return Shaping(evaluator, dialect, _bounded_after(final, target, inspection, dialect), read, marked, twice)
     reading = read_columns(target.table, dialect, columns, column_map=target.column_map, user_dialect=user)
     marked = reading.can_fail or CORRUPT in columns
-    marks: tuple[str, ...] = (FAILED, RAW) if marked else ()
-    bounded = _bounded(observed.source_sql, target, observed)
-    shaped = _shaped(bounded, pipeline.transforms_pre, target, columns, reading, user, marks=marks)
-    read_as = _interchanged(observed, source, dialect) if source is not None and place.value == "source" else {}
-    final = _final(shaped, target, columns, dialect, read_as, marks=marks)
-    return Shaping(place, dialect, final, "", marked)
+    failure_columns: tuple[str, ...] = (FAILED, RAW) if marked else ()
+    bounded = _bounded(inspection.source_sql, target, inspection)
+    shaped = _shaped(bounded, pipeline.transforms_pre, target, columns, reading, user, failure_columns=failure_columns)
+    read_as = _interchanged(inspection, source, dialect) if source is not None and evaluator.value == "source" else {}
+    final = _final(shaped, target, columns, dialect, read_as, failure_columns=failure_columns)
+    return Shaping(evaluator, dialect, final, "", marked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +95,10 @@ def _over_rows(rows: _Rows) -> tuple[str, bool]:
     columns, target, user = dict(rows.columns), rows.target, rows.user_dialect
     reading = read_columns(target.table, rows.dialect, columns, column_map=target.column_map, user_dialect=user)
     marked = reading.can_fail or CORRUPT in columns
-    marks: tuple[str, ...] = (FAILED,) if marked else ()
+    failure_columns: tuple[str, ...] = (FAILED,) if marked else ()
     everything = f"SELECT * FROM {SOURCE_VIEW}"
-    shaped = _shaped(everything, rows.transforms_pre, target, columns, reading, user, marks=marks)
-    return _final(shaped, target, columns, rows.dialect, {}, marks=marks), marked
+    shaped = _shaped(everything, rows.transforms_pre, target, columns, reading, user, failure_columns=failure_columns)
+    return _final(shaped, target, columns, rows.dialect, {}, failure_columns=failure_columns), marked
 
 
 _known_rows = lru_cache(maxsize=64)(_over_rows)
@@ -114,32 +114,36 @@ def _check_event(target: TargetDeclaration, columns: dict[str, str]) -> None:
         raise PlanError(message, hint=did_you_mean(event, [*columns, *declared]))
 
 
-def _fitting(target: TargetDeclaration, observed: Observed, source: SqlSource | None) -> frozenset[str]:
+def _fitting(target: TargetDeclaration, inspection: Inspection, source: SqlSource | None) -> frozenset[str]:
     """Return the columns that cannot fail because the source's own type is the declared one, or a narrower one.
 
     SQLite is left out: its columns may hold values of any type.
     """
     if source is None or not source.capabilities.enforces_types or target.column_map:
         return frozenset()
-    native = {column.name: column.native for column in observed.source_columns}
+    native = {column.name: column.native for column in inspection.source_columns}
     fitting = set()
     for column in target.table.columns:
-        wanted, found = source.ddl_type(column.type), native.get(column.name, "")
-        if found and not column.normalizers and (source.same_type(found, wanted) or source.widening(found, wanted)):
+        declared_type, source_type = source.ddl_type(column.type), native.get(column.name, "")
+        if (
+            source_type
+            and not column.normalizers
+            and (source.same_type(source_type, declared_type) or source.widening(source_type, declared_type))
+        ):
             fitting.add(column.name)
     return frozenset(fitting)
 
 
-def _known_columns(observed: Observed, *, over_rows: bool) -> dict[str, str]:
+def _known_columns(inspection: Inspection, *, over_rows: bool) -> dict[str, str]:
     """Return the families of the source's columns, with those that the reading of rows and of files adds."""
-    columns = {column.name: column.family for column in observed.source_columns}
+    columns = {column.name: column.family for column in inspection.source_columns}
     if over_rows:
         _refuse_own(columns)
         columns[RAW] = "text"
-    columns |= dict.fromkeys(observed.order, "integer")
-    if observed.source_format and not observed.source_sql:
+    columns |= dict.fromkeys(inspection.order, "integer")
+    if inspection.source_format and not inspection.source_sql:
         columns[POSITION] = "text"
-        if observed.source_format in LINES:
+        if inspection.source_format in LINES:
             columns[CORRUPT] = "text"
     return columns
 
@@ -154,29 +158,29 @@ def _refuse_own(columns: Iterable[str]) -> None:
             raise PlanError(message, hint="rename it with a query over the source: SELECT ... AS another_name.")
 
 
-def _place(pipeline: Pipeline, target: TargetDeclaration, observed: Observed, path: str) -> Choice:
-    if observed.source_dialect == "spark":
-        need = need_of_spark(pipeline, target, observed)
-        return Choice(SPARK, need) if need else Choice(TASK, "every row is shaped by itself")
-    missing = unsupported_on(target.table, observed.source_dialect, pipeline.transforms_pre)
+def _choose_evaluator(pipeline: Pipeline, target: TargetDeclaration, inspection: Inspection, path: str) -> Choice:
+    if inspection.source_dialect == "spark":
+        reason = spark_reason(pipeline, target, inspection)
+        return Choice(SPARK, reason) if reason else Choice(TASK, "every row is shaped by itself")
+    missing = unsupported_on(target.table, inspection.source_dialect, pipeline.transforms_pre)
     if missing:
-        return Choice(SPARK, f"{observed.source_dialect} cannot express {missing}")
+        return Choice(SPARK, f"{inspection.source_dialect} cannot express {missing}")
     return Choice("target", "one statement does it all") if path == "same_db" else Choice("source", "it is SQL there")
 
 
-def _bounded(sql: str, target: TargetDeclaration, observed: Observed) -> str:
-    if observed.bounds is None:
+def _bounded(sql: str, target: TargetDeclaration, inspection: Inspection) -> str:
+    if inspection.bounds is None:
         return sql
-    column = watermark_column(target.write, observed.source_columns)
-    return bounded_sql(sql, observed.bounds, column, target.write, observed.source_dialect)
+    column = watermark_column(target.write, inspection.source_columns)
+    return bounded_sql(sql, inspection.bounds, column, target.write, inspection.source_dialect)
 
 
-def _bounded_after(sql: str, target: TargetDeclaration, observed: Observed, dialect: str) -> str:
+def _bounded_after(sql: str, target: TargetDeclaration, inspection: Inspection, dialect: str) -> str:
     """Restrict the shaped rows: only for files and frames, whose bounds were taken over the shaped rows."""
-    if observed.bounds is None or observed.source_dialect != "spark":
+    if inspection.bounds is None or inspection.source_dialect != "spark":
         return sql
     declared = {column.name: column.type.kind for column in target.table.columns}
-    condition = range_condition(observed.bounds, declared[observed.bounds.column], target.write, dialect)
+    condition = range_condition(inspection.bounds, declared[inspection.bounds.column], target.write, dialect)
     return f"SELECT * FROM ({sql}) AS _bounded WHERE {condition}"
 
 
@@ -188,12 +192,12 @@ def _shaped(  # noqa: PLR0913 - the parts of a shape
     reading: Reading,
     user_dialect: str,
     *,
-    marks: tuple[str, ...],
+    failure_columns: tuple[str, ...],
 ) -> str:
-    dialect = reading.found.dialects.dialect
+    dialect = reading.inputs.dialects.dialect
     event = target.write.event_timestamp_column
     declared = {column.name for column in target.table.columns}
-    keep = [event] if event is not None and event in columns and event not in declared else []
+    carry = [event] if event is not None and event in columns and event not in declared else []
     query = shape_query(
         # Around the user's own query stands SQL of ours, which speaks the evaluating dialect.
         sql if user_dialect == dialect else read_query(sql, dialect, dialect),
@@ -202,12 +206,12 @@ def _shaped(  # noqa: PLR0913 - the parts of a shape
         dialect,
         column_map=target.column_map,
         transforms_pre=transforms_pre,
-        keep=keep,
+        carry=carry,
         own=[name for name in (ORDER_AT, ORDER, POSITION, RAW) if name in columns],
         corrupt=CORRUPT if CORRUPT in columns else None,
         user_dialect=user_dialect,
-        mark=FAILED if FAILED in marks else None,
-        raw=RAW if RAW in marks else None,
+        failure_column=FAILED if FAILED in failure_columns else None,
+        raw=RAW if RAW in failure_columns else None,
         reading=reading,
     )
     return query.sql(dialect=dialect)
@@ -220,7 +224,7 @@ def _final(
     dialect: str,
     read_as: dict[str, str],
     *,
-    marks: tuple[str, ...],
+    failure_columns: tuple[str, ...],
 ) -> str:
     """Return the outermost projection: exactly the staged columns, and the marks of rows that do not parse."""
     natives = {column.name: native_column(column.name, dialect) for column in target.table.columns}
@@ -229,18 +233,18 @@ def _final(
     if event is not None:
         parts.append(f"{native_column(event, dialect)} AS {native_column(EVENT, dialect)}")
     parts += [native_column(name, dialect) for name in (ORDER_AT, ORDER, POSITION) if name in columns]
-    if marks:
+    if failure_columns:
         failed = native_column(FAILED, dialect)
         parts.append(failed)
-        if RAW in marks:
+        if RAW in failure_columns:
             parts.append(native_column(RAW, dialect))
         if RAW in columns:
             parts.append(f"CASE WHEN {failed} IS NOT NULL THEN {RAW} END AS {RAW}")
     return f"SELECT {', '.join(parts)} FROM ({shaped}) AS _shaped"
 
 
-def _interchanged(observed: Observed, source: SqlSource, dialect: str) -> dict[str, str]:
+def _interchanged(inspection: Inspection, source: SqlSource, dialect: str) -> dict[str, str]:
     """Return the columns that a source database reads in another form than its own."""
-    natives = {column.name: native_column(column.name, dialect) for column in observed.source_columns}
-    forms = {column.name: source.interchange(column, natives[column.name]) for column in observed.source_columns}
+    natives = {column.name: native_column(column.name, dialect) for column in inspection.source_columns}
+    forms = {column.name: source.interchange(column, natives[column.name]) for column in inspection.source_columns}
     return {name: form for name, form in forms.items() if form != natives[name]}

@@ -56,7 +56,7 @@ def source_value(
             return SourceValue(connection, path=returned)
         if kind in LAKE_KINDS and not _is_query(returned):
             return SourceValue(connection, table=_lake_table(returned))
-        return SourceValue(connection, sql=_query(returned, "the pipeline's function returned"))
+        return SourceValue(connection, sql=_checked_query(returned, "the pipeline's function returned"))
     if _is_frame(returned):
         return SourceValue(connection, frame=returned)
     message = f"the pipeline's function returned {type(returned).__name__}"
@@ -66,17 +66,17 @@ def source_value(
 
 def _from_source(source: Source) -> SourceValue:
     if source.connections:
-        query = _query(source.query or "", "the Source has")
+        query = _checked_query(source.query or "", "the Source has")
         return SourceValue(None, sql=query, connections=source.connections)
     connection = connection_reference("Source(connection)", source.connection)
     if source.query is not None:
-        return SourceValue(connection, sql=_query(source.query, "the Source has"), options=source.options)
+        return SourceValue(connection, sql=_checked_query(source.query, "the Source has"), options=source.options)
     if source.table is not None:
         return SourceValue(connection, table=source.table, columns=source.columns, options=source.options)
     return SourceValue(connection, path=source.path or "", options=source.options)
 
 
-def _query(text: str, who: str) -> str:
+def _checked_query(text: str, who: str) -> str:
     query = text.strip().rstrip(";")
     if not query.strip():
         message = f"{who} empty text instead of a query"
@@ -85,15 +85,15 @@ def _query(text: str, who: str) -> str:
 
 
 def _is_query(text: str) -> bool:
-    words = text.lstrip().split(None, 1)
-    return bool(words) and words[0].lower() in ("select", "with", "from", "values", "(")
+    tokens = text.lstrip().split(None, 1)
+    return bool(tokens) and tokens[0].lower() in ("select", "with", "from", "values", "(")
 
 
 def _lake_table(text: str) -> tuple[str, str]:
     """Return schema and name of a table of a lake by its folder, `schema/name`, or by its name, `schema.name`."""
     named = text.strip().strip("/")
     parts = named.split("/") if "/" in named else named.split(".")
-    if len(parts) > 2 or not all(parts) or any(letter in named for letter in "*?["):  # noqa: PLR2004 - schema and name
+    if len(parts) > 2 or not all(parts) or any(character in named for character in "*?["):  # noqa: PLR2004 - schema and name
         message = f"the pipeline's function returned {text!r}, which is no table of a lake"
         raise DeclareError(message, hint="return the folder of one table, such as 'shop/orders', or a SELECT.")
     return ("", parts[0]) if len(parts) == 1 else (parts[0], parts[1])
@@ -104,7 +104,7 @@ def _is_frame(value: Any) -> bool:
     return module in ("pyspark", "pandas", "polars", "pyarrow")
 
 
-def table_query(place: TableName, columns: tuple[str, ...] | None) -> str:
+def table_query(table_name: TableName, columns: tuple[str, ...] | None) -> str:
     """Return canonical SQL for a source table; a column map is applied by the shape."""
-    table = f"{quoted(place.schema)}.{quoted(place.name)}" if place.schema else quoted(place.name)
+    table = f"{quoted(table_name.schema)}.{quoted(table_name.name)}" if table_name.schema else quoted(table_name.name)
     return f"SELECT {listed(columns) if columns else '*'} FROM {table}"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.columns import SourceColumn
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.declare.table.schema import Column, Table
-    from ematix_flow.plan.batch import Observed
+    from ematix_flow.plan.batch import Inspection
 
 TASK_DIALECT = "duckdb"
 """What a task speaks when it shapes rows itself."""
@@ -23,7 +23,7 @@ _SPELLED_ALIKE = 6
 """Decimals after the point up to which a small number is never written with an exponent."""
 
 
-def declared_need(pipeline: Pipeline, target: TargetDeclaration) -> str:
+def declared_spark_reason(pipeline: Pipeline, target: TargetDeclaration) -> str:
     """Return what the declaration alone needs Spark for, or an empty text."""
     if pipeline.transforms_pre:
         return "transforms_pre= works on all rows at once"
@@ -37,21 +37,21 @@ def declared_need(pipeline: Pipeline, target: TargetDeclaration) -> str:
     return ""
 
 
-def need_of_spark(pipeline: Pipeline, target: TargetDeclaration, observed: Observed) -> str:
+def spark_reason(pipeline: Pipeline, target: TargetDeclaration, inspection: Inspection) -> str:
     """Return what a source of files or rows in memory needs Spark for, or an empty text."""
-    if observed.connections:
+    if inspection.connections:
         return "the source is a query over several connections"
-    if observed.source_sql:
+    if inspection.source_sql:
         return "the source is a query over files"
-    if observed.rows_in_spark:
+    if inspection.rows_in_spark:
         return "the source is a frame of Spark"
-    if observed.source_format == "" and not observed.local_reason:
+    if inspection.source_format == "" and not inspection.local_reason:
         return "rows in memory are handed to Spark"
     mapped = target.column_map or {}
     return (
-        declared_need(pipeline, target)
-        or _computed(mapped, observed.source_columns)
-        or _typed(target.table, mapped, observed.source_columns)
+        declared_spark_reason(pipeline, target)
+        or _computed(mapped, inspection.source_columns)
+        or _typed(target.table, mapped, inspection.source_columns)
     )
 
 
@@ -73,13 +73,13 @@ def _typed(table: Table, mapped: Mapping[str, str], columns: Sequence[SourceColu
         if source.native != "assumed" and source.family in ("json", "other"):
             return f"column {source.name!r} is {source.native}"
     for column in table.columns:
-        found = known.get(mapped.get(column.name, column.name).lower())
-        if found is not None and _written(column) and not _writes_alike(found):
-            return f"column {column.name!r} is {found.native}, which has to be written as text"
+        source_column = known.get(mapped.get(column.name, column.name).lower())
+        if source_column is not None and _becomes_text(column) and not _writes_alike(source_column):
+            return f"column {column.name!r} is {source_column.native}, which has to be written as text"
     return ""
 
 
-def _written(column: Column) -> bool:
+def _becomes_text(column: Column) -> bool:
     as_text = column.type.kind in ("text", "string")
     return as_text or any(isinstance(step, _READ_AS_TEXT) for step in column.normalizers)
 

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.columns import SourceColumn
     from ematix_flow.connect.base.stage import StageColumn
     from ematix_flow.declare.pipeline.write import Write
-    from ematix_flow.plan.sql.ddl import Difference, WantedTable
+    from ematix_flow.plan.sql.ddl import Difference, TableDefinition
     from ematix_flow.plan.sql.program import Load, Program
-    from ematix_flow.records import FileScope, SourceFile, Token, Watermark
+    from ematix_flow.records import FileScope, SourceFile, SourceWatermark, Token
 
 
-SPARK, HERE, NOBODY = "spark", "here", "nobody"
+SPARK, IN_PROCESS, NO_ENGINE = "spark", "here", "nobody"
 """Who stages the rows of a load."""
 
 TASK = "task"
@@ -36,7 +36,7 @@ class Choice:
 class EnsureTable:
     """Create the target or bring it up to its declaration, before any row moves."""
 
-    wanted: WantedTable
+    wanted: TableDefinition
     statements: tuple[str, ...]
     differences: tuple[Difference, ...]
     exists: bool | None
@@ -80,7 +80,7 @@ class FileChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class OffsetRange:
     """The stretch of a stream that a load brings, fixed before reading: both ends as texts that its source understands."""
 
     source: str
@@ -121,7 +121,7 @@ class Read:
     bounds: Bounds | None = None
     files: FileChoice | None = None
     """The files that are new, where only those are read."""
-    span: Span | None = None
+    span: OffsetRange | None = None
     """The stretch of a stream."""
     tables: tuple[TableRead, ...] = ()
     """What a query over several connections reads."""
@@ -173,7 +173,7 @@ class Stage:
     @property
     def skipped(self) -> str:
         """Return the reason why nothing is staged; empty when rows are."""
-        return self.by.reason if self.by.value == NOBODY else ""
+        return self.by.reason if self.by.value == NO_ENGINE else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +255,7 @@ class TargetPlan:
     now: datetime
     connection_info: Mapping[str, object] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    watermark: Watermark | None = None
+    watermark: SourceWatermark | None = None
     """Where the last load ended."""
     audit: Audit = field(default_factory=Audit)
 

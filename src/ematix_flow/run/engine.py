@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from ematix_flow.records import Part
-    from ematix_flow.run.stage.tasks import Piece, StageWork
+    from ematix_flow.records import TaskReport
+    from ematix_flow.run.stage.tasks import PartitionTask, StageWork
     from ematix_flow.run.stage.transport import Carrier
 
 
@@ -33,7 +33,7 @@ class Engine(Protocol):
     def slots(self) -> int:
         """Return how many pieces the engine stages at a time."""
 
-    def stage_pieces(self, pieces: Sequence[Piece], tasks: Tasks) -> tuple[Part, ...]:
+    def stage_partitions(self, partitions: Sequence[PartitionTask], tasks: Tasks) -> tuple[TaskReport, ...]:
         """Stage every piece and return a report for each; the first failure that does not pass is raised."""
 
 
@@ -50,13 +50,13 @@ class SparkEngine:
         """Return how many tasks run at a time."""
         return self.count()
 
-    def stage_pieces(self, pieces: Sequence[Piece], tasks: Tasks) -> tuple[Part, ...]:
+    def stage_partitions(self, partitions: Sequence[PartitionTask], tasks: Tasks) -> tuple[TaskReport, ...]:
         """Stage each piece in a task."""
-        from ematix_flow.run.stage.tasks import stage_pieces
+        from ematix_flow.run.stage.tasks import stage_partitions
 
-        return stage_pieces(self.session(tasks.imports), pieces, tasks.at_once, tasks.carrier)
+        return stage_partitions(self.session(tasks.imports), partitions, tasks.at_once, tasks.carrier)
 
-    def stage_frame(self, frame: DataFrame, work: StageWork, at_once: int | None) -> tuple[Part, ...]:
+    def stage_frame(self, frame: DataFrame, work: StageWork, at_once: int | None) -> tuple[TaskReport, ...]:
         """Stage the rows of a frame, each partition in a task."""
         from ematix_flow.run.stage.tasks import stage_frame
 

@@ -68,7 +68,7 @@ def test_the_query_stays_as_it_was_written_around_its_tables() -> None:
 
 def test_steps_of_the_query_are_no_tables() -> None:
     sql = "WITH orders AS (SELECT * FROM pg.orders) SELECT id FROM orders UNION ALL SELECT id FROM lake.customers"
-    assert [table.shown for table in read_joined(sql, ["pg", "lake"]).tables] == ["lake.customers", "pg.orders"]
+    assert [table.full_name for table in read_joined(sql, ["pg", "lake"]).tables] == ["lake.customers", "pg.orders"]
 
 
 def test_lake_tables_are_read_at_a_version() -> None:

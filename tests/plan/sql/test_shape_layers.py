@@ -73,7 +73,9 @@ def test_any_object_that_wraps_sql_is_a_transform(engine: Engine) -> None:
 
 def test_marked_rows_pass_every_transform_and_never_win(engine: Engine) -> None:
     transforms = [n.deduplicate_by("k", order_by="i"), n.filter_where("c = 'none'")]
-    found = engine.shape(EVENTS, SOURCE, ROWS, transforms_pre=transforms, user_dialect="postgres", mark="_bad")
+    found = engine.shape(
+        EVENTS, SOURCE, ROWS, transforms_pre=transforms, user_dialect="postgres", failure_column="_bad"
+    )
     assert found == [{"i": 5, "k": None, "c": "d", "_bad": "k"}]
 
 
@@ -90,7 +92,7 @@ def test_column_map_derive_sql_and_kept_columns(engine: Engine) -> None:
             Column(Text, name="absent", normalizers=(n.default("?"),)),
         ),
     )
-    options = {"column_map": {"renamed": "C", "glued": "c || '-' || k", "own": "c"}, "keep": ["k"]}
+    options = {"column_map": {"renamed": "C", "glued": "c || '-' || k", "own": "c"}, "carry": ["k"]}
     found = engine.shape(table, SOURCE, [(1, "1", "A"), (2, "2", None)], user_dialect="postgres", **options)
     assert found == [
         {"i": 1, "renamed": "A", "glued": "A-1", "made": "A", "own": "!", "absent": "?", "k": "1"},
@@ -136,7 +138,7 @@ def test_a_table_or_a_tree_is_a_source_too() -> None:
         ({"source": "DELETE FROM raw"}, "not one query"),
         ({"source": "SELECT 1; SELECT 2"}, "not one query"),
         ({"source_columns": {"i": "integer", "kk": "text", "c": "text"}}, r"lacks k \(near: kk\)"),
-        ({"keep": ["missing"]}, "lacks 'missing'"),
+        ({"carry": ["missing"]}, "lacks 'missing'"),
         ({"column_map": {"kay": "k"}}, "kay"),
         ({"column_map": {"k": "k +"}}, "k +"),
         ({"column_map": {"k": "k FROM t"}}, "not one SQL expression"),

@@ -24,7 +24,7 @@ from ematix_flow.run.warm.state import FOLDER_VARIABLE, Offer, engine_folder, is
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ematix_flow.run.warm.client import Lease
+    from ematix_flow.run.warm.client import EngineLease
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -37,7 +37,7 @@ def _at_root(engines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FOLDER_VARIABLE, str(engines))
 
 
-def _gone(lease: Lease) -> bool:
+def _gone(lease: EngineLease) -> bool:
     deadline = time.monotonic() + WAIT
     while is_alive(lease.folder, lease.state.id):
         if time.monotonic() > deadline:
@@ -92,7 +92,7 @@ def test_a_session_that_the_server_has_closed_is_replaced(monkeypatch: pytest.Mo
         assert first.range(3).count() == 3
         first.client.release_session()  # as the server does when nobody has used it for long
         assert sessions.spark_session(SETTINGS) is first  # nobody asks again and again
-        monkeypatch.setattr(sessions, "ASKED_AFTER_SECONDS", 0.0)
+        monkeypatch.setattr(sessions, "LIVENESS_SECONDS", 0.0)
         second = sessions.spark_session(SETTINGS)
         assert second is not first
         assert second.range(4).count() == 4

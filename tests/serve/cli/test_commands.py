@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.cli import main as public_main
-from ematix_flow.serve.cli.main import PLACES, main
+from ematix_flow.serve.cli.main import COMMANDS, main
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Flow = Callable[..., Any]
 
 
-@pytest.mark.parametrize("arguments", [("--help",), *((name, "--help") for name in PLACES)])
+@pytest.mark.parametrize("arguments", [("--help",), *((name, "--help") for name in COMMANDS)])
 def test_every_command_explains_itself(flow: Flow, arguments: tuple[str, ...]) -> None:
     said = flow(*arguments)
     assert said.code == 0
@@ -26,7 +26,7 @@ def test_help_lists_every_command_with_its_own_first_sentence(flow: Flow) -> Non
     from ematix_flow.serve.cli.main import flow as root
 
     said = flow("--help").out
-    for name in PLACES:
+    for name in COMMANDS:
         assert f"  {name} " in said
         command = root.get_command(None, name)  # type: ignore[arg-type]
         assert command is not None

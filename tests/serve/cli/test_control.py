@@ -13,7 +13,7 @@ from ematix_flow.commit.runlog.open import sqlite_run_log
 from ematix_flow.commit.runlog.records import Action
 from ematix_flow.declare.project import load_module
 from ematix_flow.engine.schedule.run_due import run_due
-from ematix_flow.engine.schedule.slot_run import Keeper
+from ematix_flow.engine.schedule.slot_run import SlotRunner
 from ematix_flow.plan.schedule.cron import around, slot_text
 from ematix_flow.records import PipelineState
 
@@ -60,10 +60,10 @@ def state(log: RunLog, name: str = "fragile") -> PipelineState:
 
 def test_a_paused_pipeline_waits_until_it_is_let_go(flow: Flow, log: RunLog) -> None:
     assert flow("pause", "fragile", "-m", "yearly", *LOG).code == 0
-    run = run_due(Keeper(log, now=NOW))
+    run = run_due(SlotRunner(log, now=NOW))
     assert [(event.name, event.reason) for event in run.skipped] == [("fragile", "paused")]
     assert flow("unpause", "fragile", "-m", "yearly", *LOG).code == 0
-    assert [event.name for event in run_due(Keeper(log, now=NOW)).fired] == ["fragile"]
+    assert [event.name for event in run_due(SlotRunner(log, now=NOW)).fired] == ["fragile"]
 
 
 def test_a_workflow_rests_under_its_own_name(flow: Flow, log: RunLog) -> None:
@@ -76,17 +76,17 @@ def test_a_workflow_rests_under_its_own_name(flow: Flow, log: RunLog) -> None:
 @pytest.mark.parametrize("word", ["fragile", f"fragile@{SLOT}"], ids=["pipeline", "slot"])
 def test_a_slot_that_was_given_up_is_tried_again_at_once(flow: Flow, log: RunLog, word: str) -> None:
     Path("broken").touch()
-    run_due(Keeper(log, now=NOW))
+    run_due(SlotRunner(log, now=NOW))
     assert state(log).slot_status == "gave_up"
     Path("broken").unlink()
     said = flow("runs", "resume", word, *LOG)
     assert (said.code, said.err) == (0, f"fragile: slot {SLOT} is tried again by the next scheduler or flow run-due.\n")
-    assert [event.name for event in run_due(Keeper(log)).fired] == ["fragile"]
+    assert [event.name for event in run_due(SlotRunner(log)).fired] == ["fragile"]
     assert (state(log).slot_status, state(log).attempt, state(log).last_slot) == ("succeeded", 1, SLOT)
 
 
 def test_there_is_nothing_to_resume_after_a_success(flow: Flow, log: RunLog) -> None:
-    run_due(Keeper(log, now=NOW))
+    run_due(SlotRunner(log, now=NOW))
     said = flow("runs", "resume", "fragile", *LOG)
     assert said.code == 1
     assert "nothing to resume" in said.err
@@ -103,7 +103,7 @@ def test_a_cancelled_run_keeps_its_lease_until_it_has_stopped_and_its_slot_rests
     assert "@" in held.cancelled_by
     assert log.heartbeat(token, 60)
     log.release(token)  # the process ended without a word
-    run = run_due(Keeper(log, now=NOW + timedelta(seconds=5)))
+    run = run_due(SlotRunner(log, now=NOW + timedelta(seconds=5)))
     assert [event.name for event in run.fired] == []
     assert "flow runs resume fragile" in run.skipped[0].reason
     assert state(log).slot_status == "cancelled"
@@ -111,7 +111,7 @@ def test_a_cancelled_run_keeps_its_lease_until_it_has_stopped_and_its_slot_rests
     said = flow("runs", "cancel", "fragile", *LOG)
     assert (said.code, "nothing of fragile runs" in said.err) == (1, True)
     assert flow("runs", "resume", "fragile", *LOG).code == 0
-    assert [event.name for event in run_due(Keeper(log)).fired] == ["fragile"]
+    assert [event.name for event in run_due(SlotRunner(log)).fired] == ["fragile"]
 
 
 def test_a_run_is_asked_for_again_by_the_beginning_of_its_id(flow: Flow, project: Path) -> None:

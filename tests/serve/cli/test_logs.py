@@ -286,7 +286,7 @@ from ematix_flow import pipeline
 from ematix_flow.commit.runlog.open import open_run_log
 from ematix_flow.engine import Options
 from ematix_flow.engine.schedule.run_due import run_due
-from ematix_flow.engine.schedule.slot_run import Keeper
+from ematix_flow.engine.schedule.slot_run import SlotRunner
 from ematix_flow.observe.bus import Bus
 from ematix_flow.serve.cli.common.capture import captured
 
@@ -300,7 +300,7 @@ def slow():
 
 bus = Bus()
 with captured(bus):
-    run_due(Keeper(open_run_log(), Options(bus=bus), now=datetime.fromisoformat("2026-03-02T09:00:05Z")))
+    run_due(SlotRunner(open_run_log(), Options(bus=bus), now=datetime.fromisoformat("2026-03-02T09:00:05Z")))
 """
 
 
@@ -341,9 +341,9 @@ def test_what_java_says_belongs_to_the_only_run_that_is_under_way_and_is_shown_n
         return thread
 
     one = run(SLOT, first)
-    capture.keep_detail("java of orders\n")
+    capture.write_detail("java of orders\n")
     other = run("sales@2026-03-02T09:00:00Z", second)
-    capture.keep_detail("java of nobody knows whom\n")
+    capture.write_detail("java of nobody knows whom\n")
     for event, thread in ((first, one), (second, other)):
         event.set()
         thread.join(30)

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from ematix_flow.commit.runlog.log import RunLog
-from ematix_flow.commit.runlog.open import sqlite_book
-from ematix_flow.commit.runlog.project_backend import ProjectBook
+from ematix_flow.commit.runlog.open import sqlite_backend
+from ematix_flow.commit.runlog.project_backend import ProjectBackend
 from ematix_flow.connect.config.project_name import ProjectName
 from ematix_flow.failpoints import ADOPTION_NAMES
 from ematix_flow.records import PipelineState
@@ -229,8 +229,8 @@ def test_staging_in_the_folder_of_production_takes_nothing_of_it(a: Place) -> No
 
 
 def test_a_worker_is_told_the_project_by_an_option_too(a: Place) -> None:
-    log = RunLog(ProjectBook(sqlite_book(a.folder / "log.db"), ProjectName("shop", explicit=True)))
-    log.book.ensure()
+    log = RunLog(ProjectBackend(sqlite_backend(a.folder / "log.db"), ProjectName("shop", explicit=True)))
+    log.backend.ensure()
     token = log.claim("slow", "scheduler", 60).token
     assert token is not None
     log.change_state("slow", lambda state: replace(state, last_slot="2026-03-02T12:00:00Z", slot_status="running"))

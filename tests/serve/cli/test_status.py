@@ -22,8 +22,8 @@ from ematix_flow.commit.runlog.records import PeriodicJob
 from ematix_flow.declare.project import load_module
 from ematix_flow.engine.schedule.heartbeat import LEADER
 from ematix_flow.engine.schedule.run_due import run_due
-from ematix_flow.engine.schedule.slot_run import Keeper
-from ematix_flow.serve.cli.commands.next import as_dict, fires
+from ematix_flow.engine.schedule.slot_run import SlotRunner
+from ematix_flow.serve.cli.commands.next import as_dict, upcoming_slots
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,11 +88,11 @@ def test_attempts_are_shown_as_they_pass(flow: Flow, nights: Path) -> None:
         rows = flow("status", "-m", "nights", "--run-log-path", LOG).out.splitlines()
         return next(line for line in rows if line.startswith("clean"))
 
-    run_due(Keeper(log, now=night))
+    run_due(SlotRunner(log, now=night))
     assert f"1/3 next>{(night + timedelta(seconds=600)):%Y-%m-%dT%H:%M:%SZ}" in cell()
     assert "failure" in cell()
     for number in (1, 2):
-        run_due(Keeper(log, now=night + timedelta(seconds=601 * number)))
+        run_due(SlotRunner(log, now=night + timedelta(seconds=601 * number)))
     assert "3/3 gave up" in cell()
 
 
@@ -133,7 +133,7 @@ def test_watching_shows_what_changes_until_it_is_stopped(nights: Path, flow: Flo
 def test_slots_come_in_order_with_the_time_that_the_clocks_of_their_zone_show(nights: Path) -> None:
     load_module("nights")
     night = datetime(2026, 3, 28, 12, tzinfo=UTC)
-    shown = [as_dict(*one) for one in fires(night, night + timedelta(hours=24))]
+    shown = [as_dict(*one) for one in upcoming_slots(night, night + timedelta(hours=24))]
     # On this night Berlin has no 02:00; the slot comes right after the gap.
     assert [(one["name"], one["at"], one["local"]) for one in shown] == [
         ("raw", "2026-03-29T01:00:00Z", "2026-03-29T03:00:00+02:00"),

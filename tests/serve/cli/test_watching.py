@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tests.services.kafka import KafkaBroker
 
-BATCH = BatchLoaded("orders", "main.orders", Counts(staged=1234, rejected=2), 0.25, messages=1236, fresh=1236)
+BATCH = BatchLoaded("orders", "main.orders", Counts(staged=1234, rejected=2), 0.25, messages=1236, new_messages=1236)
 LAG = StreamLag("orders", "main.orders", {"0": 3, "1": 4})
 
 WATCHED = """

@@ -21,7 +21,7 @@ ACTIVE = ("requested", "running", "paused")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RunFilter:
     """Which runs are asked for."""
 
     pipeline: str | None = None
@@ -34,19 +34,19 @@ class Wanted:
     """Only runs that began then or later."""
 
 
-def last_of(found: Sequence[RunRecord]) -> RunRecord | None:
+def last_of(attempts: Sequence[RunRecord]) -> RunRecord | None:
     """Return the last attempt of the run that was found; None when there is none, or more than one run."""
-    if len({run.run_id for run in found}) != 1:
+    if len({run.run_id for run in attempts}) != 1:
         return None
-    return max(found, key=lambda run: run.attempt)
+    return max(attempts, key=lambda run: run.attempt)
 
 
-class Book(ABC):
+class RunLogBackend(ABC):
     """A place that keeps a run log. Whatever a method has returned from survives a crash; RunLogError when it is away."""
 
     @property
     @abstractmethod
-    def shown(self) -> str:
+    def display_address(self) -> str:
         """Return the place for people; no secret."""
 
     @property
@@ -65,7 +65,7 @@ class Book(ABC):
         return None
 
     @property
-    def everything(self) -> Book:
+    def everything(self) -> RunLogBackend:
         """Return the book with the records of all projects, under the keys by which they are kept."""
         return self
 
@@ -98,7 +98,7 @@ class Book(ABC):
         """Write or replace the record of one attempt of a run."""
 
     @abstractmethod
-    def runs(self, wanted: Wanted) -> tuple[list[RunRecord], int]:
+    def runs(self, run_filter: RunFilter) -> tuple[list[RunRecord], int]:
         """Return the newest runs, and how many there are."""
 
     @abstractmethod

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from ematix_flow.commit.runlog.records import Claim, instant, told
+from ematix_flow.commit.runlog.records import Claim, format_instant, instant
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from ematix_flow.commit.runlog.backend import Book
+    from ematix_flow.commit.runlog.backend import RunLogBackend
 
 
 NAME = "~"
@@ -40,80 +40,89 @@ class ExpiredClaim:
     expires_at: datetime
 
 
-def claim(book: Book, pipeline: str, worker_id: str, lease_seconds: float) -> ClaimResult:
+def claim(backend: RunLogBackend, pipeline: str, worker_id: str, lease_seconds: float) -> ClaimResult:
     """Take the lease of a pipeline unless somebody has it."""
     while True:
-        held, now = book.find(Claim, (pipeline,)), book.now()
+        held, now = backend.find(Claim, (pipeline,)), backend.now()
         if held is not None and held.claim_token and instant(held.expires_at) > now:
             return ClaimResult(
                 acquired=False, token=None, holder=held.worker_id, expires_at=instant(held.expires_at), epoch=held.epoch
             )
         epoch = (0 if held is None else held.epoch) + 1
         until = now + timedelta(seconds=lease_seconds)
-        wanted = Claim(pipeline, f"{uuid.uuid4().hex}{NAME}{pipeline}", worker_id, told(now), told(until), epoch)
-        if book.swap(held, wanted) is not None:
-            return ClaimResult(acquired=True, token=wanted.claim_token, holder=worker_id, expires_at=until, epoch=epoch)
+        new_claim = Claim(
+            pipeline,
+            f"{uuid.uuid4().hex}{NAME}{pipeline}",
+            worker_id,
+            format_instant(now),
+            format_instant(until),
+            epoch,
+        )
+        if backend.swap(held, new_claim) is not None:
+            return ClaimResult(
+                acquired=True, token=new_claim.claim_token, holder=worker_id, expires_at=until, epoch=epoch
+            )
 
 
-def heartbeat(book: Book, token: str, lease_seconds: float, worker_id: str = "") -> bool:
+def heartbeat(backend: RunLogBackend, token: str, lease_seconds: float, worker_id: str = "") -> bool:
     """Let a lease last longer from now on; False when somebody took or swept it.
 
     A worker that begins what a scheduler has claimed for it says who it is.
     """
     while True:
-        held = _held(book, token)
+        held = _held(backend, token)
         if held is None:
             return False
-        until = told(book.now() + timedelta(seconds=lease_seconds))
-        if book.swap(held, replace(held, expires_at=until, worker_id=worker_id or held.worker_id)) is not None:
+        until = format_instant(backend.now() + timedelta(seconds=lease_seconds))
+        if backend.swap(held, replace(held, expires_at=until, worker_id=worker_id or held.worker_id)) is not None:
             return True
 
 
-def release(book: Book, token: str) -> bool:
+def release(backend: RunLogBackend, token: str) -> bool:
     """Give a lease back; False when it was lost before. The epoch stays."""
     while True:
-        held = _held(book, token)
+        held = _held(backend, token)
         if held is None:
             return False
-        if book.swap(held, _freed(held)) is not None:
+        if backend.swap(held, _freed(held)) is not None:
             return True
 
 
-def cancel(book: Book, pipeline: str, by: str) -> Claim | None:
+def cancel(backend: RunLogBackend, pipeline: str, by: str) -> Claim | None:
     """Ask the holder of a lease to stop, whoever renews it at the same moment; gives the lease, None when nobody has it.
 
     The lease stays until the holder has stopped or is silent for too long, so that nobody runs beside it.
     """
-    while (held := book.find(Claim, (pipeline,))) is not None and held.claim_token:
-        kept = book.swap(held, replace(held, cancelled_by=held.cancelled_by or by))
-        if kept is not None:
-            return kept
+    while (held := backend.find(Claim, (pipeline,))) is not None and held.claim_token:
+        stored = backend.swap(held, replace(held, cancelled_by=held.cancelled_by or by))
+        if stored is not None:
+            return stored
     return None
 
 
-def held(book: Book, token: str) -> Claim | None:
+def held(backend: RunLogBackend, token: str) -> Claim | None:
     """Return the lease of a token; None when somebody took or swept it."""
-    return _held(book, token)
+    return _held(backend, token)
 
 
-def sweep(book: Book, now: datetime | None) -> list[ExpiredClaim]:
+def sweep(backend: RunLogBackend, now: datetime | None) -> list[ExpiredClaim]:
     """Free the leases that have ended, and give them; one that was renewed meanwhile is left alone."""
-    at = now or book.now()
-    ended = [held for held in book.all(Claim) if held.claim_token and instant(held.expires_at) <= at]
+    at = now or backend.now()
+    ended = [held for held in backend.all(Claim) if held.claim_token and instant(held.expires_at) <= at]
     return [
         ExpiredClaim(held.pipeline_name, held.worker_id, instant(held.expires_at))
         for held in ended
-        if book.swap(held, _freed(held)) is not None
+        if backend.swap(held, _freed(held)) is not None
     ]
 
 
-def _held(book: Book, token: str) -> Claim | None:
+def _held(backend: RunLogBackend, token: str) -> Claim | None:
     name = token.partition(NAME)[2]
     if name:
-        held = book.find(Claim, (name,))
+        held = backend.find(Claim, (name,))
         return held if held is not None and held.claim_token == token else None
     # Tokens of earlier versions do not say whose lease they are.
-    return next((held for held in book.all(Claim) if token and held.claim_token == token), None)
+    return next((held for held in backend.all(Claim) if token and held.claim_token == token), None)
 
 
 def _freed(held: Claim) -> Claim:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ematix_flow.commit.runlog.records import Action, instant, told
+from ematix_flow.commit.runlog.records import Action, format_instant, instant
 from ematix_flow.errors import UnknownNameError
 from ematix_flow.records import PipelineState, RunRecord
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ematix_flow.commit.runlog.records import R
 
 REQUESTED = "requested"
-ASKED = "asked"
-TAKEN = "taken"
+ACTION_REQUESTED = "asked"
+ACTION_CLAIMED = "taken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class LegacyNames(ABC):
 
     def record_run(self, name: str, ts: datetime, success: bool) -> None:  # noqa: FBT001 - as it is called already
         """Remember when a pipeline ran last and how that went."""
-        at, outcome = told(ts), "success" if success else "failure"
+        at, outcome = format_instant(ts), "success" if success else "failure"
 
         def changed(state: PipelineState) -> PipelineState:
             succeeded = at if success else state.last_success_at
@@ -68,7 +68,7 @@ class LegacyNames(ABC):
 
     def record_attempt(self, name: str, attempt: AttemptState) -> None:
         """Remember how often a pipeline was tried."""
-        at = told(attempt.last_attempt_at) if attempt.last_attempt_at else ""
+        at = format_instant(attempt.last_attempt_at) if attempt.last_attempt_at else ""
         status = "gave_up" if attempt.gave_up else "failed"
         self.change_state(
             name, lambda state: replace(state, attempt=attempt.attempt_count, last_attempt_at=at, slot_status=status)
@@ -109,11 +109,11 @@ class LegacyNames(ABC):
         run = self.get_run(prior) if isinstance(prior, str) else prior
         if run is None:
             raise UnknownNameError(f"the run log has no single run {prior!r}")
-        asked = told(datetime.now(UTC))
+        requested_at = format_instant(datetime.now(UTC))
         request = f"req-{uuid.uuid4().hex}"
         extras: dict[str, object] = {"action": kind, "prior_run_id": run.run_id, "from_step": from_step}
-        self.record(RunRecord(request, run.pipeline, REQUESTED, asked, kind=run.kind, extras=extras))
-        self.ask(Action("", kind, run.pipeline, run.run_id, from_step, note=request, asked_at=asked))
+        self.record(RunRecord(request, run.pipeline, REQUESTED, requested_at, kind=run.kind, extras=extras))
+        self.add_action(Action("", kind, run.pipeline, run.run_id, from_step, note=request, asked_at=requested_at))
         return request
 
     def set_pause(self, pipeline: str, paused: bool = True) -> None:  # noqa: FBT001, FBT002 - as it is called already
@@ -122,17 +122,17 @@ class LegacyNames(ABC):
 
     def pending_actions(self, pipeline: str | None = None) -> list[Action]:
         """Return what was asked for and nobody has taken, the oldest first."""
-        waiting = [a for a in self.all(Action) if a.state == ASKED and pipeline in (None, a.pipeline)]
+        waiting = [a for a in self.all(Action) if a.state == ACTION_REQUESTED and pipeline in (None, a.pipeline)]
         return sorted(waiting, key=lambda action: (action.asked_at, action.id))
 
     def consume_requested_run(self, request_id: str) -> RunRecord | None:
         """Take a requested run, so that nobody else does; None when there is none or somebody has."""
         action = next((a for a in self.pending_actions() if a.note == request_id), None)
-        if action is None or self.swap(action, replace(action, state=TAKEN)) is None:
+        if action is None or self.swap(action, replace(action, state=ACTION_CLAIMED)) is None:
             return None
         return self.get_run(request_id)
 
-    def ask(self, action: Action) -> Action:
+    def add_action(self, action: Action) -> Action:
         """Write down what somebody asks for, under an id of its own."""
-        kept = self.swap(None, replace(action, id=f"act-{uuid.uuid4().hex}"))
-        return kept or self.ask(action)
+        stored = self.swap(None, replace(action, id=f"act-{uuid.uuid4().hex}"))
+        return stored or self.add_action(action)

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 _REQUEST = "pipeline, request_id, state, opened_at, host, pid, pid_started"
 
 
-def prepare(session: Session, found: Mapping[str, set[str]], create: str) -> None:
+def prepare(session: Session, existing: Mapping[str, set[str]], create: str) -> None:
     """Keep the newest open request of each pipeline: files of an earlier version have all that there ever were."""
-    if "closed_at" not in found.get("requests", ()) or "version" in found["requests"]:
+    if "closed_at" not in existing.get("requests", ()) or "version" in existing["requests"]:
         return
     session.begin()
     session.execute("ALTER TABLE requests RENAME TO requests_before")
@@ -28,16 +28,16 @@ def prepare(session: Session, found: Mapping[str, set[str]], create: str) -> Non
     session.commit()
 
 
-def take_over(session: Session, found: Mapping[str, set[str]]) -> None:
+def take_over(session: Session, existing: Mapping[str, set[str]]) -> None:
     """Fill the state of pipelines with the last runs and attempts that an earlier version kept."""
-    if "run_log" not in found:
+    if "run_log" not in existing:
         return
     session.execute(
         "INSERT OR IGNORE INTO pipeline_state (pipeline, last_run_at, last_outcome, last_success_at) "
         "SELECT pipeline_name, last_run_at, CASE success WHEN 1 THEN 'success' ELSE 'failure' END, "
         "CASE success WHEN 1 THEN last_run_at ELSE '' END FROM run_log"
     )
-    if "attempt_state" in found:
+    if "attempt_state" in existing:
         session.execute(
             "UPDATE pipeline_state SET attempt = a.attempt_count, last_attempt_at = a.last_attempt_at, "
             "slot_status = CASE a.gave_up WHEN 1 THEN 'gave_up' ELSE 'failed' END FROM attempt_state AS a "

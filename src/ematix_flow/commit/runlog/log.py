@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.runlog import leases as claims
 from ematix_flow.commit.runlog import requests
-from ematix_flow.commit.runlog.backend import Wanted
+from ematix_flow.commit.runlog.backend import RunFilter
 from ematix_flow.commit.runlog.legacy import LegacyNames
-from ematix_flow.commit.runlog.project_keys import mark_in, marked
-from ematix_flow.commit.runlog.records import Action, PeriodicJob, RequestRow, instant, storable, storable_text, told
+from ematix_flow.commit.runlog.project_keys import digest_in, scoped
+from ematix_flow.commit.runlog.records import (
+    Action,
+    PeriodicJob,
+    RequestRow,
+    format_instant,
+    instant,
+    storable,
+    storable_text,
+)
 from ematix_flow.errors import RunLogError
 from ematix_flow.records import Incident, PipelineState, record_key
 from ematix_flow.wording import quantity
@@ -22,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from ematix_flow.commit.runlog.backend import Book
+    from ematix_flow.commit.runlog.backend import RunLogBackend
     from ematix_flow.commit.runlog.leases import ClaimResult, ExpiredClaim
     from ematix_flow.commit.runlog.records import Claim, R, Record
     from ematix_flow.connect.config.project_name import ProjectName
@@ -34,34 +42,34 @@ PRUNE_EVERY = timedelta(days=1)
 class RunLog(LegacyNames):
     """What is remembered about pipelines, in a book. RunLogError when the book is away; a run never fails for that."""
 
-    def __init__(self, book: Book) -> None:
-        self.book = book
+    def __init__(self, backend: RunLogBackend) -> None:
+        self.backend = backend
         self._lock = threading.RLock()
         self._waiting: dict[str, Callable[[], None]] = {}
         """What could not be written, by what it is about."""
 
     def __repr__(self) -> str:
-        return f"RunLog({self.book.shown!r})"
+        return f"RunLog({self.backend.display_address!r})"
 
     @property
-    def shown(self) -> str:
+    def display_address(self) -> str:
         """Return the place for people; no secret."""
-        return self.book.shown
+        return self.backend.display_address
 
     @property
     def path(self) -> Path | None:
         """Return the file or the folder, where it is one of this machine."""
-        return self.book.path
+        return self.backend.path
 
     @property
     def project(self) -> ProjectName:
         """Return the project whose part of the run log this is."""
-        return self.book.project
+        return self.backend.project
 
     @property
     def folder(self) -> Path:
         """Return the folder for what is kept beside the run log: that of its file, or the user's own."""
-        path = self.book.path
+        path = self.backend.path
         if path is None:
             return Path.home() / ".ematix-flow"
         return path.absolute() if path.is_dir() else path.absolute().parent
@@ -69,62 +77,62 @@ class RunLog(LegacyNames):
     def close(self) -> None:
         """Write what waits and give back what is kept open."""
         self.reconcile()
-        self.book.close()
+        self.backend.close()
 
     # Records
 
     def find(self, kind: type[R], *key: str) -> R | None:
         """Return the record of a key."""
-        return self.book.find(kind, key)
+        return self.backend.find(kind, key)
 
     def all(self, kind: type[R]) -> list[R]:
         """Return every record of a kind."""
-        return self.book.all(kind)
+        return self.backend.all(kind)
 
     def swap(self, before: R | None, after: R) -> R | None:
         """Write a record in place of exactly `before` (None: there must be none); None when somebody else was first."""
-        return self.book.swap(before, storable(after))
+        return self.backend.swap(before, storable(after))
 
     def drop(self, record: Record) -> bool:
         """Forget a record; False when it is no longer this one."""
-        return self.book.drop(record)
+        return self.backend.drop(record)
 
     def change_state(self, pipeline: str, change: Callable[[PipelineState], PipelineState]) -> PipelineState:
         """Change the state of a pipeline, whoever else does so at the same time."""
         while True:
-            found = self.book.find(PipelineState, (pipeline,))
-            kept = self.swap(found, change(found or PipelineState(pipeline)))
-            if kept is not None:
-                return kept
+            existing = self.backend.find(PipelineState, (pipeline,))
+            stored = self.swap(existing, change(existing or PipelineState(pipeline)))
+            if stored is not None:
+                return stored
 
     # Requests
 
     def open_request(self, pipeline: str, at: datetime, *, new: bool = False) -> Request:
         """Return the interrupted request of this pipeline, or a fresh one."""
-        return requests.open_request(self.book, pipeline, at, new=new)
+        return requests.open_request(self.backend, pipeline, at, new=new)
 
     def close_request(self, request: Request, at: datetime) -> None:
         """Mark a request as done; later when the book is away now."""
-        self._write(f"request {request.id}", lambda: requests.close_request(self.book, request, at))
+        self._write(f"request {request.id}", lambda: requests.close_request(self.backend, request, at))
 
     def finish_request(self, request: Request, result: str) -> None:
         """Keep the result of a request until it was delivered; later when the book is away now."""
-        self._write(f"request {request.id}", lambda: requests.finish_request(self.book, request, result))
+        self._write(f"request {request.id}", lambda: requests.finish_request(self.backend, request, result))
 
     def release_request(self, request: Request, ended: str = requests.FAILED) -> None:
         """Keep a failed or stopped request open for the next run, owned by no process; later when the book is away."""
-        self._write(f"request {request.id}", lambda: requests.release_request(self.book, request, ended))
+        self._write(f"request {request.id}", lambda: requests.release_request(self.backend, request, ended))
 
     def next_attempt(self, request: Request, target: str | None = None) -> int:
         """Return the number of the attempt at a request that comes next, or at one target of it."""
-        return self.book.last_attempt(request.id, target) + 1
+        return self.backend.last_attempt(request.id, target) + 1
 
     # Runs
 
     def record(self, run: RunRecord) -> None:
         """Write or replace one run; later when the book is away now."""
         written = storable(run)
-        self._write(f"run {record_key(run)}", lambda: self.book.put_run(written))
+        self._write(f"run {record_key(run)}", lambda: self.backend.put_run(written))
 
     def list_runs(
         self,
@@ -137,12 +145,12 @@ class RunLog(LegacyNames):
         since: datetime | None = None,
     ) -> tuple[list[RunRecord], int]:
         """Return the newest runs of the project, or of all, and how many there are."""
-        projects = None if all_projects else self.book.projects
-        return self.book.runs(Wanted(pipeline, status, limit, offset, projects, since))
+        projects = None if all_projects else self.backend.projects
+        return self.backend.runs(RunFilter(pipeline, status, limit, offset, projects, since))
 
     def get_run(self, run_id: str, *, all_projects: bool = False) -> RunRecord | None:
         """Return one run of the project, or of any, by its id or a unique beginning of it."""
-        return self.book.run(run_id, None if all_projects else self.book.projects)
+        return self.backend.run(run_id, None if all_projects else self.backend.projects)
 
     # What waits while the book is away
 
@@ -159,26 +167,26 @@ class RunLog(LegacyNames):
 
     def _flush(self) -> str:
         """Write what waits; gives what the book said about the first entry that it did not take."""
-        said: list[str] = []
+        failures: list[str] = []
         for about, write in list(self._waiting.items()):
             try:
                 write()
             except RunLogError as error:
-                said.append(error.what)
+                failures.append(error.what)
                 # One entry may be at fault; whoever takes none of two is away, and asking takes time.
-                if len(said) > 1:
+                if len(failures) > 1:
                     break
             else:
                 del self._waiting[about]
-        return said[0] if said else ""
+        return failures[0] if failures else ""
 
     def reconcile(self) -> int:
         """Write what waits; warns and gives how much is left when the book does not take it."""
         with self._lock:
-            said = self._flush() if self._waiting else ""
-            if said:
+            failure = self._flush() if self._waiting else ""
+            if failure:
                 missing = quantity(len(self._waiting), "entry", "entries")
-                text = f"{said}; the run log lacks {missing} about this run"
+                text = f"{failure}; the run log lacks {missing} about this run"
                 warnings.warn(text, UserWarning, stacklevel=2)
             return len(self._waiting)
 
@@ -186,57 +194,57 @@ class RunLog(LegacyNames):
 
     def prune(self, before: datetime) -> dict[str, int]:
         """Forget what ended before an instant, of all projects, but nothing that a pipeline's state or an open request needs."""
-        book = self.book.everything
-        needed = {marked(one.run_id, mark_in(one.pipeline)) for one in book.all(PipelineState) if one.run_id}
-        rows = book.all(RequestRow)
-        open_ = {marked(row.request_id, mark_in(row.pipeline)) for row in rows if requests.is_unclosed(row)}
+        backend = self.backend.everything
+        needed = {scoped(one.run_id, digest_in(one.pipeline)) for one in backend.all(PipelineState) if one.run_id}
+        rows = backend.all(RequestRow)
+        open_ = {scoped(row.request_id, digest_in(row.pipeline)) for row in rows if requests.is_unclosed(row)}
         old: dict[str, list[Any]] = {
-            "actions": [a for a in book.all(Action) if a.state in ("done", "failed") and _ended(a.ended_at, before)],
-            "incidents": [i for i in book.all(Incident) if _ended(i.closed_at, before)],
+            "actions": [a for a in backend.all(Action) if a.state in ("done", "failed") and _ended(a.ended_at, before)],
+            "incidents": [i for i in backend.all(Incident) if _ended(i.closed_at, before)],
             "requests": [r for r in rows if not requests.is_unclosed(r) and _ended(r.closed_at, before)],
         }
-        counts = {"runs": book.forget_runs(before, needed, open_)}
-        counts |= {name: sum(book.drop(one) for one in those) for name, those in old.items()}
-        self.book.clean_up(before)
+        counts = {"runs": backend.forget_runs(before, needed, open_)}
+        counts |= {name: sum(backend.drop(one) for one in those) for name, those in old.items()}
+        self.backend.clean_up(before)
         return counts
 
-    def prune_daily(self, keep: timedelta) -> None:
+    def prune_daily(self, max_age: timedelta) -> None:
         """Forget what is older than `keep`, once a day and by one process only."""
-        now, found = self.book.now(), self.find(PeriodicJob, "prune")
-        if found is not None and now - instant(found.done_at) < PRUNE_EVERY:
+        now, last_job = self.backend.now(), self.find(PeriodicJob, "prune")
+        if last_job is not None and now - instant(last_job.done_at) < PRUNE_EVERY:
             return
-        if self.swap(found, PeriodicJob("prune", told(now))) is not None:
-            self.prune(now - keep)
+        if self.swap(last_job, PeriodicJob("prune", format_instant(now))) is not None:
+            self.prune(now - max_age)
 
     # Leases
 
     def claim(self, pipeline: str, worker_id: str, lease_seconds: float) -> ClaimResult:
         """Take the lease of a pipeline unless somebody has it."""
-        return claims.claim(self.book, pipeline, worker_id, lease_seconds)
+        return claims.claim(self.backend, pipeline, worker_id, lease_seconds)
 
     def heartbeat(self, token: str, lease_seconds: float, worker_id: str = "") -> bool:
         """Let a lease last longer, from now on as that of a worker where one is named; False when it is lost."""
-        return claims.heartbeat(self.book, token, lease_seconds, worker_id)
+        return claims.heartbeat(self.backend, token, lease_seconds, worker_id)
 
     def release(self, token: str) -> bool:
         """Give a lease back; False when it was lost before."""
-        return claims.release(self.book, token)
+        return claims.release(self.backend, token)
 
     def held(self, token: str) -> Claim | None:
         """Return the lease of a token; None when it is lost."""
-        return claims.held(self.book, token)
+        return claims.held(self.backend, token)
 
     def cancel_lease(self, pipeline: str, by: str) -> Claim | None:
         """Ask the holder of a pipeline's lease to stop; gives the lease, None when nobody has it."""
-        return claims.cancel(self.book, pipeline, storable_text(by))
+        return claims.cancel(self.backend, pipeline, storable_text(by))
 
     def cancel_request(self, pipeline: str, by: str) -> RequestRow | None:
         """Ask the process that works on a request to stop; gives the request, None when no process is known to."""
-        return requests.cancel(self.book, pipeline, storable_text(by))
+        return requests.cancel(self.backend, pipeline, storable_text(by))
 
     def sweep_expired_leases(self, now: datetime | None = None) -> list[ExpiredClaim]:
         """Free the leases that have ended by the book's clock, and give them."""
-        return claims.sweep(self.book, now)
+        return claims.sweep(self.backend, now)
 
 
 def _ended(text: str, before: datetime) -> bool:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.runlog.log import RunLog
-from ematix_flow.commit.runlog.project_backend import ProjectBook
-from ematix_flow.commit.runlog.sql.backend import SqlBook
-from ematix_flow.commit.runlog.sql.pool import SqlPlace
+from ematix_flow.commit.runlog.project_backend import ProjectBackend
+from ematix_flow.commit.runlog.sql.backend import SqlBackend
+from ematix_flow.commit.runlog.sql.pool import SqlConnector
 from ematix_flow.commit.runlog.sql.tables import Tables
 from ematix_flow.commit.runlog.urls import Address, read_address
 from ematix_flow.connect.base.scratch import open_scratch
@@ -23,7 +23,7 @@ from ematix_flow.declare.connection.base import Connection
 from ematix_flow.errors import ConnectionMissingError, DeclareError, RunLogError
 
 if TYPE_CHECKING:
-    from ematix_flow.commit.runlog.backend import Book
+    from ematix_flow.commit.runlog.backend import RunLogBackend
     from ematix_flow.connect.base.session import Session
 
 DEFAULT = "~/.ematix-flow/run_log.db"
@@ -50,16 +50,16 @@ def open_run_log(url: str | Connection | None = None, path: str | None = None, *
         return forgotten_run_log()
 
 
-def place_of(url: str | None = None, path: str | None = None) -> str:
+def location_of(url: str | None = None, path: str | None = None) -> str:
     """Return where the run log of a URL, a path, the environment or the default file is, in this order."""
     address = url or (None if path else os.environ.get("EMATIX_FLOW_RUN_LOG_URL"))
     return address or path or os.environ.get("EMATIX_FLOW_RUN_LOG_PATH") or DEFAULT
 
 
 def _opened_at(url: str | None, path: str | None) -> RunLog:
-    place = place_of(url, path)
+    location = location_of(url, path)
     named = url or (not path and os.environ.get("EMATIX_FLOW_RUN_LOG_URL"))
-    return from_url(place) if named or "://" in place else _at_path(place)
+    return from_url(location) if named or "://" in location else _at_path(location)
 
 
 def from_url(url: str | Connection) -> RunLog:
@@ -69,59 +69,59 @@ def from_url(url: str | Connection) -> RunLog:
     address = read_address(url)
     if address is None:
         return _of_connection(url) if _names_connection(url) else _at_path(url)
-    log = forgotten_run_log() if address.kind == "memory" else _opened(book_of(address))
+    log = forgotten_run_log() if address.kind == "memory" else _run_log_on(backend_of(address))
     if address.retention is not None:
         log.prune_daily(address.retention)
     return log
 
 
-def book_of(address: Address) -> Book:
+def backend_of(address: Address) -> RunLogBackend:
     """Return the book of an address; nothing is asked of it yet."""
     create = address.switch("create_tables", default=True)
     match address.kind:
         case "sqlite":
-            return sqlite_book(Path(address.rest), create=create)
+            return sqlite_backend(Path(address.location), create=create)
         case "file":
-            return _book_at(address.rest, create=create)
+            return _backend_at(address.location, create=create)
         case "postgres" | "mysql":
             from ematix_flow.connect.config.lookup import resolve_connection
             from ematix_flow.declare.connection.registry import connection_from_url
 
-            return _book_of_connection(resolve_connection(connection_from_url("run_log", address.url)), address)
+            return _backend_of_connection(resolve_connection(connection_from_url("run_log", address.url)), address)
         case "duckdb":
             from ematix_flow.declare.connection.registry import DuckDBConnection
 
             # In memory, every run log is one of its own.
             name = f"run_log-{uuid.uuid4().hex}"
-            return _book_of_connection(DuckDBConnection(name, path=address.rest or ":memory:"), address)
-    from ematix_flow.commit.runlog.objects.location import object_book
+            return _backend_of_connection(DuckDBConnection(name, path=address.location or ":memory:"), address)
+    from ematix_flow.commit.runlog.objects.location import object_backend
 
-    return object_book(address)
+    return object_backend(address)
 
 
 def ddl(url: str) -> str:
     """Return the statements that make the tables of a run log in a database; nothing is run."""
     address = read_address(url)
-    book = sqlite_book(Path(url)) if address is None else book_of(address)
-    if not isinstance(book, SqlBook):
-        raise DeclareError(f"a run log in {book.shown} has no tables")
-    return book.ddl()
+    backend = sqlite_backend(Path(url)) if address is None else backend_of(address)
+    if not isinstance(backend, SqlBackend):
+        raise DeclareError(f"a run log in {backend.display_address} has no tables")
+    return backend.ddl()
 
 
 def forgotten_run_log() -> RunLog:
     """Return a run log that ends with this process."""
     scratch = open_scratch("runlog")
-    log = _opened(sqlite_book(scratch.folder / "run_log.db", lasting=False))
+    log = _run_log_on(sqlite_backend(scratch.folder / "run_log.db", lasting=False))
     weakref.finalize(log, scratch.remove)
     return log
 
 
 def sqlite_run_log(path: str | Path) -> RunLog:
     """Return the run log in an SQLite file."""
-    return _opened(sqlite_book(Path(path)))
+    return _run_log_on(sqlite_backend(Path(path)))
 
 
-def sqlite_book(path: Path, *, create: bool = True, lasting: bool = True) -> SqlBook:
+def sqlite_backend(path: Path, *, create: bool = True, lasting: bool = True) -> SqlBackend:
     """Return the book in an SQLite file; it is opened for each call, so that many processes can share it.
 
     One that ends with this process anyway need not wait for the disk.
@@ -140,14 +140,16 @@ def sqlite_book(path: Path, *, create: bool = True, lasting: bool = True) -> Sql
             session.execute("PRAGMA synchronous = OFF")
         return session
 
-    return SqlBook(SqlPlace(str(path), opened, (sqlite3.Error,), is_duplicate, file), Tables("sqlite"), create=create)
+    return SqlBackend(
+        SqlConnector(str(path), opened, (sqlite3.Error,), is_duplicate, file), Tables("sqlite"), create=create
+    )
 
 
 def local_path(url: str) -> Path | None:
     """Return the file or folder of this machine that an address means, if it means one."""
     address = read_address(url)
     if address is not None:
-        return Path(address.rest).expanduser() if address.kind in ("sqlite", "file") else None
+        return Path(address.location).expanduser() if address.kind in ("sqlite", "file") else None
     return None if _names_connection(url) else Path(url).expanduser()
 
 
@@ -160,39 +162,39 @@ def is_run_log(path: Path) -> bool:
         return any((path / name).is_dir() for name in ("state", "runs"))
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     except sqlite3.Error:
         return False
-    return not _TABLES.isdisjoint(found)
+    return not _TABLES.isdisjoint(tables)
 
 
-def _opened(book: Book) -> RunLog:
-    book.ensure()
-    return RunLog(ProjectBook(book, current_project()))
+def _run_log_on(backend: RunLogBackend) -> RunLog:
+    backend.ensure()
+    return RunLog(ProjectBackend(backend, current_project()))
 
 
 def _at_path(path: str) -> RunLog:
-    return _opened(_book_at(path))
+    return _run_log_on(_backend_at(path))
 
 
-def _book_at(path: str, *, create: bool = True) -> Book:
+def _backend_at(path: str, *, create: bool = True) -> RunLogBackend:
     """Return the book of a path: objects in a folder that is there or whose name ends with a slash, else an SQLite file."""
-    place = Path(path).expanduser()
-    if not path.endswith("/") and not place.is_dir():
-        return sqlite_book(Path(path), create=create)
-    from ematix_flow.commit.runlog.objects.location import folder_book
+    location = Path(path).expanduser()
+    if not path.endswith("/") and not location.is_dir():
+        return sqlite_backend(Path(path), create=create)
+    from ematix_flow.commit.runlog.objects.location import folder_backend
 
-    return folder_book(place)
+    return folder_backend(location)
 
 
-def _names_connection(word: str) -> bool:
+def _names_connection(name: str) -> bool:
     """Return whether a bare word is the name of a connection; what there is a file of is a path, and so is the rest."""
-    if not _NAME.fullmatch(word) or Path(word).exists():
+    if not _NAME.fullmatch(name) or Path(name).exists():
         return False
     from ematix_flow.connect.config.lookup import find_connection
 
     try:
-        find_connection(word)
+        find_connection(name)
     except ConnectionMissingError:
         return False
     return True
@@ -201,24 +203,24 @@ def _names_connection(word: str) -> bool:
 def _of_connection(connection: str | Connection) -> RunLog:
     from ematix_flow.connect.config.lookup import resolve_connection
 
-    return _opened(_book_of_connection(resolve_connection(connection), _NO_CONNECTION))
+    return _run_log_on(_backend_of_connection(resolve_connection(connection), _NO_CONNECTION))
 
 
-def _book_of_connection(connection: Connection, address: Address) -> Book:
+def _backend_of_connection(connection: Connection, address: Address) -> RunLogBackend:
     from ematix_flow.connect.registry import DATABASES, FILES, open_database
 
     if connection.kind in FILES:
-        from ematix_flow.commit.runlog.objects.location import connection_book
+        from ematix_flow.commit.runlog.objects.location import connection_backend
 
-        return connection_book(connection)
+        return connection_backend(connection)
     if connection.kind not in DATABASES:
         hint = f"it can be one of: {', '.join([*DATABASES, *FILES])}."
         raise DeclareError(f"connection {connection.name!r} is {connection.kind}, which keeps no run log", hint=hint)
     create = address.switch("create_tables", default=True)
     if connection.kind == "sqlite" and getattr(connection, "path", "") != ":memory:":
-        return sqlite_book(Path(str(getattr(connection, "path", ""))), create=create)
+        return sqlite_backend(Path(str(getattr(connection, "path", ""))), create=create)
     database = open_database(connection)
-    own = database.bookkeeping("")
+    own = database.metadata_table("")
     tables = Tables(
         database.dialect,
         address.options.get("schema") or own.schema,
@@ -226,8 +228,8 @@ def _book_of_connection(connection: Connection, address: Address) -> Book:
     )
     path = Path(str(getattr(connection, "path", "")))
     is_file = connection.kind == "duckdb" and str(path) != ":memory:"
-    place = SqlPlace(
-        redact(shown(connection)),
+    connector = SqlConnector(
+        redact(display_address(connection)),
         database.session,
         database.errors,
         database.is_duplicate_key,
@@ -235,13 +237,13 @@ def _book_of_connection(connection: Connection, address: Address) -> Book:
         is_server=connection.kind in ("postgres", "mysql"),
         one_by_one=connection.kind == "duckdb",
     )
-    return SqlBook(place, tables, create=create)
+    return SqlBackend(connector, tables, create=create)
 
 
-def shown(connection: Connection) -> str:
+def display_address(connection: Connection) -> str:
     """Return where a connection leads, for people."""
     from ematix_flow.connect.registry import system_of
 
     info = system_of(connection).info()
-    place = "/".join(str(info[name]) for name in ("host", "dbname") if info.get(name))
-    return f"{connection.kind}://{place}"
+    address = "/".join(str(info[name]) for name in ("host", "dbname") if info.get(name))
+    return f"{connection.kind}://{address}"

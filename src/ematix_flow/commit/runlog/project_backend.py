@@ -10,20 +10,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ematix_flow.commit.runlog.backend import Book
+from ematix_flow.commit.runlog.backend import RunLogBackend
 from ematix_flow.commit.runlog.project_keys import (
     adoption_key,
+    digest_of_record,
     is_keyed,
-    mark_of_record,
-    marked,
-    marked_key,
-    marked_record,
     pipeline_field,
-    unmarked_record,
-    unmarked_run,
+    scoped,
+    scoped_key,
+    scoped_record,
+    unscoped_record,
+    unscoped_run,
 )
 from ematix_flow.commit.runlog.records import Adoption, key_of, with_version
-from ematix_flow.connect.config.project_name import project_mark
+from ematix_flow.connect.config.project_name import project_digest
 from ematix_flow.failpoints import failpoint
 from ematix_flow.records import split_key
 
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from ematix_flow.commit.runlog.backend import Wanted
+    from ematix_flow.commit.runlog.backend import RunFilter
     from ematix_flow.commit.runlog.records import R, Record
     from ematix_flow.connect.config.project_name import ProjectName
     from ematix_flow.records import RunRecord
 
 
-class ProjectBook(Book):
+class ProjectBackend(RunLogBackend):
     """One project's view of a book that several share."""
 
-    def __init__(self, inner: Book, project: ProjectName) -> None:
+    def __init__(self, inner: RunLogBackend, project: ProjectName) -> None:
         self._inner, self._project = inner, project
-        self._legacy = tuple(project_mark(name) for name in project.legacy)
-        self._marks = (project.mark, *self._legacy)
+        self._legacy = tuple(project_digest(name) for name in project.legacy)
+        self._digests = (project.digest, *self._legacy)
 
     @property
-    def shown(self) -> str:
+    def display_address(self) -> str:
         """Return the place of the whole book."""
-        return self._inner.shown
+        return self._inner.display_address
 
     @property
     def path(self) -> Path | None:
@@ -67,7 +67,7 @@ class ProjectBook(Book):
         return (self._project.name, *self._project.legacy)
 
     @property
-    def everything(self) -> Book:
+    def everything(self) -> RunLogBackend:
         """Return the whole book."""
         return self._inner
 
@@ -94,13 +94,13 @@ class ProjectBook(Book):
         if pipeline_field(kind) is None:
             return self._inner.find(kind, key)
         if not is_keyed(kind):
-            found = self._inner.find(kind, key)
-            return unmarked_record(found) if found is not None and mark_of_record(found) in self._marks else None
-        own = self._inner.find(kind, marked_key(kind, key, self._project.mark))
+            record = self._inner.find(kind, key)
+            return unscoped_record(record) if record is not None and digest_of_record(record) in self._digests else None
+        own = self._inner.find(kind, scoped_key(kind, key, self._project.digest))
         if own is not None:
-            return unmarked_record(own)
+            return unscoped_record(own)
         legacy = self._legacy_record(kind, key)
-        return None if legacy is None else _shown(legacy)
+        return None if legacy is None else _as_adoptable(legacy)
 
     def all(self, kind: type[R]) -> list[R]:
         """Return the project's own records, and former ones that it may take over."""
@@ -108,29 +108,29 @@ class ProjectBook(Book):
         if pipeline_field(kind) is None:
             return everything
         if not is_keyed(kind):
-            return [unmarked_record(record) for record in everything if mark_of_record(record) in self._marks]
+            return [unscoped_record(record) for record in everything if digest_of_record(record) in self._digests]
         by_key: dict[tuple[str, ...], R] = {}
-        for mark in self._marks:
-            found = [record for record in everything if mark_of_record(record) == mark]
-            own = mark == self._project.mark
-            for plain in map(unmarked_record, found) if own else map(_shown, self._free(found)):
+        for digest in self._digests:
+            records = [record for record in everything if digest_of_record(record) == digest]
+            own = digest == self._project.digest
+            for plain in map(unscoped_record, records) if own else map(_as_adoptable, self._free(records)):
                 by_key.setdefault(key_of(plain), plain)
         return sorted(by_key.values(), key=key_of)
 
     def swap(self, before: R | None, after: R) -> R | None:
         """Write the project's own record; one that replaces a former record takes it over."""
-        own = marked_record(after, self._project.mark)
+        own = scoped_record(after, self._project.digest)
         if before is None or before.version >= 0:
-            kept = self._inner.swap(before, own)
+            stored = self._inner.swap(before, own)
         else:
             legacy = self._read_as(before)
-            kept = None if legacy is None else self._taken_over(legacy, own)
-        return None if kept is None else unmarked_record(kept)
+            stored = None if legacy is None else self._adopted(legacy, own)
+        return None if stored is None else unscoped_record(stored)
 
     def drop(self, record: Record) -> bool:
         """Forget the project's own record, or the former one that was read in its place."""
         if record.version >= 0:
-            return self._inner.drop(marked_record(record, self._project.mark))
+            return self._inner.drop(scoped_record(record, self._project.digest))
         legacy = self._read_as(record)
         return legacy is not None and self._inner.drop(legacy)
 
@@ -138,85 +138,85 @@ class ProjectBook(Book):
 
     def _legacy_record(self, kind: type[R], key: tuple[str, ...]) -> R | None:
         """Return the newest former record of a key that no other project has taken over."""
-        for mark in self._legacy:
-            found = self._inner.find(kind, marked_key(kind, key, mark))
-            if found is not None and self._may_take(self._inner.find(Adoption, (adoption_key(found),))):
-                return found
+        for digest in self._legacy:
+            record = self._inner.find(kind, scoped_key(kind, key, digest))
+            if record is not None and self._may_take(self._inner.find(Adoption, (adoption_key(record),))):
+                return record
         return None
 
-    def _free(self, found: list[R]) -> list[R]:
+    def _free(self, records: list[R]) -> list[R]:
         """Return those of some former records that no other project has taken over."""
-        taken = {one.record: one for one in self._inner.all(Adoption)} if found else {}
-        return [record for record in found if self._may_take(taken.get(adoption_key(record)))]
+        adoptions = {one.record: one for one in self._inner.all(Adoption)} if records else {}
+        return [record for record in records if self._may_take(adoptions.get(adoption_key(record)))]
 
     def _may_take(self, adoption: Adoption | None) -> bool:
-        return adoption is None or (adoption.project == self._project.mark and not adoption.done)
+        return adoption is None or (adoption.project == self._project.digest and not adoption.done)
 
     def _read_as(self, before: R) -> R | None:
         """Return the former record that was read as `before`; None when there is an own one, or it has changed."""
         kind, key = type(before), key_of(before)
-        if self._inner.find(kind, marked_key(kind, key, self._project.mark)) is not None:
+        if self._inner.find(kind, scoped_key(kind, key, self._project.digest)) is not None:
             return None
         legacy = self._legacy_record(kind, key)
         return legacy if legacy is not None and legacy.version == -before.version else None
 
-    def _taken_over(self, legacy: R, after: R) -> R | None:
+    def _adopted(self, legacy: R, after: R) -> R | None:
         """Write the project's own record in place of a former one.
 
         Who may do so is settled first, and the former record goes last: a crash in between loses no open request and
         leaves none to another project.
         """
-        adoption = self._settled(adoption_key(legacy))
+        adoption = self._claim_adoption(adoption_key(legacy))
         if adoption is None:
             return None
         failpoint("runlog.adopting")
-        kept = self._inner.swap(None, after)
-        if kept is None:
+        stored = self._inner.swap(None, after)
+        if stored is None:
             return None
         failpoint("runlog.adopted")
         if not self._inner.drop(legacy):  # a process of before has changed it meanwhile
-            self._inner.drop(kept)
+            self._inner.drop(stored)
             return None
         self._inner.swap(adoption, replace(adoption, done=True))
-        return kept
+        return stored
 
-    def _settled(self, key: str) -> Adoption | None:
+    def _claim_adoption(self, key: str) -> Adoption | None:
         """Note that this project takes a record over; None when another one does."""
-        found = self._inner.swap(None, Adoption(key, self._project.mark)) or self._inner.find(Adoption, (key,))
-        return found if found is not None and self._may_take(found) else None
+        adoption = self._inner.swap(None, Adoption(key, self._project.digest)) or self._inner.find(Adoption, (key,))
+        return adoption if adoption is not None and self._may_take(adoption) else None
 
     # Runs
 
     def put_run(self, run: RunRecord) -> None:
         """Write a run of this project: its ids may be those of another project's run, too."""
-        mark = self._project.mark
-        run_id, request_id = marked(run.run_id, mark), marked(run.request_id, mark)
+        digest = self._project.digest
+        run_id, request_id = scoped(run.run_id, digest), scoped(run.request_id, digest)
         self._inner.put_run(replace(run, run_id=run_id, request_id=request_id, project=self._project.name))
 
-    def runs(self, wanted: Wanted) -> tuple[list[RunRecord], int]:
+    def runs(self, run_filter: RunFilter) -> tuple[list[RunRecord], int]:
         """Return the newest runs of the projects that are wanted."""
-        found, total = self._inner.runs(wanted)
-        return [unmarked_run(run) for run in found], total
+        page, total = self._inner.runs(run_filter)
+        return [unscoped_run(run) for run in page], total
 
     def run(self, run_id: str, projects: tuple[str, ...] | None = None) -> RunRecord | None:
         """Return a run by its whole id, that of this project first, or by a beginning of it that no other has."""
         whole, number = split_key(run_id)
         for name in self.projects if projects is None else projects:
-            found = self._inner.run(f"{marked(whole, project_mark(name))}{number}", (name,))
-            if found is not None and unmarked_run(found).run_id == whole:
-                return unmarked_run(found)
-        found = self._inner.run(run_id, projects) or self._inner.run(run_id, (self._project.name,))
-        return None if found is None else unmarked_run(found)
+            record = self._inner.run(f"{scoped(whole, project_digest(name))}{number}", (name,))
+            if record is not None and unscoped_run(record).run_id == whole:
+                return unscoped_run(record)
+        record = self._inner.run(run_id, projects) or self._inner.run(run_id, (self._project.name,))
+        return None if record is None else unscoped_run(record)
 
     def last_attempt(self, request_id: str, target: str | None) -> int:
         """Return the highest number, also of attempts that were made under a former name."""
-        return max(self._inner.last_attempt(marked(request_id, mark), target) for mark in self._marks)
+        return max(self._inner.last_attempt(scoped(request_id, digest), target) for digest in self._digests)
 
     def forget_runs(self, before: datetime, runs: Collection[str], requests: Collection[str]) -> int:
         """Forget runs of the whole book, by the ids that are kept there."""
         return self._inner.forget_runs(before, runs, requests)
 
 
-def _shown(legacy: R) -> R:
+def _as_adoptable(legacy: R) -> R:
     """Return a former record to whoever may take it over."""
-    return with_version(unmarked_record(legacy), -legacy.version)
+    return with_version(unscoped_record(legacy), -legacy.version)

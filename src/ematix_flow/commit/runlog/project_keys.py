@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 _MARKED = re.compile(r"(.*) #([0-9a-f]{12})", re.DOTALL)
 
 
-def marked(name: str, mark: str) -> str:
+def scoped(name: str, digest: str) -> str:
     """Return a name with the mark of a project."""
-    return f"{name} #{mark}" if mark and name else name
+    return f"{name} #{digest}" if digest and name else name
 
 
-def mark_in(name: str) -> str:
+def digest_in(name: str) -> str:
     """Return the mark that a name has; empty for none."""
-    found = _MARKED.fullmatch(name)
-    return found[2] if found else ""
+    match = _MARKED.fullmatch(name)
+    return match[2] if match else ""
 
 
-def unmarked(name: str) -> str:
+def unscoped(name: str) -> str:
     """Return a name without the mark of its project."""
-    found = _MARKED.fullmatch(name)
-    return found[1] if found else name
+    match = _MARKED.fullmatch(name)
+    return match[1] if match else name
 
 
 def pipeline_field(kind: type[Record]) -> str | None:
@@ -44,30 +44,30 @@ def is_keyed(kind: type[Record]) -> bool:
     return pipeline_field(kind) in kind.key
 
 
-def marked_key(kind: type[Record], key: tuple[str, ...], mark: str) -> tuple[str, ...]:
+def scoped_key(kind: type[Record], key: tuple[str, ...], digest: str) -> tuple[str, ...]:
     """Return a key with the mark of a project."""
     own = pipeline_field(kind)
-    return tuple(marked(value, mark) if name == own else value for name, value in zip(kind.key, key, strict=True))
+    return tuple(scoped(value, digest) if name == own else value for name, value in zip(kind.key, key, strict=True))
 
 
-def mark_of_record(record: Record) -> str:
+def digest_of_record(record: Record) -> str:
     """Return the mark of the project that a record belongs to."""
-    return mark_in(str(getattr(record, pipeline_field(type(record)) or "", "")))
+    return digest_in(str(getattr(record, pipeline_field(type(record)) or "", "")))
 
 
-def marked_record(record: R, mark: str) -> R:
+def scoped_record(record: R, digest: str) -> R:
     """Return a record as it is kept for a project."""
-    return _renamed(record, lambda name: marked(name, mark))
+    return _renamed(record, lambda name: scoped(name, digest))
 
 
-def unmarked_record(record: R) -> R:
+def unscoped_record(record: R) -> R:
     """Return a record with the plain name of its pipeline."""
-    return _renamed(record, unmarked)
+    return _renamed(record, unscoped)
 
 
-def unmarked_run(run: RunRecord) -> RunRecord:
+def unscoped_run(run: RunRecord) -> RunRecord:
     """Return a run with its plain ids."""
-    return replace(run, run_id=unmarked(run.run_id), request_id=unmarked(run.request_id))
+    return replace(run, run_id=unscoped(run.run_id), request_id=unscoped(run.request_id))
 
 
 def adoption_key(record: Record) -> str:

@@ -175,7 +175,7 @@ def values_of(record: Record) -> tuple[Any, ...]:
 def from_values(kind: type[R], rows: Iterable[tuple[Any, ...]]) -> list[R]:
     """Return the records of rows; a column that an older version left empty has its default."""
     columns = columns_of(kind)
-    truths = tuple(place for place, (_, word) in enumerate(columns) if word == "bool")
+    truths = tuple(index for index, (_, type_name) in enumerate(columns) if type_name == "bool")
     return [kind(*_cleaned(kind, row, truths) if truths or None in row else row) for row in rows]
 
 
@@ -183,9 +183,9 @@ def _cleaned(kind: type[Record], row: tuple[Any, ...], truths: tuple[int, ...]) 
     values = list(row)
     if None in row:
         empty = {"str": "", "int": 0, "bool": False}
-        values = [empty[word] if v is None else v for v, (_, word) in zip(row, columns_of(kind), strict=True)]
-    for place in truths:
-        values[place] = bool(values[place])
+        values = [empty[type_name] if v is None else v for v, (_, type_name) in zip(row, columns_of(kind), strict=True)]
+    for index in truths:
+        values[index] = bool(values[index])
     return values
 
 
@@ -194,9 +194,9 @@ def document_of(record: Record) -> dict[str, Any]:
     return {name: getattr(record, name) for name, _ in columns_of(type(record))}
 
 
-def from_document(kind: type[R], said: Mapping[str, Any]) -> R:
+def from_document(kind: type[R], document: Mapping[str, Any]) -> R:
     """Return the record of a document; what a newer version added to it is left out."""
-    return kind(**{name: said[name] for name, _ in columns_of(kind) if name in said})
+    return kind(**{name: document[name] for name, _ in columns_of(kind) if name in document})
 
 
 def with_version(record: R, version: int) -> R:
@@ -208,12 +208,12 @@ def storable(value: T) -> T:
     """Return a value whose texts every database can keep: no zero bytes, nothing that is no character."""
     texts = {field.name: getattr(value, field.name) for field in fields(value)}  # type: ignore[arg-type]
     changed = {
-        name: storable_text(text) for name, text in texts.items() if isinstance(text, str) and not _is_plain(text)
+        name: storable_text(text) for name, text in texts.items() if isinstance(text, str) and not _is_storable(text)
     }
     return replace(value, **changed) if changed else value  # type: ignore[type-var]
 
 
-def _is_plain(text: str) -> bool:
+def _is_storable(text: str) -> bool:
     return text.isascii() and "\0" not in text
 
 
@@ -226,10 +226,10 @@ def instant(text: str) -> datetime:
     """Return the instant that a text tells; the earliest there is when it tells none."""
     if not text:
         return datetime.min.replace(tzinfo=UTC)
-    told = datetime.fromisoformat(text)
-    return told.replace(tzinfo=UTC) if told.tzinfo is None else told.astimezone(UTC)
+    parsed = datetime.fromisoformat(text)
+    return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
 
 
-def told(at: datetime) -> str:
+def format_instant(at: datetime) -> str:
     """Return an instant as text of one width, so that the order of texts is that of instants."""
     return at.astimezone(UTC).isoformat(timespec="microseconds")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from ematix_flow.commit.runlog.backend import Book
+    from ematix_flow.commit.runlog.backend import RunLogBackend
 
 OPEN = "open"
 FINISHED = "finished"
@@ -27,36 +27,36 @@ FAILED = "failed"
 STOPPED = "stopped"
 
 
-def open_request(book: Book, pipeline: str, at: datetime, *, new: bool = False) -> Request:
+def open_request(backend: RunLogBackend, pipeline: str, at: datetime, *, new: bool = False) -> Request:
     """Return the interrupted request of this pipeline, or a fresh one; refused while a process of this host works on it.
 
     A finished request comes with its result: everything is committed, and only the delivery is left to do.
     """
     while True:
-        found = book.find(RequestRow, (pipeline,))
-        if found is not None and is_unclosed(found) and _alive(found):
-            message = f"pipeline {pipeline!r} is running already, in process {found.pid}"
+        existing = backend.find(RequestRow, (pipeline,))
+        if existing is not None and is_unclosed(existing) and _alive(existing):
+            message = f"pipeline {pipeline!r} is running already, in process {existing.pid}"
             raise RunError(message, hint="wait for it, or stop it; running the pipeline again then resumes its work.")
-        resumed = found if found is not None and is_unclosed(found) and not new else None
-        kept = book.swap(found, _owned(resumed or _fresh(pipeline, at)))
-        if kept is not None:
+        resumed = existing if existing is not None and is_unclosed(existing) and not new else None
+        stored = backend.swap(existing, _owned(resumed or _new_request(pipeline, at)))
+        if stored is not None:
             ended = resumed.ended if resumed is not None else ""
-            return Request(kept.request_id, pipeline, resumed is not None, kept.opened_at, ended, kept.result)
+            return Request(stored.request_id, pipeline, resumed is not None, stored.opened_at, ended, stored.result)
 
 
-def finish_request(book: Book, request: Request, result: str) -> None:
+def finish_request(backend: RunLogBackend, request: Request, result: str) -> None:
     """Mark a request as finished: everything is committed, and its owner has yet to deliver the result."""
-    _change(book, request, lambda row: replace(row, state=FINISHED, result=result))
+    _change(backend, request, lambda row: replace(row, state=FINISHED, result=result))
 
 
-def close_request(book: Book, request: Request, at: datetime) -> None:
+def close_request(backend: RunLogBackend, request: Request, at: datetime) -> None:
     """Mark a request as done: the next run of the pipeline is a new one."""
-    _change(book, request, lambda row: replace(row, state=DONE, closed_at=at.isoformat(), pid=0, result=""))
+    _change(backend, request, lambda row: replace(row, state=DONE, closed_at=at.isoformat(), pid=0, result=""))
 
 
-def release_request(book: Book, request: Request, ended: str = FAILED) -> None:
+def release_request(backend: RunLogBackend, request: Request, ended: str = FAILED) -> None:
     """Keep a request that failed or was stopped open for the next run, but owned by no process."""
-    _change(book, request, lambda row: replace(row, pid=0, ended=ended))
+    _change(backend, request, lambda row: replace(row, pid=0, ended=ended))
 
 
 def is_unclosed(row: RequestRow) -> bool:
@@ -64,34 +64,34 @@ def is_unclosed(row: RequestRow) -> bool:
     return row.state in (OPEN, FINISHED)
 
 
-def cancel(book: Book, pipeline: str, by: str) -> RequestRow | None:
+def cancel(backend: RunLogBackend, pipeline: str, by: str) -> RequestRow | None:
     """Ask the process of a request to stop; None when no process works on it, as far as this machine can know."""
-    while (found := book.find(RequestRow, (pipeline,))) is not None and found.state == OPEN and found.pid:
-        if found.host == socket.gethostname() and found.pid != os.getpid() and not _alive(found):
+    while (existing := backend.find(RequestRow, (pipeline,))) is not None and existing.state == OPEN and existing.pid:
+        if existing.host == socket.gethostname() and existing.pid != os.getpid() and not _alive(existing):
             return None
-        kept = book.swap(found, replace(found, cancelled_by=found.cancelled_by or by))
-        if kept is not None:
-            return kept
+        stored = backend.swap(existing, replace(existing, cancelled_by=existing.cancelled_by or by))
+        if stored is not None:
+            return stored
     return None
 
 
-def cancelled_by(book: Book, request: Request) -> str:
+def cancelled_by(backend: RunLogBackend, request: Request) -> str:
     """Return who asked for a request to stop; empty when nobody did."""
-    found = book.find(RequestRow, (request.pipeline,))
-    return found.cancelled_by if found is not None and found.request_id == request.id else ""
+    existing = backend.find(RequestRow, (request.pipeline,))
+    return existing.cancelled_by if existing is not None and existing.request_id == request.id else ""
 
 
-def _change(book: Book, request: Request, change: Callable[[RequestRow], RequestRow]) -> None:
+def _change(backend: RunLogBackend, request: Request, change: Callable[[RequestRow], RequestRow]) -> None:
     """Change the row of a request; one that another request has replaced is left alone."""
     while True:
-        found = book.find(RequestRow, (request.pipeline,))
-        if found is None or found.request_id != request.id:
+        existing = backend.find(RequestRow, (request.pipeline,))
+        if existing is None or existing.request_id != request.id:
             return
-        if book.swap(found, change(found)) is not None:
+        if backend.swap(existing, change(existing)) is not None:
             return
 
 
-def _fresh(pipeline: str, at: datetime) -> RequestRow:
+def _new_request(pipeline: str, at: datetime) -> RequestRow:
     return RequestRow(pipeline, f"req-{uuid.uuid4().hex}", OPEN, at.isoformat())
 
 
@@ -112,7 +112,7 @@ def is_gone(host: str, pid: int, started: str) -> bool:
     return host == socket.gethostname() and process_start(pid) != started
 
 
-def worked_on(book: Book) -> dict[str, str]:
+def worked_on(backend: RunLogBackend) -> dict[str, str]:
     """Return the pipelines with a request that a process of this machine works on, each with the process in words."""
-    open_ = [row for row in book.all(RequestRow) if is_unclosed(row)]
+    open_ = [row for row in backend.all(RequestRow) if is_unclosed(row)]
     return {row.pipeline: f"in process {row.pid}" for row in open_ if row.pid == os.getpid() or _alive(row)}

@@ -54,25 +54,25 @@ class Address:
     kind: str
     url: str = field(repr=False)
     """What a driver is given: the address without our options."""
-    rest: str = field(default="", repr=False)
+    location: str = field(default="", repr=False)
     """What stands between the scheme and the options."""
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def switch(self, name: str, default: bool) -> bool:  # noqa: FBT001 - what holds when nothing is said
         """Return an option that is true or false."""
-        said = self.options.get(name, "").lower()
-        if said and said not in _SWITCH:
+        value = self.options.get(name, "").lower()
+        if value and value not in _SWITCH:
             raise DeclareError(f"the run log's {name} is true or false")
-        return _SWITCH[said] if said else default
+        return _SWITCH[value] if value else default
 
     @property
     def retention(self) -> timedelta | None:
         """Return how long things are remembered; None for ever."""
-        said = self.options.get("retention_days")
-        if said is None:
+        days_text = self.options.get("retention_days")
+        if days_text is None:
             return None
         try:
-            days = float(said)
+            days = float(days_text)
         except ValueError:
             days = 0.0
         if not 0 < days < 100_000:  # noqa: PLR2004 - three centuries
@@ -82,7 +82,7 @@ class Address:
 
 def read_address(text: str) -> Address | None:
     """Return the parts of an address, or None for a bare path or name; no message repeats what may be a password."""
-    scheme, separator, rest = text.partition("://")
+    scheme, separator, location = text.partition("://")
     if not separator:
         return None
     kind = SCHEMES.get(scheme.lower())
@@ -91,15 +91,15 @@ def read_address(text: str) -> Address | None:
         near = did_you_mean(scheme.lower(), SCHEMES)
         hint = f"{near.partition('?')[0]}? Known: {known} or a path." if "?" in near else f"known: {known} or a path."
         raise DeclareError(f"a run log cannot live in {scheme!r}", hint=hint)
-    rest, _, query = rest.partition("?")
+    location, _, query = location.partition("?")
     own = (*_EVERYWHERE, *_OPTIONS[kind])
-    pairs = [(piece.partition("=")[0], piece) for piece in query.split("&") if piece]
-    others = [(name, piece) for name, piece in pairs if name not in own]
+    pairs = [(option.partition("=")[0], option) for option in query.split("&") if option]
+    others = [(name, option) for name, option in pairs if name not in own]
     if others and kind not in _DRIVERS:
         name = others[0][0]
         raise DeclareError(f"a run log in {scheme}:// has no option {name!r}", hint=did_you_mean(name, own))
     # A driver is given its options letter for letter: each has its own idea of what a plus sign means.
-    left = "&".join(piece for _, piece in others)
-    plain = rest if kind in _DRIVERS else unquote(rest)
-    options = {name: unquote(piece.partition("=")[2]) for name, piece in pairs if name in own}
-    return Address(kind, f"{kind}://{rest}{'?' if left else ''}{left}", plain, options)
+    left = "&".join(option for _, option in others)
+    plain = location if kind in _DRIVERS else unquote(location)
+    options = {name: unquote(option.partition("=")[2]) for name, option in pairs if name in own}
+    return Address(kind, f"{kind}://{location}{'?' if left else ''}{left}", plain, options)

@@ -37,10 +37,10 @@ class Halt:
     A stop and a commit exclude each other: whichever comes first decides, and nothing is interrupted after the commit.
     """
 
-    def __init__(self, look: Callable[[Halt], None] | None = None) -> None:
+    def __init__(self, poll: Callable[[Halt], None] | None = None) -> None:
         self.error: FlowError | None = None
         """Why the run stops; None while it goes on."""
-        self._look = look
+        self._poll = poll
         self._lock = threading.RLock()
         self._sessions: weakref.WeakSet[Interruptible] = weakref.WeakSet()
         self._wakers: dict[int, Callable[[], None]] = {}
@@ -74,8 +74,8 @@ class Halt:
 
     def check(self) -> None:
         """Raise the error of a run that is to stop, after a look at whoever may have asked for it."""
-        if self.error is None and self._look is not None:
-            self._look(self)
+        if self.error is None and self._poll is not None:
+            self._poll(self)
         self.check_known()
 
     def check_known(self) -> None:
@@ -120,7 +120,7 @@ class Halt:
         finally:
             self._held -= 1
 
-    def settle(self) -> None:
+    def finish(self) -> None:
         """Say that the work is done, as a commit does; a run that is to stop is told so instead."""
         with self.committing():
             pass

@@ -28,7 +28,7 @@ class Capabilities:
     """True where the system itself keeps keys unique."""
     rolls_back: bool = True
     """False where a change of rows is final at once, so that a simulation may only count."""
-    tells_merges: bool = False
+    reports_merges: bool = False
     """True where a MERGE answers with the rows it inserted, updated and deleted."""
     answers_sql: bool = True
     """False where a table is a list of files that tasks write whole, and nobody can be asked about its rows."""
@@ -36,5 +36,5 @@ class Capabilities:
     """What partitions can be made of besides columns; None where tables have no partitions."""
     cannot_store: tuple[str, ...] = ()
     """Values of a declared type that the database has no place for: nul (in text), nan, infinity, far_instant, empty_partition."""
-    last_letter: str = "\U0010ffff"
+    max_character: str = "\U0010ffff"
     """The last character of Unicode that the name of a table or a column may have."""

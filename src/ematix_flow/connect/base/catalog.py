@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ematix_flow.connect.base.capabilities import Capabilities
-    from ematix_flow.connect.base.columns import FoundTable, TableName
+    from ematix_flow.connect.base.columns import TableName, TableSchema
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.stage import StageColumn
     from ematix_flow.declare.table.partitions import Partition
@@ -41,7 +41,7 @@ class Catalog(System):
         """Return whether there is a database to open; opening one that is a missing file would create it."""
         return True
 
-    def look(self) -> Session:
+    def read_only_session(self) -> Session:
         """Open a session that is only for looking: it waits for no lock, and the database stays as it is."""
         return self.session()
 
@@ -72,11 +72,11 @@ class Catalog(System):
     # Tables
 
     @abstractmethod
-    def place(self, schema: str, name: str) -> TableName:
+    def table_name(self, schema: str, name: str) -> TableName:
         """Apply the naming rules of this system to a declared table."""
 
     @abstractmethod
-    def find_table(self, session: Session, table: TableName) -> FoundTable | None:
+    def find_table(self, session: Session, table: TableName) -> TableSchema | None:
         """Describe a table, or None when it does not exist."""
 
     def table_names(self, session: Session) -> list[tuple[str, str]]:
@@ -105,16 +105,16 @@ class Catalog(System):
         del column
         return ""
 
-    def same_type(self, found: str, wanted: str) -> bool:
+    def same_type(self, existing: str, declared: str) -> bool:
         """Return whether a reflected type is what the DDL of a declaration asks for."""
-        return found.replace(" ", "").upper() == wanted.replace(" ", "").upper()
+        return existing.replace(" ", "").upper() == declared.replace(" ", "").upper()
 
-    def widening(self, found: str, wanted: str) -> bool:
+    def widening(self, existing: str, declared: str) -> bool:
         """Return whether a column can be altered from one type to the other without losing a value."""
-        del found, wanted
+        del existing, declared
         return False
 
-    def alter_type_sql(self, table: str, column: str, wanted: str, *, nullable: bool) -> str:
+    def alter_type_sql(self, table: str, column: str, declared: str, *, nullable: bool) -> str:
         """Return the statement that widens a column; empty where no type can be widened."""
-        del table, column, wanted, nullable
+        del table, column, declared, nullable
         return ""

@@ -16,7 +16,7 @@ class SourceColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundColumn:
+class ColumnSchema:
     """A column of a table as the database describes it, with its type written as the DDL of a declaration."""
 
     name: str
@@ -27,10 +27,10 @@ class FoundColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundTable:
+class TableSchema:
     """A table as the database describes it."""
 
-    columns: tuple[FoundColumn, ...]
+    columns: tuple[ColumnSchema, ...]
     primary_key: tuple[str, ...]
     unique: tuple[tuple[str, ...], ...]
     problem: str = ""

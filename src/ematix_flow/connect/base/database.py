@@ -16,6 +16,6 @@ class Database(SqlSource, SqlTarget, Catalog):
     """A SQL database: a source, a target and a catalog, which keeps our own tables too."""
 
     @property
-    def books(self) -> MetadataStore:
+    def metadata_store(self) -> MetadataStore:
         """Return this database: it keeps our own tables itself."""
         return self

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ematix_flow.connect.base.stream_source import MessagePiece, Position, StreamSource
+    from ematix_flow.connect.base.stream_source import MessagePartition, Position, StreamSource
 
 EVENT_TIME = "_event_ts"
 """Column of the time of a message."""
@@ -27,58 +27,60 @@ _newest: dict[str, datetime] = {}
 """The newest time by the mark of the source."""
 
 
-def timed_pieces(
-    source: StreamSource, begin: Position, end: Position, wanted: Sequence[str], *, cut: bool = False
-) -> tuple[MessagePiece, ...]:
+def timed_partitions(
+    source: StreamSource, begin: Position, end: Position, requested: Sequence[str], *, cut: bool = False
+) -> tuple[MessagePartition, ...]:
     """Return the messages between two positions, so that their times are noted when they are read; `cut` where lines may be."""
-    pieces_of = source.cut_pieces if cut else source.pieces
+    plan = source.plan_split_partitions if cut else source.plan_partitions
     if all(column.name != EVENT_TIME for column in source.columns):
-        return pieces_of(begin, end, wanted)
-    pieces = pieces_of(begin, end, list(dict.fromkeys([*wanted, EVENT_TIME])))
-    return tuple(replace(piece, read=partial(_noting, piece.read, source.mark)) for piece in pieces)
+        return plan(begin, end, requested)
+    partitions = plan(begin, end, list(dict.fromkeys([*requested, EVENT_TIME])))
+    return tuple(
+        replace(partition, read=partial(_noting, partition.read, source.instance_id)) for partition in partitions
+    )
 
 
 def newest_event(source: StreamSource) -> datetime | None:
     """Return the newest event time that was read from a source; None while none was."""
-    return _newest.get(source.mark)
+    return _newest.get(source.instance_id)
 
 
 def note_event(source: StreamSource, newest: datetime | None) -> None:
     """Note the newest event time that others have read from a source."""
     if newest is not None:
-        _note(source.mark, newest)
+        _note(source.instance_id, newest)
 
 
-def taken_events() -> str:
+def drain_events() -> str:
     """Return what a task has noted, to be noted by its driver, and forget it here; empty where that is nothing."""
     with _lock:
-        taken = {mark: newest.isoformat() for mark, newest in _newest.items()}
+        drained = {instance_id: newest.isoformat() for instance_id, newest in _newest.items()}
         _newest.clear()
-    return json.dumps(taken) if taken else ""
+    return json.dumps(drained) if drained else ""
 
 
-def note_taken(taken: str) -> None:
+def note_drained(drained: str) -> None:
     """Note what a task has noted."""
-    for mark, newest in json.loads(taken or "{}").items():
-        _note(mark, datetime.fromisoformat(newest))
+    for instance_id, newest in json.loads(drained or "{}").items():
+        _note(instance_id, datetime.fromisoformat(newest))
 
 
 def forget_events(source: StreamSource) -> None:
     """Forget a source that is closed."""
     with _lock:
-        _newest.pop(source.mark, None)
+        _newest.pop(source.instance_id, None)
 
 
-def _noting(read: Callable[[], Iterator[pa.Table]], mark: str) -> Iterator[pa.Table]:
+def _noting(read: Callable[[], Iterator[pa.Table]], instance_id: str) -> Iterator[pa.Table]:
     import pyarrow.compute as pc
 
     for messages in read():
         newest = pc.max(messages.column(EVENT_TIME)).as_py()
         if newest is not None:
-            _note(mark, newest)
+            _note(instance_id, newest)
         yield messages
 
 
-def _note(mark: str, newest: datetime) -> None:
+def _note(instance_id: str, newest: datetime) -> None:
     with _lock:
-        _newest[mark] = max(newest, _newest.get(mark, newest))
+        _newest[instance_id] = max(newest, _newest.get(instance_id, newest))

@@ -81,7 +81,7 @@ class LakeEngine(Protocol):
     def columns(self, table: str) -> list[tuple[str, str, bool]] | None:
         """Return name, type and nullability of a table's columns, or None where there is no such table."""
 
-    def keep(self, name: str, query: str) -> None:
+    def materialize(self, name: str, query: str) -> None:
         """Work out a query once and show its rows as a relation of this session."""
 
     def forget(self, name: str) -> None:

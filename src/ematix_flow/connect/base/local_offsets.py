@@ -14,7 +14,7 @@ from ematix_flow.errors import FencedError, RunError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ematix_flow.connect.base.sink import Way
+    from ematix_flow.connect.base.sink import SinkCheckpointKey
     from ematix_flow.connect.base.stream_source import Position
 
 FILE = "positions.db"
@@ -31,38 +31,42 @@ _OF_ONE = "WHERE name = ? AND place = ?"
 class LocalPositions:
     """How far streams have come in one target."""
 
-    place: str
+    address: str
 
-    def position(self, way: Way) -> Position | None:
+    def position(self, checkpoint_key: SinkCheckpointKey) -> Position | None:
         """Return how far a stream has come, None before its first messages."""
-        with closing(_opened()) as file:
-            found = file.execute(f"SELECT source, position FROM positions {_OF_ONE}", (way.name, self.place)).fetchone()
-        if found is None:
+        with closing(_open_database()) as file:
+            row = file.execute(
+                f"SELECT source, position FROM positions {_OF_ONE}", (checkpoint_key.name, self.address)
+            ).fetchone()
+        if row is None:
             return None
-        refuse_other_source(way.name, found[0], way.source)
-        return from_text(found[1])
+        refuse_other_source(checkpoint_key.name, row[0], checkpoint_key.source)
+        return from_text(row[1])
 
-    def move(self, way: Way, before: Position, after: Position) -> None:
+    def move(self, checkpoint_key: SinkCheckpointKey, before: Position, after: Position) -> None:
         """Move a position that still is where it was; a stream that another process moved meanwhile is refused."""
-        with closing(_opened()) as file, file:
+        with closing(_open_database()) as file, file:
             file.execute("BEGIN IMMEDIATE")
-            known = file.execute(f"SELECT position FROM positions {_OF_ONE}", (way.name, self.place)).fetchone()
+            known = file.execute(
+                f"SELECT position FROM positions {_OF_ONE}", (checkpoint_key.name, self.address)
+            ).fetchone()
             if known is not None and known[0] != as_text(before):
-                message = f"another run of stream {way.name!r} has written to {self.place!r} meanwhile"
+                message = f"another run of stream {checkpoint_key.name!r} has written to {self.address!r} meanwhile"
                 raise FencedError(message, hint="messages that both have sent carry the same ids.")
-            self._put(file, way, after)
+            self._put(file, checkpoint_key, after)
 
-    def remember(self, way: Way, position: Position) -> None:
+    def remember(self, checkpoint_key: SinkCheckpointKey, position: Position) -> None:
         """Move a position wherever it was."""
-        with closing(_opened()) as file, file:
-            self._put(file, way, position)
+        with closing(_open_database()) as file, file:
+            self._put(file, checkpoint_key, position)
 
-    def _put(self, file: sqlite3.Connection, way: Way, position: Position) -> None:
-        row = (way.name, self.place, way.source, as_text(position))
+    def _put(self, file: sqlite3.Connection, checkpoint_key: SinkCheckpointKey, position: Position) -> None:
+        row = (checkpoint_key.name, self.address, checkpoint_key.source, as_text(position))
         file.execute("INSERT OR REPLACE INTO positions (name, place, source, position) VALUES (?, ?, ?, ?)", row)
 
 
-def _opened() -> sqlite3.Connection:
+def _open_database() -> sqlite3.Connection:
     path: Path = state_folder() / FILE
     try:
         file = sqlite3.connect(path, timeout=LOCK_WAIT_SECONDS, isolation_level=None)

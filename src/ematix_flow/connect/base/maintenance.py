@@ -25,7 +25,7 @@ class MaintenanceTask:
 
     name: str
     work: Callable[[], Numbers]
-    look: Callable[[], Numbers]
+    preview: Callable[[], Numbers]
 
 
 def guarded(task: MaintenanceTask, check: Callable[[], None]) -> MaintenanceTask:
@@ -41,7 +41,7 @@ def guarded(task: MaintenanceTask, check: Callable[[], None]) -> MaintenanceTask
 class Maintainable:
     """The part of a system that maintenance asks; a system that says nothing needs nothing of its own."""
 
-    books_per_table: ClassVar[bool] = False
+    metadata_per_table: ClassVar[bool] = False
     """True where every table has books of its own, and not all tables of a connection together."""
 
     def maintenance_tasks(self, session: Session, rules: Maintenance, now: datetime) -> Sequence[MaintenanceTask]:

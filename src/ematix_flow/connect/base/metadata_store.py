@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ematix_flow.connect.base.columns import FoundTable, TableName
+    from ematix_flow.connect.base.columns import TableName, TableSchema
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.stage import StageColumn
     from ematix_flow.declare.table.partitions import Partition
@@ -28,13 +28,13 @@ class MetadataStore(Protocol):
     def is_duplicate_key(self, error: BaseException) -> bool:
         """Return whether the error is a violation of a unique constraint."""
 
-    def bookkeeping(self, name: str) -> TableName:
+    def metadata_table(self, name: str) -> TableName:
         """Return the place of one of our own tables."""
 
     def create_schema(self, session: Session, schema: str) -> None:
         """Create a schema when it is missing and this system has schemas."""
 
-    def find_table(self, session: Session, table: TableName) -> FoundTable | None:
+    def find_table(self, session: Session, table: TableName) -> TableSchema | None:
         """Describe a table, or None when it does not exist."""
 
     def ddl_type(self, column_type: ColumnType, *, in_key: bool = False) -> str:

@@ -196,8 +196,10 @@ def attempts(
         return
     failure = _Failure(on or policy.on, first.take())
     passed = time.monotonic() - began
-    rest: Callable[..., Iterator[AbstractContextManager[None]]] = _limited if find_spec("stamina") else _counted
-    for number, attempt in enumerate(rest(failure, policy, passed), 1):
+    remaining_attempts: Callable[..., Iterator[AbstractContextManager[None]]] = (
+        _limited if find_spec("stamina") else _counted
+    )
+    for number, attempt in enumerate(remaining_attempts(failure, policy, passed), 1):
         seconds = policy.wait_after(number)
         if waiting is not None:
             waiting(failure.last, seconds)

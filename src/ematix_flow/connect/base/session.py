@@ -28,7 +28,7 @@ class Opened:
     """A read prepared on the driver: its splits, and what must stay open until they are read."""
 
     splits: tuple[Split, ...]
-    keep_open: AbstractContextManager[object] | None = None
+    resources: AbstractContextManager[object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Statement:
     """Query for the count, asked before the statement runs, where the statement changes something else than rows."""
     final: bool = False
     """True for the one statement that makes the load visible where a change of rows is final at once."""
-    kept_as: str = ""
+    cache_as: str = ""
     """Relation of this session that the rows of `sql`, a query, are kept as; empty for a statement that changes something."""
     fills_points: bool = False
     """True for the statement that writes the folded events of a load into a folder that the session chooses."""
@@ -50,7 +50,7 @@ class Statement:
     @property
     def text(self) -> str:
         """Return the statement as people read it."""
-        return f"CACHE TABLE {self.kept_as} AS {self.sql}" if self.kept_as else self.sql
+        return f"CACHE TABLE {self.cache_as} AS {self.sql}" if self.cache_as else self.sql
 
 
 class Session(ABC):

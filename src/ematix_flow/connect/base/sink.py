@@ -21,7 +21,7 @@ ID_HEADER = "ematix-flow-id"
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class OutgoingMessage:
     """What is sent: the payload, and the id that a second copy of the message would carry too."""
 
     value: bytes | None
@@ -31,7 +31,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class SinkCheckpointKey:
     """A stream on its way into a target: the name that positions are kept under, and the source they are places of."""
 
     name: str
@@ -47,26 +47,28 @@ class Sink(ABC):
 
     @property
     @abstractmethod
-    def place(self) -> str:
+    def address(self) -> str:
         """Return the target's address without its secrets; positions are kept per address."""
 
     @abstractmethod
-    def position(self, way: Way) -> Position | None:
+    def position(self, checkpoint_key: SinkCheckpointKey) -> Position | None:
         """Return how far the stream has come, None before its first messages; nobody is disturbed by it."""
 
     @abstractmethod
-    def take_over(self, way: Way) -> Position | None:
+    def take_over(self, checkpoint_key: SinkCheckpointKey) -> Position | None:
         """Get ready to write, and give how far the stream has come.
 
         Whoever wrote for the same stream before may not any more, where the broker can keep them from it.
         """
 
     @abstractmethod
-    def write(self, way: Way, before: Position, after: Position, messages: Sequence[Message]) -> None:
+    def write(
+        self, checkpoint_key: SinkCheckpointKey, before: Position, after: Position, messages: Sequence[OutgoingMessage]
+    ) -> None:
         """Send the messages between two positions and remember the second; comes back when both are durable."""
 
     @abstractmethod
-    def remember(self, way: Way, position: Position) -> None:
+    def remember(self, checkpoint_key: SinkCheckpointKey, position: Position) -> None:
         """Move the position without messages: the beginning of a stream, or where an operator wants it to go on."""
 
     def close(self) -> None:  # noqa: B027 - some hold none

@@ -30,7 +30,7 @@ Position: TypeAlias = dict[str, Any]
 VALUE = "value"
 """Column of a message's payload."""
 
-PLACE = "_place"
+MESSAGE_OFFSET = "_place"
 """Column of the text by which a message is found again."""
 
 PAYLOAD = "_flow_payload"
@@ -58,10 +58,10 @@ REWIND = "say where to go on with: flow stream rewind NAME --to earliest | lates
 
 
 @dataclass(frozen=True, slots=True)
-class MessagePiece:
+class MessagePartition:
     """A part of a stretch that can be read without the others, by any process."""
 
-    shown: str
+    label: str
     size: int
     """About how many messages it has."""
     read: Callable[[], Iterator[pa.Table]]
@@ -83,7 +83,7 @@ class StreamSource(ABC):
     def __init__(self, name: str, query: str) -> None:
         self.name = name
         self.query = query
-        self.mark = uuid.uuid4().hex
+        self.instance_id = uuid.uuid4().hex
         """Tells what is known of this source in this process from others of its name."""
 
     @property
@@ -103,7 +103,7 @@ class StreamSource(ABC):
     def start(self, where: str) -> Position:
         """Return the position that a word, an instant or a position as JSON means."""
 
-    def moved(self, position: Position | None, where: str) -> Position:
+    def seek(self, position: Position | None, where: str) -> Position:
         """Return the position that an operator means who finds a target at one; what is not mentioned stays where it is."""
         del position
         return self.start(where)
@@ -116,12 +116,14 @@ class StreamSource(ABC):
         """
 
     @abstractmethod
-    def pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:
+    def plan_partitions(self, begin: Position, end: Position, requested: Sequence[str]) -> tuple[MessagePartition, ...]:
         """Return the messages between two positions, with some of the columns."""
 
-    def cut_pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:
+    def plan_split_partitions(
+        self, begin: Position, end: Position, requested: Sequence[str]
+    ) -> tuple[MessagePartition, ...]:
         """Return the same messages in pieces that may be parts of a line, each line's in their order."""
-        return self.pieces(begin, end, wanted)
+        return self.plan_partitions(begin, end, requested)
 
     def has_one_line(self, begin: Position, end: Position) -> bool:
         """Return whether all messages between two positions are known to be in one line, and so in the order of their pieces."""
@@ -136,7 +138,7 @@ class StreamSource(ABC):
         """Return how many messages wait behind a position, by the part of the source they are in."""
         return {self.query: self.distance(position, self.start(LATEST))}
 
-    def settled(self, positions: Sequence[Position]) -> None:
+    def commit_offsets(self, positions: Sequence[Position]) -> None:
         """Hear how far each target has come."""
         del positions
 
@@ -152,13 +154,13 @@ def as_text(position: Position) -> str:
 def from_text(text: str) -> Position:
     """Return the position that was kept; what is none is refused."""
     try:
-        made = json.loads(text)
+        position = json.loads(text)
     except (ValueError, RecursionError):
-        made = None
-    if not isinstance(made, dict):
+        position = None
+    if not isinstance(position, dict):
         message = f"{text[:80]} is not a position in a stream"
         raise StreamLostError(message, hint=REWIND)
-    return made
+    return position
 
 
 def refuse_other_source(name: str, before: str, now: str) -> None:
@@ -168,7 +170,7 @@ def refuse_other_source(name: str, before: str, now: str) -> None:
         raise StreamLostError(message, hint="give the stream another name, or say where to begin: flow stream rewind.")
 
 
-def shown_payload(payload: bytes) -> str:
+def format_payload(payload: bytes) -> str:
     """Give a payload as text that gives the same bytes back."""
     try:
         text = payload.decode()
@@ -179,19 +181,19 @@ def shown_payload(payload: bytes) -> str:
 
 def payload_of(row: str) -> bytes:
     """Return the payload of a message that a reject keeps: as it came, or the row it was made into."""
-    kept = json.loads(row)
-    key = PAYLOAD if isinstance(kept, dict) and PAYLOAD in kept else LEGACY_PAYLOAD
-    if not isinstance(kept, dict) or key not in kept or (key == LEGACY_PAYLOAD and len(kept) > 1):
+    document = json.loads(row)
+    key = PAYLOAD if isinstance(document, dict) and PAYLOAD in document else LEGACY_PAYLOAD
+    if not isinstance(document, dict) or key not in document or (key == LEGACY_PAYLOAD and len(document) > 1):
         return row.encode()
-    text = str(kept[key])
+    text = str(document[key])
     return base64.b64decode(text.removeprefix(_BASE64)) if text.startswith(_BASE64) else text.encode()
 
 
-def moment_of(text: str) -> datetime:
+def parse_timestamp(text: str) -> datetime:
     """Return the instant that a text means; one without a zone is UTC."""
     try:
-        made = datetime.fromisoformat(text)
+        timestamp = datetime.fromisoformat(text)
     except ValueError:
         message = f"{text!r} is neither earliest, latest, an instant nor a position as JSON"
         raise RunError(message, hint="an instant is written like 2026-01-31T12:00:00Z.") from None
-    return made.replace(tzinfo=UTC) if made.tzinfo is None else made
+    return timestamp.replace(tzinfo=UTC) if timestamp.tzinfo is None else timestamp

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.session import Session, Split
     from ematix_flow.connect.base.source import SqlSource
     from ematix_flow.connect.base.stage import Stager, StageSpec, WorkTable
-    from ematix_flow.records import Part
+    from ematix_flow.records import TaskReport
 
 
 class Target(Maintainable, Catalog):
@@ -32,7 +32,7 @@ class Target(Maintainable, Catalog):
         return ()
 
     @property
-    def part_paths(self) -> tuple[str, ...]:
+    def staging_paths(self) -> tuple[str, ...]:
         """Return the folders of this machine in which parts wait for the driver, who could also fetch them elsewhere."""
         return ()
 
@@ -46,11 +46,11 @@ class Target(Maintainable, Catalog):
 
     @property
     @abstractmethod
-    def books(self) -> MetadataStore:
+    def metadata_store(self) -> MetadataStore:
         """Return what keeps our own tables."""
 
     @abstractmethod
-    def bookkeeping(self, name: str) -> TableName:
+    def metadata_table(self, name: str) -> TableName:
         """Return the place of one of our own tables."""
 
     def data(self, session: Session) -> Session:
@@ -77,15 +77,15 @@ class Target(Maintainable, Catalog):
         """Open staging for one task attempt; runs inside a task."""
 
     @abstractmethod
-    def verify_stage(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> None:
+    def verify_stage(self, session: Session, spec: StageSpec, parts: Sequence[TaskReport]) -> None:
         """Compare staging with the reports of the winning attempts; raises StagingLostError on any difference."""
 
     @abstractmethod
-    def staged_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
+    def staged_relation(self, session: Session, spec: StageSpec, parts: Sequence[TaskReport]) -> str:
         """Return SQL for a relation with exactly the named attempts' rows, in the target's types."""
 
     @abstractmethod
-    def reject_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
+    def reject_relation(self, session: Session, spec: StageSpec, parts: Sequence[TaskReport]) -> str:
         """Return SQL for the relation of rejected rows of the named attempts."""
 
     @abstractmethod

@@ -15,7 +15,7 @@ from ematix_flow.failpoints import failpoint
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ematix_flow.connect.base.sink import Message, Way
+    from ematix_flow.connect.base.sink import OutgoingMessage, SinkCheckpointKey
     from ematix_flow.connect.base.stream_source import Position
 
 
@@ -25,50 +25,52 @@ class ConfirmedSink(Sink):
     guarantee = AT_LEAST_ONCE
 
     @abstractmethod
-    def look(self) -> None:
+    def probe(self) -> None:
         """Refuse a target that is not there."""
 
     @abstractmethod
-    def send(self, messages: Sequence[Message]) -> None:
+    def send(self, messages: Sequence[OutgoingMessage]) -> None:
         """Send messages in their order; comes back when all are confirmed."""
 
-    def position(self, way: Way) -> Position | None:
+    def position(self, checkpoint_key: SinkCheckpointKey) -> Position | None:
         """Return how far a stream has come, as this machine remembers it."""
-        return self._positions.position(way)
+        return self._positions.position(checkpoint_key)
 
-    def take_over(self, way: Way) -> Position | None:
+    def take_over(self, checkpoint_key: SinkCheckpointKey) -> Position | None:
         """Return how far a stream has come; a target that is not there is refused."""
-        self.look()
-        return self.position(way)
+        self.probe()
+        return self.position(checkpoint_key)
 
-    def write(self, way: Way, before: Position, after: Position, messages: Sequence[Message]) -> None:
+    def write(
+        self, checkpoint_key: SinkCheckpointKey, before: Position, after: Position, messages: Sequence[OutgoingMessage]
+    ) -> None:
         """Send messages, then move the position."""
         failpoint("sink.begun")
         if messages:
             self.send(messages)
         failpoint("sink.before_position")
-        self._positions.move(way, before, after)
+        self._positions.move(checkpoint_key, before, after)
         failpoint("sink.after_commit")
 
-    def remember(self, way: Way, position: Position) -> None:
+    def remember(self, checkpoint_key: SinkCheckpointKey, position: Position) -> None:
         """Move the position without messages."""
-        self._positions.remember(way, position)
+        self._positions.remember(checkpoint_key, position)
 
     @property
     def _positions(self) -> LocalPositions:
-        return LocalPositions(f"{self.kind}:{self.place}")
+        return LocalPositions(f"{self.kind}:{self.address}")
 
 
-def requests_of(messages: Sequence[Message], most: int, most_bytes: int) -> Iterator[list[Message]]:
+def requests_of(messages: Sequence[OutgoingMessage], most: int, most_bytes: int) -> Iterator[list[OutgoingMessage]]:
     """Return messages in their order as parts that one request can hold."""
-    part: list[Message] = []
+    request: list[OutgoingMessage] = []
     size = 0
     for message in messages:
         length = len(message.value or b"")
-        if part and (len(part) == most or size + length > most_bytes):
-            yield part
-            part, size = [], 0
-        part.append(message)
+        if request and (len(request) == most or size + length > most_bytes):
+            yield request
+            request, size = [], 0
+        request.append(message)
         size += length
-    if part:
-        yield part
+    if request:
+        yield request

@@ -35,11 +35,11 @@ class Limits:
     @classmethod
     def of(cls, rows: int | None, size: int | None, idle_ms: int | None, window_ms: int | None = None) -> Limits:
         """Return the limits that are said, and the usual ones for the others."""
-        given = {"rows": rows, "size": size, "idle_ms": idle_ms, "window_ms": window_ms}
-        for name, value in given.items():
+        options = {"rows": rows, "size": size, "idle_ms": idle_ms, "window_ms": window_ms}
+        for name, value in options.items():
             if value is not None and value < 1:
                 raise DeclareError(f"a limit of {value} ({name}) leaves no room for a message")
-        return cls(**{name: value for name, value in given.items() if value is not None})
+        return cls(**{name: value for name, value in options.items() if value is not None})
 
 
 class ArrowBatchIter:
@@ -98,7 +98,7 @@ class Backend(ABC):
         """Count everything that was received as handed out."""
 
     @abstractmethod
-    def _give_back(self) -> None:
+    def _requeue(self) -> None:
         """Let what was received and not handed out be received again."""
 
     def _batches(self, query: str) -> Iterator[pa.RecordBatch]:
@@ -106,7 +106,7 @@ class Backend(ABC):
             try:
                 batch = self._rows(payloads)
             except RunError:
-                self._give_back()
+                self._requeue()
                 raise
             self._hand_out()
             yield batch

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, NoReturn
 from ematix_flow.connect.config.redact import redact
 from ematix_flow.connect.config.secrets import expand, prefixes_in, resolved
 from ematix_flow.connect.config.sources import (
-    FOLDER_PLACE,
-    PROJECT_PLACE,
-    REGISTRY_PLACE,
-    USER_PLACE,
+    FOLDER_SOURCE,
+    PROJECT_SOURCE,
+    REGISTRY_SOURCE,
+    USER_SOURCE,
     Entry,
     dsn_entry,
     dsn_variables,
-    env_word,
+    env_key,
     file_entries,
     names_in_environment,
     property_entry,
@@ -55,11 +55,11 @@ HIDDEN = "***"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ConnectionEntry:
     """A connection as it is written, and where."""
 
     connection: Connection
-    place: str
+    config_source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,45 +67,45 @@ class Listed:
     """One line of a listing; nothing in it is secret."""
 
     kind: str
-    place: str
-    shown: str
+    config_source: str
+    display_text: str
 
 
 # --- finding ---------------------------------------------------------------------------------------------------------
 
 
-def find_connection(name: str) -> Found:
+def find_connection(name: str) -> ConnectionEntry:
     """Return the connection that a name means, unexpanded, with the place that says so."""
     entry = _entry(name)
-    return Found(_build(name, entry), entry.place)
+    return ConnectionEntry(_build(name, entry), entry.config_source)
 
 
 def resolve_connection(name_or_connection: str | Connection) -> Connection:
     """Return a connection ready to be opened: every reference filled in, the schema registry looked up."""
     if isinstance(name_or_connection, Connection):
-        found = Found(name_or_connection, "given")
+        entry = ConnectionEntry(name_or_connection, "given")
     else:
-        found = find_connection(name_or_connection)
+        entry = find_connection(name_or_connection)
     try:
-        connection = resolved(found.connection)
+        connection = resolved(entry.connection)
     except MissingSecretError as error:
-        message = f"connection {found.connection.name!r} ({found.place}): {error.what}"
-        raise MissingSecretError(message, hint=error.hint, origin=found.connection.origin) from None
+        message = f"connection {entry.connection.name!r} ({entry.config_source}): {error.what}"
+        raise MissingSecretError(message, hint=error.hint, origin=entry.connection.origin) from None
     if isinstance(connection, KafkaConnection) and isinstance(connection.schema_registry, str):
         return replace(connection, schema_registry=_registry_named(connection.schema_registry, connection))
     return connection
 
 
-def travelling_connections(*given: Connection) -> dict[str, Connection]:
+def travelling_connections(*extra: Connection) -> dict[str, Connection]:
     """Return every connection that a name means, and those given, filled in from the environment, for a process that has no such environment.
 
     One that needs a secret store, or a variable that is missing, stays as it is written: whoever opens it hears what is wrong.
     """
-    found = {}
+    connections = {}
     for name in sorted(_all_names()):
         with suppress(FlowError):
-            found[name] = _filled(find_connection(name).connection)
-    return found | {connection.name: _filled(connection) for connection in given}
+            connections[name] = _filled(find_connection(name).connection)
+    return connections | {connection.name: _filled(connection) for connection in extra}
 
 
 def resolve_dsn(name: str = "default") -> str:
@@ -144,7 +144,7 @@ def _registry_entry(name: str) -> Entry | None:
     connection = registered_connections().get(name)
     if connection is None:
         return None
-    return Entry(REGISTRY_PLACE, {"kind": connection.kind, **connection.settings()}, connection.origin)
+    return Entry(REGISTRY_SOURCE, {"kind": connection.kind, **connection.settings()}, connection.origin)
 
 
 def _over(name: str, top: Entry, below: Entry) -> Entry:
@@ -154,7 +154,7 @@ def _over(name: str, top: Entry, below: Entry) -> Entry:
     if kind_named(top_kind, top_fields) != kind_named(below_kind, below_fields):
         return top
     fields = {"kind": below_kind, **below_fields, **top_fields}
-    return Entry(f"{top.place} over {below.place}", fields, below.origin)
+    return Entry(f"{top.config_source} over {below.config_source}", fields, below.origin)
 
 
 def _canonical(name: str, entry: Entry) -> tuple[str, dict[str, object]]:
@@ -165,7 +165,7 @@ def _canonical(name: str, entry: Entry) -> tuple[str, dict[str, object]]:
 
 
 def _build(name: str, entry: Entry) -> Connection:
-    if entry.place == REGISTRY_PLACE:
+    if entry.config_source == REGISTRY_SOURCE:
         return registered_connections()[name]
     try:
         return connection_from_fields(name, _with_kind(name, entry.fields), origin=entry.origin)
@@ -174,7 +174,7 @@ def _build(name: str, entry: Entry) -> Connection:
 
 
 def _refuse(entry: Entry, error: DeclareError | DeclareTypeError) -> NoReturn:
-    message = f"{entry.place}: {error.what}"
+    message = f"{entry.config_source}: {error.what}"
     raise type(error)(message, hint=error.hint, origin=entry.origin) from None
 
 
@@ -187,20 +187,20 @@ def _with_kind(name: str, fields: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _registry_named(name: str, kafka: KafkaConnection) -> Connection:
-    found = find_connection(name).connection
-    if not isinstance(found, (SchemaRegistryConnection, GlueSchemaRegistryConnection)):
-        message = f"kafka connection {kafka.name!r}: {name!r} is a {found.kind} connection, not a schema registry"
+    registry = find_connection(name).connection
+    if not isinstance(registry, (SchemaRegistryConnection, GlueSchemaRegistryConnection)):
+        message = f"kafka connection {kafka.name!r}: {name!r} is a {registry.kind} connection, not a schema registry"
         raise DeclareTypeError(message, origin=kafka.origin)
-    return resolve_connection(found)
+    return resolve_connection(registry)
 
 
 def _not_found(name: str) -> NoReturn:
     near = nearest(name, [other for other in _all_names() if other != name])
-    ways = (
-        f"set {' or '.join(dsn_variables(name))}, write [connections.{name}] into {PROJECT_PLACE}, {FOLDER_PLACE} or "
-        f"{USER_PLACE}, or declare it with @ematix.connection."
+    options = (
+        f"set {' or '.join(dsn_variables(name))}, write [connections.{name}] into {PROJECT_SOURCE}, {FOLDER_SOURCE} or "
+        f"{USER_SOURCE}, or declare it with @ematix.connection."
     )
-    hint = f"did you mean {near!r}? Or {ways}" if near else ways
+    hint = f"did you mean {near!r}? Or {options}" if near else options
     raise ConnectionMissingError(f"connection {name!r} is not configured", hint=hint)
 
 
@@ -212,9 +212,9 @@ def list_connections() -> dict[str, Listed]:
     return {name: _listed(name) for name in sorted(_all_names())}
 
 
-def shown_connections() -> dict[str, str]:
+def describe_connections() -> dict[str, str]:
     """Return every name with its settings, secrets as ***."""
-    return {name: listed.shown for name, listed in list_connections().items()}
+    return {name: listed.display_text for name, listed in list_connections().items()}
 
 
 def _declared_names() -> set[str]:
@@ -223,8 +223,8 @@ def _declared_names() -> set[str]:
 
 def _all_names() -> set[str]:
     declared = _declared_names()
-    words = {env_word(name) for name in declared}
-    return declared | {word.lower() for word in names_in_environment() if word not in words}
+    declared_keys = {env_key(name) for name in declared}
+    return declared | {key.lower() for key in names_in_environment() if key not in declared_keys}
 
 
 def _listed(name: str) -> Listed:
@@ -236,14 +236,14 @@ def _listed(name: str) -> Listed:
         connection = _build(name, entry)
     except FlowError:
         kind = entry.fields.get("kind", entry.fields.get("type", "unknown"))
-        return Listed(str(kind), entry.place, _shown(entry.fields))
-    return Listed(connection.kind, entry.place, _shown_connection(connection))
+        return Listed(str(kind), entry.config_source, _describe_fields(entry.fields))
+    return Listed(connection.kind, entry.config_source, _describe_connection(connection))
 
 
-def _shown_connection(connection: Connection) -> str:
+def _describe_connection(connection: Connection) -> str:
     """Return a connection as text, expanded where the environment is enough: a listing asks no secret store."""
     connection = _filled(connection)
-    return _shown(connection.settings(), dsn_of(connection))
+    return _describe_fields(connection.settings(), dsn_of(connection))
 
 
 def _filled(connection: Connection) -> Connection:
@@ -255,12 +255,12 @@ def _filled(connection: Connection) -> Connection:
     return connection
 
 
-def _shown(fields: Mapping[str, object], dsn: object = None) -> str:
+def _describe_fields(fields: Mapping[str, object], dsn: object = None) -> str:
     dsn = dsn or fields.get("url") or fields.get("dsn")
     if isinstance(dsn, str):
         return redact(str(masked({"url": dsn}, HIDDEN)["url"]), HIDDEN)
-    given = {name: value for name, value in fields.items() if name not in {"kind", "type"}}
-    pairs = [f"{key}={value}" for key, value in masked(given, HIDDEN).items() if value not in (None, "", False)]
+    settings = {name: value for name, value in fields.items() if name not in {"kind", "type"}}
+    pairs = [f"{key}={value}" for key, value in masked(settings, HIDDEN).items() if value not in (None, "", False)]
     return redact(" ".join(pairs), HIDDEN)
 
 

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ematix_flow.connect.config.sources import PROJECT_PLACE, project_file, project_text
+from ematix_flow.connect.config.sources import PROJECT_SOURCE, project_file, project_text
 from ematix_flow.declare.toml import line_of, parsed
 from ematix_flow.errors import DeclareError, Origin
 
@@ -16,7 +16,7 @@ NO_PROJECT = "-"
 """What the variable says where there is no project, whatever file lies in the working directory."""
 
 LONGEST = 100
-_MARK = 12
+_DIGEST_LENGTH = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class ProjectName:
     """The folder of the project file that has the name: what the project was called before."""
 
     @property
-    def mark(self) -> str:
+    def digest(self) -> str:
         """Return the fixed-size form of the name for keys."""
-        return project_mark(self.name)
+        return project_digest(self.name)
 
     @property
     def in_slots(self) -> str:
@@ -51,22 +51,22 @@ class ProjectName:
         return self.name or NO_PROJECT
 
 
-def project_mark(name: str) -> str:
+def project_digest(name: str) -> str:
     """Return the fixed-size form of a project's name; empty for no project."""
-    return hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:_MARK] if name else ""
+    return hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:_DIGEST_LENGTH] if name else ""
 
 
 def current_project() -> ProjectName:
     """Return the project: by the variable, by `name` under [project] in the project file, or by the folder of that file."""
     folder = str(project_file().parent.resolve()) if project_file().is_file() else ""
-    said = os.environ.get(VARIABLE, "").strip()
-    if said == NO_PROJECT:
+    configured = os.environ.get(VARIABLE, "").strip()
+    if configured == NO_PROJECT:
         return ProjectName()
-    if said:
-        if Path(said).is_absolute():
-            return ProjectName(str(Path(said)))
+    if configured:
+        if Path(configured).is_absolute():
+            return ProjectName(str(Path(configured)))
         # Another project may go by the folder at the same time, for example production beside staging.
-        return ProjectName(_checked(said, f"environment variable {VARIABLE}", None), explicit=True)
+        return ProjectName(_checked(configured, f"environment variable {VARIABLE}", None), explicit=True)
     named = _named_in_file() if folder else None
     if named is not None:
         return ProjectName(named, explicit=True, folder=folder)
@@ -75,19 +75,19 @@ def current_project() -> ProjectName:
 
 def _named_in_file() -> str | None:
     text = project_text()
-    table = parsed(text, PROJECT_PLACE).get("project")
+    table = parsed(text, PROJECT_SOURCE).get("project")
     if not isinstance(table, dict) or "name" not in table:
         return None
-    origin = Origin(PROJECT_PLACE, line_of(text, ("project",), "name"))
+    origin = Origin(PROJECT_SOURCE, line_of(text, ("project",), "name"))
     return _checked(table["name"], "[project] name", origin)
 
 
-def _checked(name: object, place: str, origin: Origin | None) -> str:
+def _checked(name: object, config_source: str, origin: Origin | None) -> str:
     hint = f"a name like 'shop' or 'shop-staging', at most {LONGEST} characters; without one the folder counts."
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
-        raise DeclareError(f"{place} is {name!r}, which is no name of a project", hint=hint, origin=origin)
+        raise DeclareError(f"{config_source} is {name!r}, which is no name of a project", hint=hint, origin=origin)
     if len(name) > LONGEST:
-        raise DeclareError(f"{place} has {len(name)} characters", hint=hint, origin=origin)
+        raise DeclareError(f"{config_source} has {len(name)} characters", hint=hint, origin=origin)
     if name == NO_PROJECT or Path(name).is_absolute():
-        raise DeclareError(f"{place} is {name!r}, which is kept for other things", hint=hint, origin=origin)
+        raise DeclareError(f"{config_source} is {name!r}, which is kept for other things", hint=hint, origin=origin)
     return name.strip()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
 
 from ematix_flow.connect.config.secrets import known_secrets
-from ematix_flow.declare.masking import MARK, mask_text
+from ematix_flow.declare.masking import REDACTED, mask_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 _PERCENT = re.compile(r"%[0-9A-F]{2}")
 
 
-def redact(text: str, mark: str = MARK) -> str:
+def redact(text: str, replacement: str = REDACTED) -> str:
     """Return the text without known secrets in any common encoding, URL passwords and `password=` pairs."""
     known = known_secrets()
     if known:
-        text = _pattern(known).sub(lambda _: mark, text)
-    return mask_text(text, mark)
+        text = _pattern(known).sub(lambda _: replacement, text)
+    return mask_text(text, replacement)
 
 
 def safe_text(error: BaseException) -> str:
     """Return what an exception says, with its notes and hints, fit to be shown, stored and sent."""
-    said = str(error) or type(error).__name__
-    return redact("\n".join([said, *getattr(error, "__notes__", [])]))
+    message = str(error) or type(error).__name__
+    return redact("\n".join([message, *getattr(error, "__notes__", [])]))
 
 
-def redacted(value: Any, mark: str = MARK) -> Any:
+def redacted(value: Any, replacement: str = REDACTED) -> Any:
     """Return plain data with every text in it redacted."""
     # Most texts of a long list occur again and again.
-    return _redacted(value, cache(lambda text: redact(text, mark)))
+    return _redacted(value, cache(lambda text: redact(text, replacement)))
 
 
 def _redacted(value: Any, clean: Callable[[str], str]) -> Any:

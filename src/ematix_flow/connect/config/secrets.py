@@ -25,7 +25,7 @@ _REFERENCE = re.compile(r"\$\{([^}]*)\}")
 _BARE_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
 _SHORTEST_SECRET = 4
 # The last word of a variable that holds no secret: hiding "prod" or "5432" everywhere would ruin every message.
-_PLAIN_WORDS = frozenset({
+_PLAIN_SUFFIXES = frozenset({
     "BOOTSTRAP", "BROKERS", "BUCKET", "CATALOG", "DATABASE", "DATASET", "DB", "DBNAME", "DIR", "ENDPOINT", "ENV",
     "ENVIRONMENT", "FILE", "FORMAT", "GROUP", "HOME", "HOST", "HOSTNAME", "LOCATION", "NAME", "NAMESPACE", "PATH",
     "PORT", "PREFIX", "PROJECT", "REGION", "ROLE", "ROOT", "SCHEMA", "SERVERS", "STAGE", "STREAM", "TIMEZONE",
@@ -65,7 +65,7 @@ class VaultResolver:
         path, _, key = reference.partition("#")
         answer = self.client.secrets.kv.v2.read_secret_version(path=path, mount_point=self.mount_point)
         values = answer["data"]["data"]
-        return _part(values, key, reference) if key else json.dumps(values, sort_keys=True)
+        return _secret_field(values, key, reference) if key else json.dumps(values, sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class AWSSecretsManagerResolver:
             values = None
         if not isinstance(values, dict):
             raise MissingSecretError(f"secret {identifier!r} is no JSON object, so it has no field {key!r}")
-        return _part(values, key, reference)
+        return _secret_field(values, key, reference)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ def forget_secrets() -> None:
         _known.clear()
 
 
-def _part(values: Mapping[str, Any], key: str, reference: str) -> str:
+def _secret_field(values: Mapping[str, Any], key: str, reference: str) -> str:
     if key not in values:
         raise MissingSecretError(f"secret {reference.partition('#')[0]!r} has no key {key!r}")
     value = values[key]
@@ -202,20 +202,20 @@ def _resolve(inner: str, *, names: bool = False) -> str:
         secret: Iterable[str] = secrets_in(value) if names else _secrets_of(reference or inner, value)
     else:
         secret = (value, *_leaves(value))
-    for piece in secret:
-        remember(piece)
+    for secret_text in secret:
+        remember(secret_text)
     return value
 
 
 def _secrets_of(variable: str, value: str) -> Iterator[str]:
     """Return the parts of an environment variable that are secret."""
     yield from secrets_in(value)
-    scheme, is_url, rest = value.partition("://")
+    scheme, is_url, address = value.partition("://")
     if is_url:
         # An address of a web hook is a secret as a whole, the address of a server is not.
-        is_secret = bool(secrets_in(value)) or (scheme in {"http", "https"} and bool(rest.partition("/")[2]))
+        is_secret = bool(secrets_in(value)) or (scheme in {"http", "https"} and bool(address.partition("/")[2]))
     else:
-        is_secret = variable.rpartition("_")[2] not in _PLAIN_WORDS
+        is_secret = variable.rpartition("_")[2] not in _PLAIN_SUFFIXES
     if is_secret:
         yield value
 
@@ -224,11 +224,11 @@ def _leaves(value: str) -> Iterator[str]:
     """Return the texts inside a secret that is JSON, and the password of one that is a URL."""
     yield from secrets_in(value)
     try:
-        found = json.loads(value)
+        document = json.loads(value)
     except ValueError:
         return
-    if isinstance(found, dict):
-        yield from (item for item in found.values() if isinstance(item, str))
+    if isinstance(document, dict):
+        yield from (item for item in document.values() if isinstance(item, str))
 
 
 def _expand_deep(value: Any) -> Any:
@@ -244,6 +244,6 @@ def _expand_deep(value: Any) -> Any:
 def _remember_setting(name: str, value: object) -> None:
     if not isinstance(value, str):
         return
-    for piece in [value] if is_secret_field(name) else secrets_in(value):
-        remember(piece)
-        remember(unquote(piece))
+    for secret in [value] if is_secret_field(name) else secrets_in(value):
+        remember(secret)
+        remember(unquote(secret))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.config.lookup import find_connection
-from ematix_flow.connect.config.sources import REGISTRY_PLACE
+from ematix_flow.connect.config.sources import REGISTRY_SOURCE
 from ematix_flow.declare.connection.registry import Connection
 from ematix_flow.declare.masking import is_secret_field, secrets_in
 
@@ -34,16 +34,16 @@ def written_down(reference: str | Connection | None) -> Written:
     if isinstance(reference, Connection):
         connection, declared = reference.written or reference, True
     else:
-        found = find_connection("default" if reference is None else reference)
-        connection, declared = found.connection, REGISTRY_PLACE in found.place
-        if declared and found.place != REGISTRY_PLACE:
+        entry = find_connection("default" if reference is None else reference)
+        connection, declared = entry.connection, REGISTRY_SOURCE in entry.config_source
+        if declared and entry.config_source != REGISTRY_SOURCE:
             return Written(connection.name, None, f"connection {connection.name!r} is declared in it, in part")
     if not declared:
         return Written(connection.name)
     settings = connection.settings()
-    if any(_tells(name, value) for name, value in settings.items()):
+    if any(_holds_secret(name, value) for name, value in settings.items()):
         return Written(connection.name, None, f"connection {connection.name!r} has a secret written in it")
-    return Written(connection.name, {"kind": connection.kind, **_given(settings)})
+    return Written(connection.name, {"kind": connection.kind, **_without_empty(settings)})
 
 
 def digest_of(database: Catalog) -> str:
@@ -51,17 +51,17 @@ def digest_of(database: Catalog) -> str:
     return hashlib.sha256("\x1f".join(database.identity()).encode(errors="surrogatepass")).hexdigest()
 
 
-def _given(settings: Mapping[str, object]) -> dict[str, object]:
+def _without_empty(settings: Mapping[str, object]) -> dict[str, object]:
     return {name: dict(v) if isinstance(v, Mapping) else v for name, v in settings.items() if v not in (None, "")}
 
 
-def _tells(name: str, value: object) -> bool:
+def _holds_secret(name: str, value: object) -> bool:
     """Return whether a setting holds a secret itself, and not only a reference to one."""
     if isinstance(value, Mapping):
-        return any(_tells(str(key), item) for key, item in value.items())
+        return any(_holds_secret(str(key), item) for key, item in value.items())
     if isinstance(value, Connection):
         return True
     if not isinstance(value, str) or not value:
         return False
-    pieces = [value] if is_secret_field(name) else secrets_in(value)
-    return any(not _REFERENCES.fullmatch(piece) for piece in pieces)
+    secrets = [value] if is_secret_field(name) else secrets_in(value)
+    return any(not _REFERENCES.fullmatch(secret) for secret in secrets)

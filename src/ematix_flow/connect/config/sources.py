@@ -18,21 +18,21 @@ from ematix_flow.errors import DeclareError, DeclareTypeError, Origin, did_you_m
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-PROJECT_PLACE = "./.ematix-flow.toml"
-FOLDER_PLACE = "./connections.toml"
-USER_PLACE = "~/.ematix-flow/connections.toml"
-REGISTRY_PLACE = "registered in this process"
+PROJECT_SOURCE = "./.ematix-flow.toml"
+FOLDER_SOURCE = "./connections.toml"
+USER_SOURCE = "~/.ematix-flow/connections.toml"
+REGISTRY_SOURCE = "registered in this process"
 
 _PREFIX = "EMATIX_FLOW_"
 _DSN = "EMATIX_FLOW_DSN"
-_SAME_WORD = 0.8
+_SIMILARITY = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """What one place says about one connection, unexpanded."""
 
-    place: str
+    config_source: str
     fields: Mapping[str, object]
     origin: Origin | None = None
 
@@ -47,14 +47,14 @@ class Property:
     field: str | None
 
 
-def env_word(name: str) -> str:
+def env_key(name: str) -> str:
     """Return a connection's name as it stands in environment variables."""
     return re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 
 def dsn_variables(name: str) -> list[str]:
     """Return the variables that may hold the URL of a connection, the strongest first."""
-    return [f"{_DSN}_{env_word(name)}", *([_DSN] if name == "default" else [])]
+    return [f"{_DSN}_{env_key(name)}", *([_DSN] if name == "default" else [])]
 
 
 def dsn_entry(name: str) -> Entry | None:
@@ -67,21 +67,21 @@ def dsn_entry(name: str) -> Entry | None:
 
 def property_entry(name: str, others: Iterable[str]) -> Entry | None:
     """Return the fields that single variables set; `others` are names that may own a variable with a longer name."""
-    word, found = env_word(name), list(_properties())
-    longer = {env_word(other) for other in others} | {item.name for item in found if item.field}
-    for item in found:
-        if item.field is None and item.name.startswith(f"{word}_") and not _owned(item.name, word, longer):
-            asked = item.name.removeprefix(f"{word}_").lower()
+    key, properties = env_key(name), list(_properties())
+    longer = {env_key(other) for other in others} | {item.name for item in properties if item.field}
+    for item in properties:
+        if item.field is None and item.name.startswith(f"{key}_") and not _owned(item.name, key, longer):
+            requested = item.name.removeprefix(f"{key}_").lower()
             message = f"environment variable {item.variable} sets no field of {item.kind} connections"
-            raise DeclareTypeError(message, hint=did_you_mean(asked, _words_of(item.kind)))
-    own = [item for item in found if item.field and item.name == word]
+            raise DeclareTypeError(message, hint=did_you_mean(requested, _field_names(item.kind)))
+    own = [item for item in properties if item.field and item.name == key]
     if not own:
         return None
     kinds = {kind_named(item.kind, {}): item.kind for item in own}
     if len(kinds) > 1:
         raise DeclareError(f"the environment sets fields of connection {name!r} for kinds {', '.join(sorted(kinds))}")
     fields = {item.field: os.environ[item.variable] for item in own if item.field}
-    return Entry(f"environment {_PREFIX}{own[0].kind.upper()}_{word}_*", {"kind": own[0].kind, **fields})
+    return Entry(f"environment {_PREFIX}{own[0].kind.upper()}_{key}_*", {"kind": own[0].kind, **fields})
 
 
 def names_in_environment() -> set[str]:
@@ -98,13 +98,13 @@ def project_file() -> Path:
 
 def project_text() -> str:
     """Return the text of the file of the working directory; empty when there is none, an error when it cannot be read."""
-    return _text_of(project_file(), PROJECT_PLACE)
+    return _text_of(project_file(), PROJECT_SOURCE)
 
 
 def project_table(name: str) -> Mapping[str, object]:
     """Return a table of the file of the working directory; an empty one when there is none, or no file that can be read."""
     try:
-        table = parsed(project_file().read_text(encoding="utf-8"), PROJECT_PLACE).get(name)
+        table = parsed(project_file().read_text(encoding="utf-8"), PROJECT_SOURCE).get(name)
     except (OSError, DeclareError, UnicodeDecodeError):
         return {}
     return table if isinstance(table, dict) else {}
@@ -117,72 +117,76 @@ def user_file() -> Path:
 
 def file_entries() -> Iterator[tuple[str, dict[str, Entry]]]:
     """Return the entries of each file with the file's place, the strongest file first, each read when it is reached."""
-    places = (
-        (PROJECT_PLACE, project_file()),
-        (FOLDER_PLACE, Path.cwd() / "connections.toml"),
-        (USER_PLACE, user_file()),
+    config_sources = (
+        (PROJECT_SOURCE, project_file()),
+        (FOLDER_SOURCE, Path.cwd() / "connections.toml"),
+        (USER_SOURCE, user_file()),
     )
-    for place, path in places:
-        text = _text_of(path, place)
-        yield place, _entries(parsed(text, place), text, place)
+    for config_source, path in config_sources:
+        text = _text_of(path, config_source)
+        yield config_source, _entries(parsed(text, config_source), text, config_source)
 
 
 def _properties() -> Iterator[Property]:
     # Longest first: delta_s3 before delta, secret_access_key before access_key.
     kinds = sorted([*KINDS, *KIND_SPELLINGS], key=len, reverse=True)
     for variable in sorted(name for name, value in os.environ.items() if value):
-        rest = variable.removeprefix(_PREFIX)
-        kind = next((word for word in kinds if rest.startswith(f"{word.upper()}_")), None)
-        if rest == variable or kind is None:
+        remainder = variable.removeprefix(_PREFIX)
+        kind = next((candidate for candidate in kinds if remainder.startswith(f"{candidate.upper()}_")), None)
+        if remainder == variable or kind is None:
             continue
-        rest = rest[len(kind) + 1 :]
-        fields = sorted(_words_of(kind), key=len, reverse=True)
-        field = next((word for word in fields if rest.endswith(f"_{word.upper()}")), None)
-        name = rest[: -len(field) - 1] if field else rest
+        remainder = remainder[len(kind) + 1 :]
+        fields = sorted(_field_names(kind), key=len, reverse=True)
+        field = next((candidate for candidate in fields if remainder.endswith(f"_{candidate.upper()}")), None)
+        name = remainder[: -len(field) - 1] if field else remainder
         if name:
             yield Property(variable, kind, name, field)
 
 
-def _words_of(word: str) -> set[str]:
+def _field_names(kind_name: str) -> set[str]:
     """Return the fields of every kind that a word may stand for, in all spellings."""
-    kinds = {kind_named(word, {}), kind_named(word, {"bucket": ""})}
+    kinds = {kind_named(kind_name, {}), kind_named(kind_name, {"bucket": ""})}
     return {field for kind in kinds for field in (*setting_names(KINDS[kind]), *FIELD_SPELLINGS.get(kind, {}))}
 
 
-def _owned(rest: str, word: str, names: Iterable[str]) -> bool:
+def _owned(variable: str, key: str, names: Iterable[str]) -> bool:
     """Return whether a longer name than `word` claims a variable."""
-    return any(len(name) > len(word) and rest.startswith(f"{name}_") for name in names)
+    return any(len(name) > len(key) and variable.startswith(f"{name}_") for name in names)
 
 
-def _text_of(path: Path, place: str) -> str:
+def _text_of(path: Path, config_source: str) -> str:
     try:
         if path.stat().st_size > LARGEST:
-            raise DeclareError(f"{place} is larger than {LARGEST} bytes")
+            raise DeclareError(f"{config_source} is larger than {LARGEST} bytes")
         return path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except (OSError, UnicodeDecodeError) as error:
-        raise DeclareError(f"{place} cannot be read: {type(error).__name__}") from None
+        raise DeclareError(f"{config_source} cannot be read: {type(error).__name__}") from None
 
 
-def _entries(document: Mapping[str, object], text: str, place: str) -> dict[str, Entry]:
+def _entries(document: Mapping[str, object], text: str, config_source: str) -> dict[str, Entry]:
     for key, value in document.items():
-        is_near = difflib.SequenceMatcher(None, key.lower(), "connections").ratio() >= _SAME_WORD
+        is_near = difflib.SequenceMatcher(None, key.lower(), "connections").ratio() >= _SIMILARITY
         if is_near and key not in {"connections", "connection"} and isinstance(value, (dict, list)):
-            raise DeclareError(f"{place} has an unknown table [{key}]", hint="did you mean [connections.<name>]?")
+            raise DeclareError(
+                f"{config_source} has an unknown table [{key}]", hint="did you mean [connections.<name>]?"
+            )
     tables, blocks = document.get("connections", {}), document.get("connection", [])
     if not isinstance(tables, dict) or not isinstance(blocks, list):
         hint = "write [connections.<name>], or [[connection]] with a name."
-        raise DeclareError(f"{place} does not hold its connections as tables", hint=hint)
-    entries = {name: Entry(place, _fields(value), _line(name, text, place)) for name, value in tables.items()}
+        raise DeclareError(f"{config_source} does not hold its connections as tables", hint=hint)
+    entries = {
+        name: Entry(config_source, _fields(value), _line(name, text, config_source)) for name, value in tables.items()
+    }
     for block in blocks:
         name = block.get("name") if isinstance(block, dict) else None
         if not isinstance(name, str) or not name:
-            raise DeclareError(f"{place} has a [[connection]] without a name")
+            raise DeclareError(f"{config_source} has a [[connection]] without a name")
         if name in entries:
-            raise DeclareError(f"{place} describes connection {name!r} twice")
-        rest = {key: value for key, value in block.items() if key != "name"}
-        entries[name] = Entry(place, rest, _line(name, text, place))
+            raise DeclareError(f"{config_source} describes connection {name!r} twice")
+        fields = {key: value for key, value in block.items() if key != "name"}
+        entries[name] = Entry(config_source, fields, _line(name, text, config_source))
     return entries
 
 
@@ -190,11 +194,11 @@ def _fields(value: object) -> Mapping[str, object]:
     return value if isinstance(value, Mapping) else {"url": value}
 
 
-def _line(name: str, text: str, place: str) -> Origin | None:
+def _line(name: str, text: str, config_source: str) -> Origin | None:
     quoted = re.escape(name)
     header = re.search(
         rf"^\s*(?:\[\s*connections\s*\.\s*[\"']?{quoted}[\"']?\s*\]|name\s*=\s*[\"']{quoted}[\"'])", text, re.MULTILINE
     )
     if header is None:
         return None
-    return Origin(place, text.count("\n", 0, header.end()) + 1)
+    return Origin(config_source, text.count("\n", 0, header.end()) + 1)

@@ -7,7 +7,7 @@ from ematix_flow.connect.lake.capabilities import LAKE_CAPABILITIES
 from ematix_flow.declare.connection.databases import DeltaLocalConnection, DeltaS3Connection
 
 _CAPABILITIES = replace(
-    LAKE_CAPABILITIES, tells_merges=True, adds_files=True, partition_transforms=(), cannot_store=("empty_partition",)
+    LAKE_CAPABILITIES, reports_merges=True, adds_files=True, partition_transforms=(), cannot_store=("empty_partition",)
 )
 
 DELTA_LOCAL = SystemRecord(

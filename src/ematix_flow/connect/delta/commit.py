@@ -17,10 +17,10 @@ from ematix_flow.connect.base.scratch import scratch_folder
 from ematix_flow.connect.delta.copy import (
     LAST_CHECKPOINT,
     checkpoint_key,
-    errors_told,
     log_copy,
     open_copy,
     snapshot_of,
+    translated_errors,
 )
 from ematix_flow.connect.delta.log import LOG, commit_key
 from ematix_flow.errors import TransientError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from deltalake import CommitProperties, DeltaTable
 
-    from ematix_flow.connect.base.columns import FoundColumn
+    from ematix_flow.connect.base.columns import ColumnSchema
     from ematix_flow.connect.delta.copy import Snapshot
     from ematix_flow.connect.lake.change import Change
     from ematix_flow.connect.storage.base import Store
@@ -65,7 +65,7 @@ class NewFile:
     """What is known of its columns, as the log writes it."""
 
 
-def make_table(store: Store, folder: str, columns: Sequence[FoundColumn]) -> bool:
+def create_table(store: Store, folder: str, columns: Sequence[ColumnSchema]) -> bool:
     """Write the first commit of a table; False where there is one, or where a type needs Delta itself."""
     from deltalake import CommitProperties, DeltaTable, Schema
 
@@ -73,12 +73,12 @@ def make_table(store: Store, folder: str, columns: Sequence[FoundColumn]) -> boo
     if any(field is None for field in fields):
         return False
     schema = Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
-    with scratch_folder("delta") as place:
+    with scratch_folder("delta") as scratch:
         named = CommitProperties(custom_metadata={"clientVersion": CLIENT})
-        DeltaTable.create(place, schema, commit_properties=named)
-        written = (Path(place) / commit_key("", 0)).read_bytes()
-        said = written.replace(Path(place).as_uri().encode(), json.dumps(store.address(folder))[1:-1].encode())
-    return store.create(commit_key(folder, 0), b"".join(map(_with_basic_features, said.splitlines(keepends=True))))
+        DeltaTable.create(scratch, schema, commit_properties=named)
+        written = (Path(scratch) / commit_key("", 0)).read_bytes()
+        content = written.replace(Path(scratch).as_uri().encode(), json.dumps(store.address(folder))[1:-1].encode())
+    return store.create(commit_key(folder, 0), b"".join(map(_with_basic_features, content.splitlines(keepends=True))))
 
 
 def _with_basic_features(line: bytes) -> bytes:
@@ -99,18 +99,18 @@ def add_files(
         "numOutputRows": sum(f.rows for f in files),
         "numOutputBytes": sum(f.size for f in files),
     }
-    said = {
+    commit_info = {
         "isBlindAppend": True,
         "operationMetrics": {name: str(value) for name, value in metrics.items()},
         "userMetadata": json.dumps({"ematix_flow": change.id}),
     }
-    _commit(store, folder, change, said, files, check)
+    _commit(store, folder, change, commit_info, files, check)
 
 
 def refuse(store: Store, folder: str, change: Change) -> None:
     """Use up the number of a change that was not made, so that the table never takes it."""
-    said = {"isBlindAppend": True, "userMetadata": json.dumps({"refused": change.id})}
-    _commit(store, folder, change, said, [], lambda _: None)
+    commit_info = {"isBlindAppend": True, "userMetadata": json.dumps({"refused": change.id})}
+    _commit(store, folder, change, commit_info, [], lambda _: None)
 
 
 def application(change: Change) -> str:
@@ -128,7 +128,7 @@ def _commit(
     store: Store,
     folder: str,
     change: Change,
-    said: Mapping[str, Any],
+    commit_info: Mapping[str, Any],
     files: Sequence[NewFile],
     check: Callable[[Snapshot], None],
 ) -> None:
@@ -141,24 +141,24 @@ def _commit(
             if has_number(table, change):
                 message = "the table has heard of this change already, and takes it once"
                 raise TransientError(message, hint="it is tried again by itself, or run it again.")
-            found = snapshot_of(table)
-            check(found)
-            number = found.version + 1
-            with errors_told(copy, store.address(folder)):
-                _write_next(table, files, _properties(change, said))
+            snapshot = snapshot_of(table)
+            check(snapshot)
+            number = snapshot.version + 1
+            with translated_errors(copy, store.address(folder)):
+                _write_next(table, files, _properties(change, commit_info))
             if store.create(commit_key(folder, number), (copy / commit_key("", number)).read_bytes()):
-                if number % _interval(found) == 0:
+                if number % _interval(snapshot) == 0:
                     _write_checkpoint(store, folder, copy, number)
                 return
     message = f"others commit to the Delta table at {store.address(folder)} faster than this load"
     raise TransientError(message, hint="it is tried again by itself, or run it again.")
 
 
-def _properties(change: Change, said: Mapping[str, Any]) -> CommitProperties:
+def _properties(change: Change, commit_info: Mapping[str, Any]) -> CommitProperties:
     from deltalake import CommitProperties, Transaction
 
     counted = Transaction(application(change), change.number, _now())
-    named = {"clientVersion": CLIENT, **said}
+    named = {"clientVersion": CLIENT, **commit_info}
     return CommitProperties(custom_metadata=named, max_commit_retries=0, app_transactions=[counted])
 
 
@@ -184,9 +184,9 @@ def _count(file: NewFile) -> str:
     return json.dumps({"numRecords": file.rows})
 
 
-def _interval(found: Snapshot) -> int:
-    said = found.configuration.get(INTERVAL, "")
-    return max(1, int(said)) if said.isdecimal() else CHECKPOINT_INTERVAL
+def _interval(snapshot: Snapshot) -> int:
+    interval = snapshot.configuration.get(INTERVAL, "")
+    return max(1, int(interval)) if interval.isdecimal() else CHECKPOINT_INTERVAL
 
 
 def _write_checkpoint(store: Store, folder: str, copy: Path, number: int) -> None:
@@ -202,7 +202,7 @@ def _write_checkpoint(store: Store, folder: str, copy: Path, number: int) -> Non
             store.write(f"{folder}{LOG}{LAST_CHECKPOINT}", (copy / LOG / LAST_CHECKPOINT).read_bytes())
 
 
-def _field(column: FoundColumn) -> dict[str, Any] | None:
+def _field(column: ColumnSchema) -> dict[str, Any] | None:
     """Return a column in the words of Delta, or None where it has no plain word."""
     kind = TYPES.get(column.type) or (column.type.lower() if column.type.startswith("DECIMAL(") else None)
     return None if kind is None else {"name": column.name, "type": kind, "nullable": column.nullable, "metadata": {}}

@@ -59,8 +59,8 @@ class Snapshot:
         return plain and described and not self.partitions
 
     def _fields(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(self.schema)["fields"]
-        return found
+        fields: list[dict[str, Any]] = json.loads(self.schema)["fields"]
+        return fields
 
 
 def snapshot(store: Store, folder: str) -> Snapshot | None:
@@ -89,7 +89,7 @@ def open_copy(copy: Path, address: str) -> DeltaTable | None:
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
-    with errors_told(copy, address):
+    with translated_errors(copy, address):
         try:
             return DeltaTable(copy)
         except TableNotFoundError:
@@ -97,15 +97,15 @@ def open_copy(copy: Path, address: str) -> DeltaTable | None:
 
 
 @contextmanager
-def errors_told(copy: Path, address: str) -> Iterator[None]:
+def translated_errors(copy: Path, address: str) -> Iterator[None]:
     """Raise what the library refuses as an error for people, who do not know of the copy."""
     from deltalake.exceptions import DeltaError
 
     try:
         yield
     except DeltaError as error:
-        said = str(error).partition("\n")[0].replace(str(copy), address)
-        message = f"the Delta table at {address} has a log that is not understood here: {said}"
+        error_text = str(error).partition("\n")[0].replace(str(copy), address)
+        message = f"the Delta table at {address} has a log that is not understood here: {error_text}"
         raise UnsupportedError(
             message, hint="if it is a feature of the table, ALTER TABLE ... DROP FEATURE takes it away."
         ) from None
@@ -114,8 +114,8 @@ def errors_told(copy: Path, address: str) -> Iterator[None]:
 @contextmanager
 def log_copy(store: Store, folder: str) -> Iterator[Path]:
     """Copy the newest checkpoint of a log and the commits after it to a folder of their own."""
-    with scratch_folder("delta") as place:
-        copy, noted = Path(place), _last_checkpoint(store, folder)
+    with scratch_folder("delta") as scratch:
+        copy, noted = Path(scratch), _last_checkpoint(store, folder)
         _copy_from(store, folder, copy, noted)
         # Commits are removed from a log after a newer checkpoint is noted: a gap would look like the end of the log.
         while (now := _last_checkpoint(store, folder)) != noted:
@@ -137,10 +137,10 @@ def _last_checkpoint(store: Store, folder: str) -> int:
 def _copy_from(store: Store, folder: str, copy: Path, checkpoint: int) -> None:
     """Copy a checkpoint and what comes after it; the whole log where the checkpoint is not there and the first commit neither."""
     (copy / LOG).mkdir()
-    found = checkpoint >= 0 and _copy_checkpoint(store, folder, copy, checkpoint)
+    is_copied = checkpoint >= 0 and _copy_checkpoint(store, folder, copy, checkpoint)
     # The library does not go on from a checkpoint whose own commit is not beside it.
-    last = checkpoint if found else -1
-    _copy_keys(store, folder, copy, [commit_key(folder, last)] if found else [])
+    last = checkpoint if is_copied else -1
+    _copy_keys(store, folder, copy, [commit_key(folder, last)] if is_copied else [])
     while _copy_keys(store, folder, copy, [commit_key(folder, last + 1)]):
         last += 1
     if last < 0:
@@ -152,10 +152,10 @@ def _copy_checkpoint(store: Store, folder: str, copy: Path, version: int) -> boo
     one = checkpoint_key(folder, version)
     if _copy_keys(store, folder, copy, [one]):
         return True
-    parts = one.removesuffix("parquet")
-    listed = [found.key for found in store.listed(f"{folder}{LOG}")]
-    wanted = [key for key in listed if key.startswith((parts, f"{folder}{LOG}{SIDECARS}"))]
-    return any(key.startswith(parts) for key in _copy_keys(store, folder, copy, wanted))
+    prefix = one.removesuffix("parquet")
+    listed = [file.key for file in store.listed(f"{folder}{LOG}")]
+    checkpoint_keys = [key for key in listed if key.startswith((prefix, f"{folder}{LOG}{SIDECARS}"))]
+    return any(key.startswith(prefix) for key in _copy_keys(store, folder, copy, checkpoint_keys))
 
 
 def checkpoint_key(folder: str, version: int) -> str:
@@ -177,5 +177,5 @@ def _copy_keys(store: Store, folder: str, copy: Path, keys: list[str]) -> list[s
     return copied
 
 
-def _type_name(written: str | dict[str, Any]) -> str:
-    return written if isinstance(written, str) else str(written.get("type"))
+def _type_name(field_type: str | dict[str, Any]) -> str:
+    return field_type if isinstance(field_type, str) else str(field_type.get("type"))

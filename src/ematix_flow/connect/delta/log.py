@@ -30,19 +30,19 @@ def commits(store: Store, folder: str) -> Iterator[list[dict[str, Any]]]:
 
 
 def _numbered(store: Store, folder: str) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    for key in reversed([found.key for found in store.listed(f"{folder}{LOG}") if _is_commit(found.key)]):
-        yield _number(key), actions_of(store.read(key) or b"")
+    for key in reversed([file.key for file in store.listed(f"{folder}{LOG}") if _is_commit(file.key)]):
+        yield _version_of_key(key), actions_of(store.read(key) or b"")
 
 
 def commit_times(store: Store, folder: str, now: datetime) -> dict[str, datetime]:
     """Return the key of each commit that the log still holds and when it was written, the newest first."""
-    found = [f for f in store.listed(f"{folder}{LOG}") if _is_commit(f.key)]
-    return {file.key: now - timedelta(seconds=file.age) for file in reversed(found)}
+    files = [f for f in store.listed(f"{folder}{LOG}") if _is_commit(f.key)]
+    return {file.key: now - timedelta(seconds=file.age) for file in reversed(files)}
 
 
 def versions(store: Store, folder: str) -> list[int]:
     """Return the numbers of all commits that the log still holds one by one, the oldest first; none where there is no table."""
-    return sorted(_number(f.key) for f in store.listed(f"{folder}{LOG}") if _is_commit(f.key))
+    return sorted(_version_of_key(f.key) for f in store.listed(f"{folder}{LOG}") if _is_commit(f.key))
 
 
 def version(store: Store, folder: str) -> int | None:
@@ -76,15 +76,15 @@ def remembers(store: Store, folder: str, change: str) -> bool:
     """Return whether a commit of the log names a change."""
     for actions in commits(store, folder):
         for action in actions:
-            said = action.get("commitInfo", {}).get("userMetadata")
-            if said and change in said:
-                return _names(said) == change
+            user_metadata = action.get("commitInfo", {}).get("userMetadata")
+            if user_metadata and change in user_metadata:
+                return _names(user_metadata) == change
     return False
 
 
-def _names(said: str) -> str:
+def _names(user_metadata: str) -> str:
     try:
-        return str(json.loads(said).get("ematix_flow", ""))
+        return str(json.loads(user_metadata).get("ematix_flow", ""))
     except ValueError:
         return ""
 
@@ -94,7 +94,7 @@ def actions_of(data: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in data.splitlines() if line]
 
 
-def _number(key: str) -> int:
+def _version_of_key(key: str) -> int:
     return int(key.rpartition("/")[2].partition(".")[0])
 
 

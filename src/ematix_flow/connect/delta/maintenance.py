@@ -24,7 +24,7 @@ SETTINGS = {
     # Two empty commits per clean-up would push versions of the table out of the newest ones.
     "spark.databricks.delta.vacuum.logging.enabled": "false",
 }
-AS_SAID = {
+EXPLICIT_RETENTION = {
     # Delta ignores the hours of a statement otherwise, or refuses them where they are less than the table says.
     "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "false",
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
@@ -35,13 +35,13 @@ def delta_tasks(
     store: Store, folder: str, engine: Callable[[], LakeEngine], rules: Maintenance, now: datetime
 ) -> Sequence[MaintenanceTask]:
     """Return the chores of a table."""
-    table = _Table(store, folder, engine, rules, now)
+    table = _DeltaMaintenance(store, folder, engine, rules, now)
     compact = MaintenanceTask("compact", table.compact, table.size)
-    vacuum = MaintenanceTask("vacuum", table.vacuum, table.vacuum_look)
+    vacuum = MaintenanceTask("vacuum", table.vacuum, table.vacuum_dry_run)
     return (compact, vacuum) if rules.compact else (vacuum,)
 
 
-class _Table:
+class _DeltaMaintenance:
     def __init__(
         self, store: Store, folder: str, engine: Callable[[], LakeEngine], rules: Maintenance, now: datetime
     ) -> None:
@@ -51,8 +51,8 @@ class _Table:
 
     def size(self) -> dict[str, int | str]:
         """Return the files and bytes of the newest version."""
-        told = self._engine().run(f"DESCRIBE DETAIL {self._name}", {})
-        return {"files": told["numFiles"], "bytes": told["sizeInBytes"]}
+        detail = self._engine().run(f"DESCRIBE DETAIL {self._name}", {})
+        return {"files": detail["numFiles"], "bytes": detail["sizeInBytes"]}
 
     def compact(self) -> dict[str, int | str]:
         """Put small files together, partition by partition."""
@@ -65,19 +65,27 @@ class _Table:
 
     def vacuum(self) -> dict[str, int | str]:
         """Remove files that no kept version reads; how long that is has to stand in the table first."""
-        wanted, before = self._retention(), self._stored()
-        if wanted.changes:
-            listed = ", ".join(f"{spark_text(key)} = {spark_text(value)}" for key, value in wanted.changes.items())
+        retention_plan, before = self._retention(), self._stored()
+        if retention_plan.changes:
+            listed = ", ".join(
+                f"{spark_text(key)} = {spark_text(value)}" for key, value in retention_plan.changes.items()
+            )
             self._engine().run(f"ALTER TABLE {self._name} SET TBLPROPERTIES ({listed})", {})
         self._engine().run(f"VACUUM {self._name}", SETTINGS)
-        gone = before.keys() - self._stored().keys()
-        return {"removed": len(gone), "bytes_removed": sum(before[key] for key in gone), "kept_hours": wanted.hours}
+        removed = before.keys() - self._stored().keys()
+        return {
+            "removed": len(removed),
+            "bytes_removed": sum(before[key] for key in removed),
+            "kept_hours": retention_plan.hours,
+        }
 
-    def vacuum_look(self) -> dict[str, int | str]:
+    def vacuum_dry_run(self) -> dict[str, int | str]:
         """Count what would be removed; Delta names a thousand files at the most."""
         hours = self._retention().hours
-        found = self._engine().query(f"VACUUM {self._name} RETAIN {hours} HOURS DRY RUN", {**SETTINGS, **AS_SAID})
-        return {"removed": len(found), "kept_hours": hours}
+        files = self._engine().query(
+            f"VACUUM {self._name} RETAIN {hours} HOURS DRY RUN", {**SETTINGS, **EXPLICIT_RETENTION}
+        )
+        return {"removed": len(files), "kept_hours": hours}
 
     def _retention(self) -> Retention:
         return retention(self._store, self._folder, self._rules, self._now)

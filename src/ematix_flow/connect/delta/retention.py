@@ -35,20 +35,20 @@ SPARE, LARGEST = 1.2, 1.5
 """How much more is written than is needed, and how much more is left as it is, so that not every maintenance alters the table."""
 
 _UNITS = ("week", "day", "hour", "minute", "second", "millisecond", "microsecond")
-_PART = re.compile(rf"\s*'?([+-]?\d+(?:\.\d+)?)'?\s+({'|'.join(_UNITS)})s?(?=\s|$)", re.IGNORECASE)
+_INTERVAL_TERM = re.compile(rf"\s*'?([+-]?\d+(?:\.\d+)?)'?\s+({'|'.join(_UNITS)})s?(?=\s|$)", re.IGNORECASE)
 
 
 def duration_of(text: str) -> timedelta | None:
     """Return the duration that an interval of Delta says, such as `interval 1 week 2 days`; None where it says none."""
-    rest = re.sub(r"^\s*interval\b", "", text, flags=re.IGNORECASE).rstrip()
-    whole, place = timedelta(0), 0
-    while place < len(rest):
-        part = _PART.match(rest, place)
-        if part is None:
+    terms = re.sub(r"^\s*interval\b", "", text, flags=re.IGNORECASE).rstrip()
+    total, index = timedelta(0), 0
+    while index < len(terms):
+        term = _INTERVAL_TERM.match(terms, index)
+        if term is None:
             return None
-        whole += timedelta(**{f"{part[2].lower()}s": float(part[1])})
-        place = part.end()
-    return whole if place else None
+        total += timedelta(**{f"{term[2].lower()}s": float(term[1])})
+        index = term.end()
+    return total if index else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,54 +62,61 @@ class Retention:
 
 def retention(store: Store, folder: str, rules: Maintenance, now: datetime) -> Retention:
     """Return the larger one of what the table says itself and what is promised."""
-    found = snapshot(store, folder)
-    said = {} if found is None else found.configuration
-    ours = said.get(FILES) is not None and said.get(FILES) == said.get(SET)
-    own = said.get(BEFORE) or None if ours else said.get(FILES)
-    current = _read(said, FILES)
+    table_snapshot = snapshot(store, folder)
+    configuration = {} if table_snapshot is None else table_snapshot.configuration
+    ours = configuration.get(FILES) is not None and configuration.get(FILES) == configuration.get(SET)
+    own = configuration.get(BEFORE) or None if ours else configuration.get(FILES)
+    current = _duration_property(configuration, FILES)
     least = promised(store, folder, rules, now)
-    if own is not None and _read({FILES: own}, FILES) >= least:
-        changes = {FILES: own} if own != said.get(FILES) else {}
-        return Retention(_hours(_read({FILES: own}, FILES)), {**changes, **_log(said, _read({FILES: own}, FILES))})
+    if own is not None and _duration_property({FILES: own}, FILES) >= least:
+        changes = {FILES: own} if own != configuration.get(FILES) else {}
+        return Retention(
+            _hours(_duration_property({FILES: own}, FILES)),
+            {**changes, **_log(configuration, _duration_property({FILES: own}, FILES))},
+        )
     if (ours or own is None) and least <= current <= least * LARGEST:
-        return Retention(_hours(current), _log(said, current))
-    wanted = timedelta(days=math.ceil(least * SPARE / timedelta(days=1)))
-    text = _interval(wanted)
-    return Retention(_hours(wanted), {FILES: text, SET: text, BEFORE: own or "", **_log(said, wanted)})
+        return Retention(_hours(current), _log(configuration, current))
+    duration = timedelta(days=math.ceil(least * SPARE / timedelta(days=1)))
+    text = _interval(duration)
+    return Retention(_hours(duration), {FILES: text, SET: text, BEFORE: own or "", **_log(configuration, duration)})
 
 
 def promised(store: Store, folder: str, rules: Maintenance, now: datetime) -> timedelta:
     """Return how long ago the oldest version was made that can still be read until the next maintenance."""
     if not rules.keep and rules.keep_versions == 1:
         return timedelta(0)
-    written = delta_log.commit_times(store, folder, now)
+    commit_times = delta_log.commit_times(store, folder, now)
     # A version is kept so long after a newer one came: the one that was the newest at the border is still needed.
-    border = next((at for at in written.values() if at <= now - rules.keep), min(written.values(), default=now))
-    changes = ((at, actions) for at, actions in _read_one_by_one(store, written) if delta_log.changes_files(actions))
+    border = next(
+        (at for at in commit_times.values() if at <= now - rules.keep), min(commit_times.values(), default=now)
+    )
+    changes = (
+        (at, actions) for at, actions in _read_one_by_one(store, commit_times) if delta_log.changes_files(actions)
+    )
     newest = [time for at, actions in islice(changes, rules.keep_versions) for time in (at, *_times(actions, now))]
     oldest = min(border, *newest, now)
     return max(rules.keep, now - oldest + rules.every)
 
 
 def _read_one_by_one(
-    store: Store, written: Mapping[str, datetime]
+    store: Store, commit_times: Mapping[str, datetime]
 ) -> Iterator[tuple[datetime, Sequence[Mapping[str, Any]]]]:
     """Return commits with their actions; a stream writes thousands of them in a day, so only those that are asked for are read."""
-    for key, at in written.items():
+    for key, at in commit_times.items():
         yield at, delta_log.actions_of(store.read(key) or b"")
 
 
-def _log(said: Mapping[str, str], files: timedelta) -> dict[str, str]:
+def _log(configuration: Mapping[str, str], files: timedelta) -> dict[str, str]:
     """Return the property about the log that a version needs to be read as long as its files are there."""
-    return {LOG: _interval(files)} if _read(said, LOG) < files else {}
+    return {LOG: _interval(files)} if _duration_property(configuration, LOG) < files else {}
 
 
-def _read(said: Mapping[str, str], name: str) -> timedelta:
-    found = DEFAULTS[name] if name not in said else duration_of(said[name])
-    if found is None:
-        message = f"the table's property {name} is {said[name]!r}, which is no duration"
+def _duration_property(configuration: Mapping[str, str], name: str) -> timedelta:
+    duration = DEFAULTS[name] if name not in configuration else duration_of(configuration[name])
+    if duration is None:
+        message = f"the table's property {name} is {configuration[name]!r}, which is no duration"
         raise RunError(message, hint="write it as an interval, such as 'interval 30 days'.")
-    return found
+    return duration
 
 
 def _times(actions: Sequence[Mapping[str, Any]], now: datetime) -> list[datetime]:

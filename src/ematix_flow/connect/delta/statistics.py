@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 COLUMNS = 32
 """The first columns of a table, which Delta keeps such statistics of."""
 
-LETTERS = 32
+MAX_TEXT_LENGTH = 32
 """Letters of a text at most: a longer one would have to be cut, and the greatest one rounded up."""
 
 
@@ -27,40 +27,40 @@ def stats_of(file: IO[bytes]) -> str:
     for number in range(min(described.num_columns, COLUMNS)):
         groups = [described.row_group(group).column(number) for group in range(described.num_row_groups)]
         name = groups[0].path_in_schema if groups else ""
-        found = [group.statistics for group in groups]
-        if not groups or "." in name or any(one is None or not one.has_null_count for one in found):
+        statistics = [group.statistics for group in groups]
+        if not groups or "." in name or any(one is None or not one.has_null_count for one in statistics):
             continue
-        nulls[name] = sum(one.null_count for one in found)
-        known = [one for one in found if one.has_min_max]
-        if len(known) == len(found) or all(one.has_min_max or one.num_values == 0 for one in found):
-            _note(name, [_told(one, "min") for one in known], least, min)
-            _note(name, [_told(one, "max") for one in known], greatest, max)
+        nulls[name] = sum(one.null_count for one in statistics)
+        known = [one for one in statistics if one.has_min_max]
+        if len(known) == len(statistics) or all(one.has_min_max or one.num_values == 0 for one in statistics):
+            _note(name, [_bound(one, "min") for one in known], least, min)
+            _note(name, [_bound(one, "max") for one in known], greatest, max)
     return json.dumps(
         {"numRecords": described.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls},
         ensure_ascii=False,
     )
 
 
-def _note(name: str, values: list[Any], kept: dict[str, Any], choose: Any) -> None:
+def _note(name: str, values: list[Any], bounds: dict[str, Any], choose: Any) -> None:
     if values and None not in values:
-        kept[name] = choose(values)
+        bounds[name] = choose(values)
 
 
-def _told(found: Any, which: str) -> Any:
+def _bound(statistics: Any, which: str) -> Any:
     """Return a value as the log writes it, a greatest instant rounded up; None for what cannot be written exactly."""
     try:
-        return _written(getattr(found, which), up=which == "max")
+        return _json_value(getattr(statistics, which), up=which == "max")
     except (OverflowError, ValueError):  # an instant that no calendar of Python has
         return None
 
 
-def _written(value: Any, *, up: bool) -> Any:
+def _json_value(value: Any, *, up: bool) -> Any:
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
         return value
     if isinstance(value, str):
-        return value if len(value) <= LETTERS else None
+        return value if len(value) <= MAX_TEXT_LENGTH else None
     if isinstance(value, datetime):
         at = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
         at = at + timedelta(microseconds=-at.microsecond % 1000) if up else at

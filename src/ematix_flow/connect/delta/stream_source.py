@@ -34,7 +34,7 @@ class DeltaStream(LakeStream):
 
     def __init__(self, connection: Connection, query: str) -> None:
         super().__init__(self.system(connection), query)
-        self._store = self.lake.lies.store
+        self._store = self.lake.location.store
         self._folder = "".join(f"{part}/" for part in (self.schema, self.table) if part)
         self._known: dict[int, LakeCommit] = {}
         self._described: tuple[int, Snapshot] | None = None
@@ -52,13 +52,13 @@ class DeltaStream(LakeStream):
         later = tuple(self._commit(one) for one in versions if number is None or one > number)
         return History(later, cut=first > 0)
 
-    def place(self, number: int) -> Position:
+    def position_at(self, number: int) -> Position:
         """Return a version with the id of its table, which another table of the same name has not."""
         return {self.key: number, _TABLE: self._id(self._versions()[-1])}
 
     def newest(self) -> Position:
         """Return the newest version."""
-        return self.place(self._versions()[-1])
+        return self.position_at(self._versions()[-1])
 
     def added(self, begin: Position, end: Position) -> Added:
         """Return the files that the log adds."""
@@ -72,10 +72,10 @@ class DeltaStream(LakeStream):
         return AddedFiles(self.relation, end[self.key], tuple((values, tuple(p)) for values, p in groups.items()))
 
     def _versions(self) -> list[int]:
-        found = delta_log.versions(self._store, self._folder)
-        if not found:
+        versions = delta_log.versions(self._store, self._folder)
+        if not versions:
             raise self._no_table()
-        return found
+        return versions
 
     def _no_table(self) -> RunError:
         return RunError(f"there is no Delta table at {self._store.address(self._folder)}")
@@ -98,20 +98,20 @@ class DeltaStream(LakeStream):
 
     def _commit(self, number: int) -> LakeCommit:
         if number not in self._known:
-            self._known[number] = _told(number, self._actions(number))
+            self._known[number] = _lake_commit(number, self._actions(number))
         return self._known[number]
 
     def _actions(self, number: int) -> list[dict[str, Any]]:
-        found = delta_log.commit(self._store, self._folder, number)
-        if found is None:
+        actions = delta_log.commit(self._store, self._folder, number)
+        if actions is None:
             raise self.lost(f"version {number} of Delta table {self.query!r} was removed from its log")
-        return found
+        return actions
 
-    def _path(self, written: str, number: int) -> str:
+    def _path(self, path: str, number: int) -> str:
         """Return the address of a file; one that was vacuumed is refused."""
-        if urlsplit(written).scheme:
-            return unquote(written)
-        key = self._folder + unquote(written)
+        if urlsplit(path).scheme:
+            return unquote(path)
+        key = self._folder + unquote(path)
         if self._store.size(key) is None:
             raise self.lost(f"files of version {number} of Delta table {self.query!r} were vacuumed")
         return self._store.path(key)
@@ -135,14 +135,14 @@ def _adds(actions: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return [action["add"] for action in actions if action.get("add", {}).get("dataChange")]
 
 
-def _told(number: int, actions: Sequence[dict[str, Any]]) -> LakeCommit:
+def _lake_commit(number: int, actions: Sequence[dict[str, Any]]) -> LakeCommit:
     """Return what a version did to the rows; files that were only written anew say that they change no data."""
     adds = _adds(actions)
     removes = any(action.get("remove", {}).get("dataChange") for action in actions)
-    marked = any(add.get("deletionVector") for add in adds)
+    has_deletion_vectors = any(add.get("deletionVector") for add in adds)
     info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-    moment = info.get("inCommitTimestamp") or info.get("timestamp") or 0
+    timestamp_ms = info.get("inCommitTimestamp") or info.get("timestamp") or 0
     rows = sum(int(json.loads(add.get("stats") or "{}").get("numRecords", 1)) for add in adds)
-    at = datetime.fromtimestamp(moment / 1000, UTC)
+    at = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
     replaces = any("remove" in action for action in actions)
-    return LakeCommit(number, at, max(rows, int(bool(adds))), removes or marked, replaces)
+    return LakeCommit(number, at, max(rows, int(bool(adds))), removes or has_deletion_vectors, replaces)

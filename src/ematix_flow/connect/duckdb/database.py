@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from ematix_flow.connect.base.columns import FoundColumn, FoundTable, SourceColumn, TableName
+from ematix_flow.connect.base.columns import ColumnSchema, SourceColumn, TableName, TableSchema
 from ematix_flow.connect.base.session import Opened, Split
 from ematix_flow.connect.duckdb import DUCKDB
 from ematix_flow.connect.duckdb.existing_types import DuckDBTypes
@@ -23,7 +23,7 @@ from ematix_flow.connect.staging.parquet import (
 )
 from ematix_flow.connect.types.arrow import REJECTS
 from ematix_flow.connect.types.digits import digits_of
-from ematix_flow.connect.types.fingerprint import qualified, shortest, sum_sql, told
+from ematix_flow.connect.types.fingerprint import format_fingerprint, qualified, shortest, sum_sql
 from ematix_flow.connect.types.identifiers import quoted, text
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.stage import StageColumn, StageSpec, WorkTable
     from ematix_flow.connect.duckdb.session import DuckDBSession
     from ematix_flow.declare.table.types import ColumnType
-    from ematix_flow.records import Part
+    from ematix_flow.records import TaskReport
 
 READ_ROWS = 65_536
 
@@ -91,12 +91,12 @@ class DuckDB(FileDatabase):
 
     def probe(self) -> str:
         """Open the file and say what it is."""
-        session = self.look() if self.exists() else self.session()
+        session = self.read_only_session() if self.exists() else self.session()
         try:
             tables = session.query("SELECT COUNT(*) FROM duckdb_tables() WHERE database_name = current_database()")
         finally:
             session.close()
-        return f"DuckDB {duckdb.__version__}, {self.shown_path}, {tables[0][0]} tables"
+        return f"DuckDB {duckdb.__version__}, {self.display_path}, {tables[0][0]} tables"
 
     def session(self) -> DuckDBSession:
         """Open the file, waiting a while for another process to give it back."""
@@ -105,7 +105,7 @@ class DuckDB(FileDatabase):
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         return open_file(self.path)
 
-    def look(self) -> DuckDBSession:
+    def read_only_session(self) -> DuckDBSession:
         """Open the file read-only, which other readers may do at the same time; one held by a writer is an error."""
         return open_memory(self.name) if self.in_memory else open_file(self.path, read_only=True, wait=0)
 
@@ -121,11 +121,11 @@ class DuckDB(FileDatabase):
 
     # Tables
 
-    def place(self, schema: str, name: str) -> TableName:
+    def table_name(self, schema: str, name: str) -> TableName:
         """DuckDB has real schemas."""
         return TableName(schema, name)
 
-    def bookkeeping(self, name: str) -> TableName:
+    def metadata_table(self, name: str) -> TableName:
         """Our own tables live in the schema ematix_flow."""
         return TableName("ematix_flow", name)
 
@@ -146,26 +146,26 @@ class DuckDB(FileDatabase):
         """Create the schema when it is missing."""
         session.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
 
-    def find_table(self, session: Session, table: TableName) -> FoundTable | None:
+    def find_table(self, session: Session, table: TableName) -> TableSchema | None:
         """Describe a table from DuckDB's catalog functions."""
         where = "database_name = current_database() AND schema_name = ? AND"
-        place = (table.schema or "main", table.name)
+        parameters = (table.schema or "main", table.name)
         rows = session.query(
             "SELECT column_name, data_type, is_nullable FROM duckdb_columns() "
             f"WHERE {where} table_name = ? ORDER BY column_index",
-            place,
+            parameters,
         )
         if not rows:
             return None
         constraints = session.query(
             f"SELECT constraint_type, constraint_column_names FROM duckdb_constraints() WHERE {where} table_name = ? "
             "AND constraint_type IN ('PRIMARY KEY', 'UNIQUE') ORDER BY constraint_index",
-            place,
+            parameters,
         )
-        views = session.query(f"SELECT 1 FROM duckdb_views() WHERE {where} view_name = ?", place)
+        views = session.query(f"SELECT 1 FROM duckdb_views() WHERE {where} view_name = ?", parameters)
         primary = next((tuple(c) for kind, c in constraints if kind == "PRIMARY KEY"), ())
-        return FoundTable(
-            columns=tuple(FoundColumn(n, t, bool(null)) for n, t, null in rows),
+        return TableSchema(
+            columns=tuple(ColumnSchema(n, t, bool(null)) for n, t, null in rows),
             primary_key=primary,
             unique=tuple(tuple(columns) for kind, columns in constraints if kind == "UNIQUE"),
             problem="it is a view" if views else "",
@@ -173,27 +173,27 @@ class DuckDB(FileDatabase):
 
     def fingerprint(self, session: Session, table: TableName, columns: Sequence[str]) -> str:
         """Add up a hash of every row, in whatever order they come; a column that is widened keeps its part."""
-        found = self.find_table(session, table)
-        native = {column.name: column.type for column in found.columns} if found is not None else {}
+        existing = self.find_table(session, table)
+        native = {column.name: column.type for column in existing.columns} if existing is not None else {}
         row = ", ".join(_lasting(native.get(name, ""), quoted(name)) for name in columns)
-        return told(session.query(sum_sql(qualified(table), f"HASH({row})")))
+        return format_fingerprint(session.query(sum_sql(qualified(table), f"HASH({row})")))
 
-    def widening(self, found: str, wanted: str) -> bool:
+    def widening(self, existing: str, declared: str) -> bool:
         """Say yes when integers and floats grow, or decimals gain digits on either side of the point."""
         ladders = (("SMALLINT", "INTEGER", "BIGINT"), ("FLOAT", "DOUBLE"))
         for ladder in ladders:
-            if found in ladder and wanted in ladder:
-                return ladder.index(found) < ladder.index(wanted)
-        sizes = [re.fullmatch(r"DECIMAL\((\d+),\s*(\d+)\)", name) for name in (found, wanted)]
+            if existing in ladder and declared in ladder:
+                return ladder.index(existing) < ladder.index(declared)
+        sizes = [re.fullmatch(r"DECIMAL\((\d+),\s*(\d+)\)", name) for name in (existing, declared)]
         if not all(sizes):
             return False
         (p1, s1), (p2, s2) = ((int(m[1]), int(m[2])) for m in sizes if m)
         return (p1, s1) != (p2, s2) and s2 >= s1 and p2 - s2 >= p1 - s1
 
-    def alter_type_sql(self, table: str, column: str, wanted: str, *, nullable: bool) -> str:
+    def alter_type_sql(self, table: str, column: str, declared: str, *, nullable: bool) -> str:
         """Return the statement that widens a column."""
         del nullable
-        return f"ALTER TABLE {table} ALTER COLUMN {column} SET DATA TYPE {wanted}"
+        return f"ALTER TABLE {table} ALTER COLUMN {column} SET DATA TYPE {declared}"
 
     # Reading
 
@@ -215,7 +215,7 @@ class DuckDB(FileDatabase):
         options = "FORMAT parquet, PER_THREAD_OUTPUT true, COMPRESSION lz4"
         session.execute(f"COPY (\n{self._exact(session, sql)}\n) TO {text(str(folder))} ({options})")
         files = sorted(folder.glob("*.parquet"))
-        return Opened(tuple(Split(sql=sql, snapshot=str(file)) for file in files), keep_open=_removed_after(folder))
+        return Opened(tuple(Split(sql=sql, snapshot=str(file)) for file in files), resources=_removed_after(folder))
 
     def _exact(self, session: Session, sql: str) -> str:
         """Return the query with every column in its interchange form, whatever SQL of the user made of it."""
@@ -235,17 +235,17 @@ class DuckDB(FileDatabase):
 
     # Staging
 
-    def staged_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
+    def staged_relation(self, session: Session, spec: StageSpec, reports: Sequence[TaskReport]) -> str:
         """Read exactly the named files."""
         del session
         types = {column.name: self.ddl_type(column.type) for column in spec.columns}
-        return _relation([part.path for part in parts if part.path], types)
+        return _relation([report.path for report in reports if report.path], types)
 
-    def reject_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
+    def reject_relation(self, session: Session, spec: StageSpec, reports: Sequence[TaskReport]) -> str:
         """Read exactly the named reject files."""
         del session, spec
         return _relation(
-            [part.reject_path for part in parts if part.reject_path], dict.fromkeys(REJECTS.names, "VARCHAR")
+            [report.reject_path for report in reports if report.reject_path], dict.fromkeys(REJECTS.names, "VARCHAR")
         )
 
     def create_work_table(self, session: Session, table: WorkTable, incarnation: str) -> str:

@@ -20,9 +20,9 @@ class DuckDBTypes(ExistingTypes):
     _ROUNDED = ("TIMESTAMP_S", "TIMESTAMP_MS")
     _NESTED = re.compile(r"\]$|^(STRUCT|MAP|UNION)\(")
 
-    def carried_as(self, native: str, given: ColumnType) -> ColumnType | None:
+    def carried_as(self, native: str, incoming: ColumnType) -> ColumnType | None:
         """Carry numbers and points in time as such."""
-        del given
+        del incoming
         if native in self._INTEGERS:
             return types.BigInt()
         if native == "UBIGINT":

@@ -29,7 +29,7 @@ _DETACHABLE = "SELECT database_name FROM duckdb_databases() WHERE NOT internal A
 
 
 @dataclass(slots=True)
-class _File:
+class _OpenFile:
     """A file that is attached to a DuckDB of this process."""
 
     host: duckdb.DuckDBPyConnection
@@ -38,7 +38,7 @@ class _File:
 
 
 _LOCK = threading.Lock()
-_FILES: dict[str, _File] = {}
+_FILES: dict[str, _OpenFile] = {}
 """Open files by their real path."""
 
 _IDLE: dict[str, duckdb.DuckDBPyConnection] = {}
@@ -175,14 +175,14 @@ def _leave(path: str) -> None:
             _IDLE.pop(next(iter(_IDLE))).close()
 
 
-def _attached(path: str, *, read_only: bool) -> _File:
+def _attached(path: str, *, read_only: bool) -> _OpenFile:
     host = _IDLE.pop(path, None) or duckdb.connect(":memory:")
     try:
         host.execute(f"ATTACH {text(path)} AS {CATALOG}{' (READ_ONLY)' if read_only else ''}")
     except duckdb.Error:
         host.close()
         raise
-    return _File(host, read_only)
+    return _OpenFile(host, read_only)
 
 
 def _prepared(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.files.object_source import BucketFiles
 from ematix_flow.connect.files.object_table import BucketTables
-from ematix_flow.connect.storage.azure.client import place_of
+from ematix_flow.connect.storage.azure.client import location_of
 from ematix_flow.connect.storage.azure.store import AzureStore
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class AzureFiles(BucketFiles):
 
     def opened(self, connection: ObjectStoreAzureConnection) -> AzureStore:
         """Return the store that a connection names."""
-        return AzureStore(place_of(connection))
+        return AzureStore(location_of(connection))
 
 
 class AzureTables(BucketTables):
@@ -31,4 +31,4 @@ class AzureTables(BucketTables):
 
     def opened(self, connection: ObjectStoreAzureConnection) -> AzureStore:
         """Return the store that a connection names."""
-        return AzureStore(place_of(connection))
+        return AzureStore(location_of(connection))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.files.object_source import BucketFiles
 from ematix_flow.connect.files.object_table import BucketTables
-from ematix_flow.connect.storage.gcs.client import place_of
+from ematix_flow.connect.storage.gcs.client import location_of
 from ematix_flow.connect.storage.gcs.store import GcsStore
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class GcsFiles(BucketFiles):
 
     def opened(self, connection: ObjectStoreGCSConnection) -> GcsStore:
         """Return the store that a connection names."""
-        return GcsStore(place_of(connection))
+        return GcsStore(location_of(connection))
 
 
 class GcsTables(BucketTables):
@@ -31,4 +31,4 @@ class GcsTables(BucketTables):
 
     def opened(self, connection: ObjectStoreGCSConnection) -> GcsStore:
         """Return the store that a connection names."""
-        return GcsStore(place_of(connection))
+        return GcsStore(location_of(connection))

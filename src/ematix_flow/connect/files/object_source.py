@@ -16,8 +16,8 @@ from ematix_flow.records import SourceFile
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ematix_flow.connect.storage.base import Found
-    from ematix_flow.connect.storage.location import BucketPlace
+    from ematix_flow.connect.storage.base import ObjectInfo
+    from ematix_flow.connect.storage.location import BucketLocation
     from ematix_flow.connect.storage.object_store import BucketStore
     from ematix_flow.declare.connection.files import BucketConnection
 
@@ -29,27 +29,27 @@ _MEANS = {"*": "[^/]*", "**": "[^/]*", "?": "[^/]"}
 class BucketFiles(Files):
     """The objects below a prefix of a bucket."""
 
-    store: BucketStore[BucketPlace]
+    store: BucketStore[BucketLocation]
 
     def __init__(self, connection: BucketConnection) -> None:
         self.name = connection.name
         self.store = self.opened(connection)
-        self.shown_path = self.store.shown
+        self.display_path = self.store.display_address
         self.format = connection.format
         self.csv_options: Mapping[str, Any] = dict(connection.csv_read_options or {})
         self.json_options: Mapping[str, Any] = dict(connection.json_read_options or {})
 
     @abstractmethod
-    def opened(self, connection: Any) -> BucketStore[BucketPlace]:
+    def opened(self, connection: Any) -> BucketStore[BucketLocation]:
         """Return the store that a connection names."""
 
     def identity(self) -> tuple[str, ...]:
         """Two connections are the same when they name the same objects."""
-        return self.store.place.identity()
+        return self.store.location.identity()
 
     def info(self) -> Mapping[str, object]:
         """Return the service and the address."""
-        return self.store.place.info()
+        return self.store.location.info()
 
     @property
     def read_paths(self) -> tuple[str, ...]:
@@ -57,9 +57,9 @@ class BucketFiles(Files):
         return ()
 
     @property
-    def shown(self) -> str:
+    def display_address(self) -> str:
         """Return the address."""
-        return self.store.shown
+        return self.store.display_address
 
     def probe(self) -> str:
         """Say that the bucket answers."""
@@ -72,10 +72,10 @@ class BucketFiles(Files):
             names = self.store.folders()
         return tuple(sorted(name for name in names if name and visible(name) and name.lower() != ALL_FILES))
 
-    def seen_at(self, path: str) -> SourceFile:
+    def stat_file(self, path: str) -> SourceFile:
         """Return an object by its key below the prefix, with the tag that the service gave its content."""
         assert isinstance(path, StoredFile)  # noqa: S101 - every path of this class is one
-        return SourceFile(path.found.key, path.found.version.strip('"'), path.found.size)
+        return SourceFile(path.info.key, path.info.version.strip('"'), path.info.size)
 
     def changed(self, paths: Sequence[str], before: Sequence[SourceFile]) -> list[str]:
         """Return none: every read names the tag it expects, so that a changed object has failed the load."""
@@ -91,28 +91,28 @@ class BucketFiles(Files):
             with closing(FileSession(home)) as session:
                 return session.undisturbed(lambda: self._matching(pattern))
 
-    def _home(self) -> BucketStore[BucketPlace] | None:
+    def _home(self) -> BucketStore[BucketLocation] | None:
         """Return the place, this one or one above, that loads brought files to."""
-        parts = self.store.place.prefix.split("/")[:-1]
-        for count in range(len(parts), -1, -1):
-            above = self.store.at("".join(f"{part}/" for part in parts[:count]))
+        segments = self.store.location.prefix.split("/")[:-1]
+        for count in range(len(segments), -1, -1):
+            above = self.store.at("".join(f"{segment}/" for segment in segments[:count]))
             if next(above.listed(HOME + COMMITS), None) is not None:
                 return above
         return None
 
     def _matching(self, pattern: str) -> tuple[str, ...]:
-        return tuple(StoredFile(self.store, found) for found in self._found(pattern.strip("/")))
+        return tuple(StoredFile(self.store, info) for info in self._list_objects(pattern.strip("/")))
 
-    def _found(self, pattern: str) -> list[Found]:
+    def _list_objects(self, pattern: str) -> list[ObjectInfo]:
         wild = _WILD.search(pattern)
         if wild is not None:
             chosen = re.compile(_expression(pattern))
             begin = pattern[: wild.start()].rpartition("/")
-            return [found for found in self.store.listed("".join(begin[:2])) if _chosen(found.key, chosen)]
+            return [info for info in self.store.listed("".join(begin[:2])) if _chosen(info.key, chosen)]
         exact = self.store.find(pattern) if pattern else None
         if exact is not None:
             return [exact]
-        return [found for found in self.store.listed(f"{pattern}/" if pattern else "") if visible(found.key)]
+        return [info for info in self.store.listed(f"{pattern}/" if pattern else "") if visible(info.key)]
 
 
 def _chosen(key: str, expression: re.Pattern[str]) -> bool:
@@ -121,20 +121,20 @@ def _chosen(key: str, expression: re.Pattern[str]) -> bool:
 
 def _expression(pattern: str) -> str:
     """Return the keys that a pattern means: a star stays in its folder, two of them reach into all below."""
-    parts = pattern.split("/")
-    folders = ("(?:[^/]+/)*" if part == "**" else f"{_segment(part)}/" for part in parts[:-1])
-    last = ".*" if parts[-1] == "**" else _segment(parts[-1])
+    segments = pattern.split("/")
+    folders = ("(?:[^/]+/)*" if segment == "**" else f"{_segment(segment)}/" for segment in segments[:-1])
+    last = ".*" if segments[-1] == "**" else _segment(segments[-1])
     return "".join(folders) + last
 
 
-def _segment(part: str) -> str:
-    return "".join(map(_translated, _WILDCARD.split(part)))
+def _segment(segment: str) -> str:
+    return "".join(map(_translated, _WILDCARD.split(segment)))
 
 
-def _translated(piece: str) -> str:
-    if piece in _MEANS:
-        return _MEANS[piece]
-    if _WILDCARD.fullmatch(piece):
-        inner = piece[1:-1].replace("\\", "\\\\")
+def _translated(token: str) -> str:
+    if token in _MEANS:
+        return _MEANS[token]
+    if _WILDCARD.fullmatch(token):
+        inner = token[1:-1].replace("\\", "\\\\")
         return f"[^/{inner[1:]}]" if inner.startswith("!") else f"[{inner}]"
-    return re.escape(piece)
+    return re.escape(token)

@@ -10,7 +10,7 @@ from ematix_flow.connect.files.table import FileTables
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ematix_flow.connect.storage.location import BucketPlace
+    from ematix_flow.connect.storage.location import BucketLocation
     from ematix_flow.connect.storage.object_store import BucketStore
     from ematix_flow.declare.connection.files import BucketConnection
 
@@ -20,16 +20,16 @@ class BucketTables(FileTables):
 
     def __init__(self, connection: BucketConnection) -> None:
         self._bucket = self.opened(connection)
-        self._keep(connection, self._bucket.shown, self._bucket)
+        self._configure(connection, self._bucket.display_address, self._bucket)
 
     @abstractmethod
-    def opened(self, connection: Any) -> BucketStore[BucketPlace]:
+    def opened(self, connection: Any) -> BucketStore[BucketLocation]:
         """Return the store that a connection names."""
 
     def identity(self) -> tuple[str, ...]:
         """Two connections are the same when they name the same objects."""
-        return self._bucket.place.identity()
+        return self._bucket.location.identity()
 
     def info(self) -> Mapping[str, object]:
         """Return the service and the address."""
-        return self._bucket.place.info()
+        return self._bucket.location.info()

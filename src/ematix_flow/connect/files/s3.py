@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.files.object_source import BucketFiles
 from ematix_flow.connect.files.object_table import BucketTables
-from ematix_flow.connect.storage.s3.client import place_of
+from ematix_flow.connect.storage.s3.client import location_of
 from ematix_flow.connect.storage.s3.store import S3Store
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class S3Files(BucketFiles):
 
     def opened(self, connection: ObjectStoreS3Connection) -> S3Store:
         """Return the store that a connection names."""
-        return S3Store(place_of(connection))
+        return S3Store(location_of(connection))
 
 
 class S3Tables(BucketTables):
@@ -31,4 +31,4 @@ class S3Tables(BucketTables):
 
     def opened(self, connection: ObjectStoreS3Connection) -> S3Store:
         """Return the store that a connection names."""
-        return S3Store(place_of(connection))
+        return S3Store(location_of(connection))

@@ -60,7 +60,7 @@ class Files(Source):
 
     def __init__(self, connection: ObjectStoreLocalConnection) -> None:
         self.name = connection.name
-        self.shown_path = connection.path
+        self.display_path = connection.path
         # Spark may run in another folder than this process, so a relative path is settled here.
         self.root = Path(connection.path).absolute()
         self.format = connection.format
@@ -73,7 +73,7 @@ class Files(Source):
 
     def info(self) -> Mapping[str, object]:
         """Return the folder for people."""
-        return {"host": None, "port": None, "dbname": self.shown_path, "user": None}
+        return {"host": None, "port": None, "dbname": self.display_path, "user": None}
 
     def probe(self) -> str:
         """Return whether the folder is there."""
@@ -85,7 +85,7 @@ class Files(Source):
         return (str(self.root),)
 
     @property
-    def shown(self) -> str:
+    def display_address(self) -> str:
         """Return the place for people."""
         return str(self.root)
 
@@ -105,17 +105,17 @@ class Files(Source):
 
     def nothing_like(self, pattern: str) -> RunError:
         """Return the error for a path that means no file."""
-        message = f"no files match {pattern or '*'!r} below {self.shown}"
+        message = f"no files match {pattern or '*'!r} below {self.display_address}"
         return RunError(message, hint="names that start with _ or . are not read.")
 
-    def seen(self, pattern: str) -> Iterator[tuple[str, SourceFile]]:
+    def list_files(self, pattern: str) -> Iterator[tuple[str, SourceFile]]:
         """Return the files that a path or glob means, each with what tells its content from another one."""
         for path in self._paths(pattern):
             # One that is gone again was never there for this load.
             with suppress(FileNotFoundError):
-                yield path, self.seen_at(path)
+                yield path, self.stat_file(path)
 
-    def seen_at(self, path: str) -> SourceFile:
+    def stat_file(self, path: str) -> SourceFile:
         """Return a file by its key below the root, with what changes whenever its content may have.
 
         That is its size, its time to the nanosecond and, since a copy may keep both, the number of its inode.
@@ -126,14 +126,14 @@ class Files(Source):
 
     def changed(self, paths: Sequence[str], before: Sequence[SourceFile]) -> list[str]:
         """Return those files that are no longer as they were seen."""
-        found = []
+        changed_paths = []
         for path, file in zip(paths, before, strict=True):
             try:
-                same = self.seen_at(path) == file
+                same = self.stat_file(path) == file
             except FileNotFoundError:
                 same = False
-            found += [] if same else [path]
-        return found
+            changed_paths += [] if same else [path]
+        return changed_paths
 
     def described(self, paths: tuple[str, ...], options: Mapping[str, Any]) -> FileSet:
         """Return files as a set with their common columns."""
@@ -151,8 +151,8 @@ class Files(Source):
                 at_once = int(json_options.get("batch_size") or 0)
                 return FileSet(paths, file_format, _json_columns(paths, lines), csv_options, batch_lines=at_once)
             case _:
-                found = side_by_side(lambda path: _typed_columns(path, file_format), paths)
-                layouts = dict(zip(paths, found, strict=True))
+                columns = side_by_side(lambda path: _typed_columns(path, file_format), paths)
+                layouts = dict(zip(paths, columns, strict=True))
                 return FileSet(paths, file_format, _common(layouts), csv_options, _groups(layouts))
 
     def _paths(self, pattern: str) -> tuple[str, ...]:
@@ -168,17 +168,17 @@ class Files(Source):
         base = self.root / pattern if pattern else self.root
         if base.is_file():
             return (str(base),)
-        found = base.rglob("*") if base.is_dir() else self.root.glob(pattern)
-        return tuple(sorted(str(path) for path in found if path.is_file() and not _hidden(path, self.root)))
+        matches = base.rglob("*") if base.is_dir() else self.root.glob(pattern)
+        return tuple(sorted(str(path) for path in matches if path.is_file() and not _hidden(path, self.root)))
 
 
 def _hidden(path: Path, root: Path) -> bool:
-    return any(part.startswith(("_", ".")) for part in path.relative_to(root).parts)
+    return any(segment.startswith(("_", ".")) for segment in path.relative_to(root).parts)
 
 
 def _csv_columns(paths: tuple[str, ...], options: Mapping[str, Any]) -> tuple[SourceColumn, ...]:
-    found = side_by_side(lambda path: header_of(path, dialect_of(path, options)), paths)
-    headers = dict(zip(paths, found, strict=True))
+    results = side_by_side(lambda path: header_of(path, dialect_of(path, options)), paths)
+    headers = dict(zip(paths, results, strict=True))
     layouts = {
         path: tuple(SourceColumn(name, "text", "string") for name in names)
         for path, names in headers.items()
@@ -193,8 +193,8 @@ def _csv_columns(paths: tuple[str, ...], options: Mapping[str, Any]) -> tuple[So
 def _json_columns(paths: tuple[str, ...], lines: int) -> tuple[SourceColumn, ...]:
     """Return every key that the first lines of the files have; a line may lack any of them."""
     each = max(lines // len(paths), 10)
-    found = side_by_side(lambda path: dict.fromkeys(chain(*map(keys_of, islice(lines_of(path), each)))), paths)
-    names = dict.fromkeys(chain(*found))
+    keys = side_by_side(lambda path: dict.fromkeys(chain(*map(keys_of, islice(lines_of(path), each)))), paths)
+    names = dict.fromkeys(chain(*keys))
     if not names:
         raise unreadable(paths[0], "no line is a JSON object")
     columns = tuple(SourceColumn(name, "text", "string") for name in names)
@@ -265,8 +265,8 @@ def _alike(one: SourceColumn, other: SourceColumn) -> bool:
 
 
 def _refuse_repeated(path: str, columns: Iterable[SourceColumn]) -> None:
-    seen: set[str] = set()
+    known: set[str] = set()
     for name in (column.name for column in columns):
-        if name.lower() in seen:
+        if name.lower() in known:
             raise unreadable(path, f"it has the column {name!r} twice (case does not count)")
-        seen.add(name.lower())
+        known.add(name.lower())

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ematix_flow.connect.base.columns import SourceColumn
-    from ematix_flow.connect.base.stream_source import MessagePiece, Position
+    from ematix_flow.connect.base.stream_source import MessagePartition, Position
     from ematix_flow.records import SourceFile
 
-_LOOK, _FILES = "look", "files"
+_SNAPSHOT, _FILES = "look", "files"
 
 
 class FileStream(StreamSource):
@@ -38,41 +38,41 @@ class FileStream(StreamSource):
     def start(self, where: str) -> Position:
         """Return the look at an empty folder, or at the folder as it is."""
         if where == EARLIEST:
-            return self.look_at([])
+            return self.position_of([])
         if where == LATEST:
-            return self.look_at(self.seen())
+            return self.position_of(self.list_files())
         message = f"{where!r} is no place in a folder: which files were loaded is known file by file"
         raise RunError(message, hint="a stream of files begins with all files that are there.")
 
-    def moved(self, position: Position | None, where: str) -> Position:
+    def seek(self, position: Position | None, where: str) -> Position:
         """Refuse to go on from elsewhere: the books of each target know its files one by one."""
         del position
         message = f"a stream of files cannot go on from {where!r}: which files were loaded is known file by file"
         raise RunError(message, hint="a stream with another name loads all files again.")
 
-    def seen(self) -> list[SourceFile]:
+    def list_files(self) -> list[SourceFile]:
         """Return the files that are there."""
-        return [file for _, file in self.files.seen(self.query)]
+        return [file for _, file in self.files.list_files(self.query)]
 
-    def look_at(self, files: Sequence[SourceFile]) -> Position:
+    def position_of(self, files: Sequence[SourceFile]) -> Position:
         """Return the position of some files: another one as soon as one of them is another."""
-        told = "\n".join(sorted(f"{file.key}\t{file.etag}\t{file.size}" for file in files))
-        return {_LOOK: hashlib.sha256(told.encode()).hexdigest()[:32], _FILES: len(files)}
+        listing = "\n".join(sorted(f"{file.key}\t{file.etag}\t{file.size}" for file in files))
+        return {_SNAPSHOT: hashlib.sha256(listing.encode()).hexdigest()[:32], _FILES: len(files)}
 
     def ahead(self, position: Position, most: int, end_offset: Position | None = None) -> Position:
         """Return the look at the folder as it is; how many files a batch has is not bounded."""
         del most
         there = end_offset if end_offset is not None else self.start(LATEST)
-        return there if there[_FILES] and there[_LOOK] != position[_LOOK] else position
+        return there if there[_FILES] and there[_SNAPSHOT] != position[_SNAPSHOT] else position
 
-    def pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:
+    def plan_partitions(self, begin: Position, end: Position, requested: Sequence[str]) -> tuple[MessagePartition, ...]:
         """Refuse to give rows of files as messages."""
-        del begin, end, wanted
+        del begin, end, requested
         message = f"the files of {self.query!r} are loaded as they are, and cannot be taken apart into messages"
         raise UnsupportedError(message, hint="give the stream a table or a folder as its target.")
 
     def distance(self, begin: Position, end: Position) -> int:
         """Return at least one where the folder has changed."""
-        if begin[_LOOK] == end[_LOOK] or not end[_FILES]:
+        if begin[_SNAPSHOT] == end[_SNAPSHOT] or not end[_FILES]:
             return 0
         return max(1, int(end[_FILES]) - int(begin[_FILES]))

@@ -17,11 +17,11 @@ from ematix_flow.connect.base.columns import TableName
 from ematix_flow.connect.files import FILES_LOCAL
 from ematix_flow.connect.files.transaction import FILES, FileSession
 from ematix_flow.connect.formats.writers import EXTENSIONS
-from ematix_flow.connect.metadata.tables import SQLiteBooks
+from ematix_flow.connect.metadata.tables import SQLiteMetadataTables
 from ematix_flow.connect.metadata.target import StoreTarget
 from ematix_flow.connect.sqlite import types as sqlite_types
 from ematix_flow.connect.staging.files import FileStager
-from ematix_flow.connect.storage.base import LocalStore, told_parts
+from ematix_flow.connect.storage.base import LocalStore, parse_staged_path
 from ematix_flow.connect.types.fingerprint import EMPTY
 from ematix_flow.connect.types.identifiers import quoted
 from ematix_flow.errors import UnsupportedError
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from ematix_flow.connect.storage.base import Store
     from ematix_flow.declare.connection.files import BucketConnection
     from ematix_flow.declare.connection.registry import ObjectStoreLocalConnection
-    from ematix_flow.records import Part
+    from ematix_flow.records import TaskReport
 
 STAGED_FILES = "_flow_stage_files"
 
 
-class FileTables(SQLiteBooks, StoreTarget):
+class FileTables(SQLiteMetadataTables, StoreTarget):
     """Tables that are folders of files below one root."""
 
     kind = "object_store_local"
@@ -49,49 +49,51 @@ class FileTables(SQLiteBooks, StoreTarget):
 
     def __init__(self, connection: ObjectStoreLocalConnection) -> None:
         # Workers may run in another folder than the driver, so a relative path is settled here.
-        self._keep(connection, connection.path, LocalStore(str(Path(connection.path).absolute())))
+        self._configure(connection, connection.path, LocalStore(str(Path(connection.path).absolute())))
 
-    def _keep(self, connection: ObjectStoreLocalConnection | BucketConnection, shown: str, store: Store) -> None:
+    def _configure(
+        self, connection: ObjectStoreLocalConnection | BucketConnection, display_path: str, store: Store
+    ) -> None:
         self.name = connection.name
-        self.shown_path = shown
+        self.display_path = display_path
         self.format = connection.format
         self.store = store
         if self.format == "orc":
             self.capabilities = replace(self.capabilities, cannot_store=("far_instant",))
 
     def __repr__(self) -> str:
-        return f"FileTables({self.shown_path!r})"
+        return f"FileTables({self.display_path!r})"
 
     def identity(self) -> tuple[str, ...]:
         """Two connections are the same when they name the same folder."""
-        return ("files", os.path.realpath(self.store.shown))
+        return ("files", os.path.realpath(self.store.display_address))
 
     def info(self) -> Mapping[str, object]:
         """Return the folder under `dbname`."""
-        return {"host": None, "port": None, "dbname": self.shown_path, "user": None}
+        return {"host": None, "port": None, "dbname": self.display_path, "user": None}
 
     def session(self) -> FileSession:
         """Open the newest state; a store without one gets it with its first commit."""
         return FileSession(self.store)
 
     @property
-    def books(self) -> MetadataStore:
+    def metadata_store(self) -> MetadataStore:
         """Return this target: its own tables are in the state that lists its files."""
         return self
 
     # Tables
 
-    def place(self, schema: str, name: str) -> TableName:
+    def table_name(self, schema: str, name: str) -> TableName:
         """Return a table's folder: `schema/name` below the root."""
-        for part in (schema, name):
-            if part in (".", "..") or "/" in part or "\0" in part or part.startswith(("_", ".")):
-                message = f"{part!r} cannot be the name of a folder that readers shall see"
+        for segment in (schema, name):
+            if segment in (".", "..") or "/" in segment or "\0" in segment or segment.startswith(("_", ".")):
+                message = f"{segment!r} cannot be the name of a folder that readers shall see"
                 raise UnsupportedError(message, hint="names of files and folders begin with neither _ nor a dot.")
         return TableName("", f"{schema}/{name}" if schema else name)
 
-    def same_type(self, found: str, wanted: str) -> bool:
+    def same_type(self, existing: str, declared: str) -> bool:
         """Compare types."""
-        return sqlite_types.same_type(found, wanted)
+        return sqlite_types.same_type(existing, declared)
 
     def fingerprint(self, session: Session, table: TableName, columns: Sequence[str]) -> str:
         """Return a digest of the list of its files."""
@@ -105,27 +107,29 @@ class FileTables(SQLiteBooks, StoreTarget):
         """Write files of the connection's format, named by attempt."""
         return FileStager(self.store, self.format, spec, partition, attempt)
 
-    def staged_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
+    def staged_relation(self, session: Session, spec: StageSpec, parts: Sequence[TaskReport]) -> str:
         """Return the named files as a relation of paths, rows and bytes, with the names that they will have."""
         del spec
         table = _temporary(session, STAGED_FILES, "staged TEXT, name TEXT, rows INTEGER, bytes INTEGER")
         for part in sorted((part for part in parts if part.path), key=lambda part: part.partition):
-            key, size = told_parts(part.path)
+            key, size = parse_staged_path(part.path)
             name = f"{time_ordered_name()}.{key.rpartition('.')[2]}"
             session.execute(f"INSERT INTO {table} VALUES (?, ?, ?, ?)", (key, name, part.rows, size))
         return table
 
     def drop_stage(self, session: Session, spec: StageSpec) -> None:
         """Remove what the load staged; files that are part of a table are given their places before."""
-        cast("FileSession", session).settle_newest()
+        cast("FileSession", session).finalize_newest()
         super().drop_stage(session, spec)
 
     def check_files(self, options: Mapping[str, Any]) -> None:
         """Refuse options of another format than the connection's."""
         for name in options:
-            wanted = name.partition("_")[0]
-            if wanted in EXTENSIONS and wanted != self.format:
-                message = f"{name}= is an option of {wanted} files, and connection {self.name!r} writes {self.format}"
+            option_format = name.partition("_")[0]
+            if option_format in EXTENSIONS and option_format != self.format:
+                message = (
+                    f"{name}= is an option of {option_format} files, and connection {self.name!r} writes {self.format}"
+                )
                 raise UnsupportedError(message)
 
 

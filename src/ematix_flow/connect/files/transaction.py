@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LOOKS = 50
+MAX_ATTEMPTS = 50
 """How often folders are listed again because files came or went meanwhile."""
 
 FILES = "ematix_flow_files"
@@ -54,7 +54,7 @@ class FileSession(StoreSession):
         """Begin from the newest state, with every file of it in its place."""
         super().begin()
         try:
-            if self.settle():
+            if self.finalize_files():
                 self.connection.execute(f"UPDATE {FILES} SET staged = NULL WHERE staged IS NOT NULL")
                 self.connection.execute(f"DELETE FROM {REMOVED}")
         except BaseException:
@@ -67,7 +67,7 @@ class FileSession(StoreSession):
         super().commit()
         failpoint("store.after_record")
         with suppress(OSError, TransientError):
-            self.settle()
+            self.finalize_files()
             if self.query(f"SELECT 1 FROM {REMOVED} LIMIT 1"):
                 # Somebody may write a file of the same name: it must not be removed a second time.
                 self.begin()
@@ -75,9 +75,9 @@ class FileSession(StoreSession):
 
     def _below(self, folder: str) -> str:
         """Return the objects below a folder that its readers see, as JSON."""
-        return json.dumps([found.key for found in self.store.listed(folder) if visible(found.key)])
+        return json.dumps([info.key for info in self.store.listed(folder) if visible(info.key)])
 
-    def told(self) -> dict[str, Any]:
+    def commit_metadata(self) -> dict[str, Any]:
         """Return what the record says about files."""
         added = self.query(f"SELECT path, rows, bytes, staged FROM {FILES} WHERE staged IS NOT NULL ORDER BY path")
         removed = self.query(f"SELECT path FROM {REMOVED} ORDER BY path")
@@ -88,7 +88,7 @@ class FileSession(StoreSession):
         }
         return {name: paths for name, paths in files.items() if paths}
 
-    def settle(self) -> bool:
+    def finalize_files(self) -> bool:
         """Return new files their names and remove old ones; True when there was anything to do.
 
         A file that is neither staged nor in its place had its place already and was removed by somebody since.
@@ -105,27 +105,27 @@ class FileSession(StoreSession):
             self._take_back({path for _, path in waiting})
         return bool(waiting or removed)
 
-    def _take_back(self, shown: set[str]) -> None:
+    def _take_back(self, published: set[str]) -> None:
         """Remove again what a newer commit removed: where a move is a copy, it may end after somebody else's and that."""
         for number in range(self.head.number + 1, newest_of(self.store, self.home) + 1):
-            for path in shown.intersection(record_of(self.store, number, self.home).get("removed", ())):
+            for path in published.intersection(record_of(self.store, number, self.home).get("removed", ())):
                 self.store.delete(path)
 
-    def settle_newest(self) -> None:
+    def finalize_newest(self) -> None:
         """Settle what the newest commit left; the session begins nothing."""
         self._load()
-        self.settle()
+        self.finalize_files()
 
-    def undisturbed(self, look: Callable[[], T]) -> T:
+    def undisturbed(self, read: Callable[[], T]) -> T:
         """Return what a look at the folders shows while no commit changes which files there are."""
-        for _ in range(LOOKS):
-            self.settle_newest()
+        for _ in range(MAX_ATTEMPTS):
+            self.finalize_newest()
             before = self._paths()
-            seen = look()
+            result = read()
             self._load()
             if self._paths() == before:
-                return seen
-        message = f"files in {self.store.shown} are replaced faster than they can be listed"
+                return result
+        message = f"files in {self.store.display_address} are replaced faster than they can be listed"
         raise TransientError(message, hint="run again when fewer loads write there.")
 
     def _paths(self) -> list[tuple[Any, ...]]:

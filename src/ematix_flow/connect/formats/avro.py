@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
 from ematix_flow.connect.formats.avro_schema import added, derived, types_of
-from ematix_flow.connect.formats.schema_decoders import SchemaDecoder, SchemaEncoder, needed, with_values
+from ematix_flow.connect.formats.schema_decoders import SchemaDecoder, SchemaEncoder, require_module, with_values
 from ematix_flow.connect.formats.values import text_of
 from ematix_flow.connect.schema_registry.base import AVRO
 from ematix_flow.wording import quantity
@@ -47,19 +47,19 @@ def _reader(schema: Schema) -> Reader:
     try:
         parsed = _parsed(schema)
     except _BROKEN as error:
-        told = f"schema {schema.id} cannot be used: {error}"
-        return lambda _: told
+        error_text = f"schema {schema.id} cannot be used: {error}"
+        return lambda _: error_text
 
     def read(body: bytes) -> dict[str, Any] | str:
         stream = io.BytesIO(body)
         try:
-            found = fastavro.schemaless_reader(stream, parsed, None)
+            record = fastavro.schemaless_reader(stream, parsed, None)
         except _BROKEN as error:
             return f"not a record of schema {schema.id}: {str(error) or 'it ends too early'}"
         left = len(body) - stream.tell()
         if left:
             return f"not a record of schema {schema.id}: {quantity(left, 'byte')} left over"
-        return found if isinstance(found, dict) else f"schema {schema.id} is not of a record"
+        return record if isinstance(record, dict) else f"schema {schema.id} is not of a record"
 
     return read
 
@@ -75,15 +75,15 @@ def _parsed(schema: Schema) -> Any:
 @lru_cache(maxsize=1)
 def _fastavro() -> Any:
     """Return fastavro, taught the types of newer versions of Avro."""
-    fastavro = needed("fastavro", "avro")
-    readers = needed("fastavro.read", "avro").LOGICAL_READERS
-    readers.setdefault("long-timestamp-nanos", lambda at, *_: _moment(at).replace(tzinfo=UTC))
-    readers.setdefault("long-local-timestamp-nanos", lambda at, *_: _moment(at))
-    readers.setdefault("fixed-uuid", lambda given, *_: UUID(bytes=given))
+    fastavro = require_module("fastavro", "avro")
+    readers = require_module("fastavro.read", "avro").LOGICAL_READERS
+    readers.setdefault("long-timestamp-nanos", lambda at, *_: _from_nanos(at).replace(tzinfo=UTC))
+    readers.setdefault("long-local-timestamp-nanos", lambda at, *_: _from_nanos(at))
+    readers.setdefault("fixed-uuid", lambda value, *_: UUID(bytes=value))
     return fastavro
 
 
-def _moment(nanos: int) -> datetime:
+def _from_nanos(nanos: int) -> datetime:
     return _EPOCH + timedelta(microseconds=nanos // _NANOS)
 
 
@@ -106,7 +106,7 @@ class AvroEncoder(SchemaEncoder):
         for row in rows.select(names).to_pylist():
             body = io.BytesIO()
             try:
-                write(body, parsed, {name: _given(value, types[name]) for name, value in row.items()})
+                write(body, parsed, {name: _encodable(value, types[name]) for name, value in row.items()})
             except _BROKEN as error:
                 raise self.unfit(error) from None
             messages.append(self.registry.framed(schema.id, body.getvalue()))
@@ -133,7 +133,7 @@ def _writing(schema: Schema) -> Any:
     return _parsed(schema)
 
 
-def _given(value: Any, types: tuple[str, ...]) -> Any:
+def _encodable(value: Any, types: tuple[str, ...]) -> Any:
     """Return a value as fastavro writes it: an instant without a zone is UTC, and a text takes what has a text."""
     if isinstance(value, datetime) and value.tzinfo is None:
         return value.replace(tzinfo=UTC)

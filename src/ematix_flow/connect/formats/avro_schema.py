@@ -51,13 +51,13 @@ def types_of(parsed: Any) -> dict[str, tuple[str, ...]]:
     return {field["name"]: _types(field["type"]) for field in parsed["fields"]}
 
 
-def _types(given: Any) -> tuple[str, ...]:
-    if isinstance(given, list):
-        return tuple(name for one in given for name in _types(one))
-    if isinstance(given, dict):
+def _types(declared: Any) -> tuple[str, ...]:
+    if isinstance(declared, list):
+        return tuple(name for one in declared for name in _types(one))
+    if isinstance(declared, dict):
         # A text with a meaning of its own, as a UUID, is no place for any text.
-        return (str(given.get("logicalType", given["type"])),)
-    return (str(given),)
+        return (str(declared.get("logicalType", declared["type"])),)
+    return (str(declared),)
 
 
 def _field(column: pa.Field) -> dict[str, Any]:

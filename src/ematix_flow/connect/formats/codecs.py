@@ -21,20 +21,20 @@ CODECS = {
 """Payload format -> module, what reads it and what writes it."""
 
 
-def schema_decoder(source: StreamSource, wanted: tuple[tuple[str, str], ...] = ()) -> SchemaDecoder:
+def schema_decoder(source: StreamSource, column_kinds: tuple[tuple[str, str], ...] = ()) -> SchemaDecoder:
     """Return what reads the payloads of a source; `wanted` are names of columns with their declared kinds."""
     if source.registry is None:
         message = f"source {source.name!r} has payloads of {source.payload_format}, but no schema registry"
         raise UnsupportedError(message, hint="streams of Kafka have one.")
-    return decoder_of(source.payload_format, source.registry, source.name, wanted)
+    return decoder_of(source.payload_format, source.registry, source.name, column_kinds)
 
 
 def decoder_of(
-    payload_format: str, registry: Registry, name: str, wanted: tuple[tuple[str, str], ...] = ()
+    payload_format: str, registry: Registry, name: str, column_kinds: tuple[tuple[str, str], ...] = ()
 ) -> SchemaDecoder:
     """Return what reads payloads of a format whose schemas a registry has; `name` is the connection's."""
     module, decoder, _ = _codec(payload_format, name)
-    return cast("SchemaDecoder", _named(module, decoder)(registry, wanted))
+    return cast("SchemaDecoder", _named(module, decoder)(registry, column_kinds))
 
 
 def schema_encoder(connection: KafkaConnection, topic: str) -> SchemaEncoder:

@@ -9,7 +9,7 @@ import csv
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.formats.csv_records import WHOLE, Dialect, grammar_of, records_of
-from ematix_flow.connect.formats.text import LONGEST_RECORD, NOT_UTF8, Rows
+from ematix_flow.connect.formats.text import LONGEST_RECORD, NOT_UTF8, ParsedRows
 from ematix_flow.errors import DeclareError, RunError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ematix_flow.connect.formats.csv_records import Part
+    from ematix_flow.connect.formats.csv_records import ByteRange
 
 LINE_ENDS = (None, "", "\n", "\r\n", "\r")
 """Terminators that are recognised without being said."""
@@ -58,23 +58,23 @@ def header_of(path: str, dialect: Dialect) -> tuple[str, ...] | None:
     first = next(records_of(path, dialect, size=64 << 10), None)
     if first is None:
         return None
-    found = grammar_of(dialect).record.match(first)
-    assert found is not None  # noqa: S101 - the chunk consists of records
+    match = grammar_of(dialect).record.match(first)
+    assert match is not None  # noqa: S101 - the chunk consists of records
     try:
-        fields = _fields(_in_lines(found.group(), dialect).decode(), dialect)
+        fields = _fields(_in_lines(match.group(), dialect).decode(), dialect)
     except UnicodeDecodeError:
         message = f"file {path} cannot be read as csv: its first line is not UTF-8"
         raise RunError(message, hint="convert the file to UTF-8.") from None
     return tuple(fields) if dialect.header else tuple(f"_c{index}" for index in range(len(fields)))
 
 
-def read_rows(path: str, dialect: Dialect, part: Part = WHOLE) -> Iterator[Rows]:
+def read_rows(path: str, dialect: Dialect, byte_range: ByteRange = WHOLE) -> Iterator[ParsedRows]:
     """Return the rows of a file or of a part of it, some thousand at a time, under the names of its own header."""
     names = header_of(path, dialect)
     if names is None:
         return
-    skip = dialect.header and not part.start
-    for chunk in records_of(path, dialect, part):
+    skip = dialect.header and not byte_range.start
+    for chunk in records_of(path, dialect, byte_range):
         start = grammar_of(dialect).record.match(chunk).end() if skip else 0  # type: ignore[union-attr]
         skip = False
         records = chunk[start:] if dialect.terminator else chunk[start:].lstrip(b"\r\n")
@@ -86,19 +86,19 @@ def _in_lines(chunk: bytes, dialect: Dialect) -> bytes:
     """Return whole records as lines; what was no end of a line before is put into quotes."""
     if not dialect.terminator:
         return chunk
-    found = grammar_of(dialect).record.finditer(chunk)
-    return b"".join(_line(match.group()[:-1], dialect) + b"\n" for match in found)
+    matches = grammar_of(dialect).record.finditer(chunk)
+    return b"".join(_line(match.group()[:-1], dialect) + b"\n" for match in matches)
 
 
 def _line(record: bytes, dialect: Dialect) -> bytes:
     if b"\n" not in record and b"\r" not in record:
         return record
     quote, escape = dialect.quote.encode(), dialect.escape.encode()
-    place, fields = 0, []
-    while place <= len(record):
-        found = grammar_of(dialect).field.match(record, place)
-        text = found.group() if found is not None else b""
-        place += len(text) + 1
+    offset, fields = 0, []
+    while offset <= len(record):
+        match = grammar_of(dialect).field.match(record, offset)
+        text = match.group() if match is not None else b""
+        offset += len(text) + 1
         plain = not text.startswith(quote) and (b"\n" in text or b"\r" in text)
         fields.append(quote + text.replace(quote, escape + quote) + quote if plain else text)
     return dialect.delimiter.encode().join(fields)
@@ -117,7 +117,7 @@ def _fields(record: str, dialect: Dialect) -> list[str]:
     return next(reader)
 
 
-def _split(chunk: bytes, names: Sequence[str], dialect: Dialect) -> Rows:
+def _split(chunk: bytes, names: Sequence[str], dialect: Dialect) -> ParsedRows:
     """Split whole records into fields."""
     try:
         chunk.decode()
@@ -125,7 +125,7 @@ def _split(chunk: bytes, names: Sequence[str], dialect: Dialect) -> Rows:
         return _split_undecoded(chunk, names, dialect)
     table, odd = _parse_padded(chunk, names, dialect, "utf8")
     bad = tuple((row.text, dict.fromkeys(names)) for row in odd)
-    return Rows(_with_nulls(table, dialect), bad)
+    return ParsedRows(_with_nulls(table, dialect), bad)
 
 
 def _parse_padded(chunk: bytes, names: Sequence[str], dialect: Dialect, encoding: str) -> tuple[pa.Table, list[Any]]:
@@ -139,7 +139,7 @@ def _parse_padded(chunk: bytes, names: Sequence[str], dialect: Dialect, encoding
     return table, [row for row in odd if row not in short]
 
 
-def _split_undecoded(chunk: bytes, names: Sequence[str], dialect: Dialect) -> Rows:
+def _split_undecoded(chunk: bytes, names: Sequence[str], dialect: Dialect) -> ParsedRows:
     """Split records of which some are not UTF-8: each byte stands for itself until the fields are known."""
     import pyarrow as pa
 
@@ -150,11 +150,11 @@ def _split_undecoded(chunk: bytes, names: Sequence[str], dialect: Dialect) -> Ro
         try:
             good.append({name: None if v is None else v.encode("latin1").decode() for name, v in row.items()})
         except UnicodeDecodeError:
-            shown = {name: None if v is None else _readable(v) for name, v in row.items()}
-            said = dialect.delimiter.join(value or "" for value in shown.values())
-            bad.append((NOT_UTF8 + said, shown))
+            fields = {name: None if v is None else _readable(v) for name, v in row.items()}
+            text = dialect.delimiter.join(value or "" for value in fields.values())
+            bad.append((NOT_UTF8 + text, fields))
     fitting = pa.Table.from_pylist(good, schema=table.schema)
-    return Rows(_with_nulls(fitting, dialect), tuple(bad))
+    return ParsedRows(_with_nulls(fitting, dialect), tuple(bad))
 
 
 def _readable(text: str) -> str:
@@ -199,13 +199,13 @@ def _parse(chunk: bytes, names: Sequence[str], dialect: Dialect, encoding: str) 
     return table, odd
 
 
-def _in_order(whole: pa.Table, filled: pa.Table, odd: set[int], places: Sequence[int]) -> pa.Table:
+def _in_order(whole: pa.Table, filled: pa.Table, odd: set[int], row_numbers: Sequence[int]) -> pa.Table:
     """Return rows in the order of their records: of two rows for one key the last one counts."""
     import pyarrow as pa
 
-    of_whole = (place for place in range(whole.num_rows + len(odd)) if place not in odd)
-    found = [*of_whole, *places]
-    return pa.concat_tables([whole, filled]).take(sorted(range(len(found)), key=found.__getitem__))
+    of_whole = (number for number in range(whole.num_rows + len(odd)) if number not in odd)
+    row_order = [*of_whole, *row_numbers]
+    return pa.concat_tables([whole, filled]).take(sorted(range(len(row_order)), key=row_order.__getitem__))
 
 
 def _with_nulls(table: pa.Table, dialect: Dialect) -> pa.Table:

@@ -61,7 +61,7 @@ class Dialect:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ByteRange:
     """The bytes of a file between two records."""
 
     start: int = 0
@@ -71,7 +71,7 @@ class Part:
     """The number of its first line."""
 
 
-WHOLE = Part()
+WHOLE = ByteRange()
 
 
 class Blocks(Protocol):
@@ -109,8 +109,8 @@ def grammar_of(dialect: Dialect) -> Grammar:
     record = b"%b(?:%b%b)*+%b" % (field, end, field, line_end)
     comment = b"%b[^%b]*+%b" % (re.escape(dialect.comment.encode()), ends, line_end) if dialect.comment else b""
     record = b"(?:%b|%b)" % (comment, record) if comment else record
-    made = [re.compile(pattern, re.DOTALL) for pattern in (record, b"(?:%b)*+" % record, field)]
-    return Grammar(made[0], made[1], re.compile(comment) if comment else None, made[2])
+    patterns = [re.compile(pattern, re.DOTALL) for pattern in (record, b"(?:%b)*+" % record, field)]
+    return Grammar(patterns[0], patterns[1], re.compile(comment) if comment else None, patterns[2])
 
 
 class _UnclosedError(Exception):
@@ -121,11 +121,11 @@ class _UnclosedError(Exception):
         self.line = line
 
 
-def records_of(path: str, dialect: Dialect, part: Part = WHOLE, size: int = BLOCK) -> Iterator[bytes]:
+def records_of(path: str, dialect: Dialect, byte_range: ByteRange = WHOLE, size: int = BLOCK) -> Iterator[bytes]:
     """Return whole records of a file, many at a time, without the byte order mark, blank beginnings and comments."""
-    with closing(_opened(path, part)) as stream:
+    with closing(_open_range(path, byte_range)) as stream:
         try:
-            for whole, _, _ in _whole_records(stream, path, dialect, part, size):
+            for whole, _, _ in _whole_records(stream, path, dialect, byte_range, size):
                 if records := _without_blanks(whole, dialect):
                     yield records
         except _UnclosedError as error:
@@ -134,7 +134,7 @@ def records_of(path: str, dialect: Dialect, part: Part = WHOLE, size: int = BLOC
             raise RunError(message, hint=hint) from None
 
 
-def parts_of(path: str, dialect: Dialect, every: int) -> list[Part]:
+def byte_ranges_of(path: str, dialect: Dialect, every: int) -> list[ByteRange]:
     """Return the parts of a file that can be read on their own, of about so many bytes; a compressed file is one.
 
     The records are looked for from the beginning, because no place in a file tells whether it is inside quotes. Behind a record
@@ -151,29 +151,32 @@ def parts_of(path: str, dialect: Dialect, every: int) -> list[Part]:
     except _UnclosedError:
         pass
     stops = [offset for offset, _ in begins[1:]]
-    return [Part(start, stop, line) for (start, line), stop in zip(begins, [*stops, -1], strict=True)]
+    return [ByteRange(start, stop, line) for (start, line), stop in zip(begins, [*stops, -1], strict=True)]
 
 
 def _borders(path: str, dialect: Dialect, size: int) -> Iterator[tuple[int, int]]:
     """Return offsets between records with the number of the line that begins there, from behind the first record on."""
-    seen = False
+    started = False
     with closing(_Fetched(path, size) if isinstance(path, StoredFile) else open_raw(path)) as blocks:
         for whole, offset, line in _whole_records(blocks, path, dialect, WHOLE, size):
-            seen = seen or bool(_without_blanks(whole, dialect))
-            if seen:
+            started = started or bool(_without_blanks(whole, dialect))
+            if started:
                 yield offset, line
 
 
-def _opened(path: str, part: Part) -> _Limited | IO[bytes]:
-    return open_bytes(path) if part == WHOLE else _Limited(path, part)
+def _open_range(path: str, byte_range: ByteRange) -> _Limited | IO[bytes]:
+    return open_bytes(path) if byte_range == WHOLE else _Limited(path, byte_range)
 
 
 class _Limited:
     """A part of a file."""
 
-    def __init__(self, path: str, part: Part) -> None:
-        self._stream, self._left = open_raw(path), (size_of(path) if part.stop < 0 else part.stop) - part.start
-        self._stream.seek(part.start)
+    def __init__(self, path: str, byte_range: ByteRange) -> None:
+        self._stream, self._left = (
+            open_raw(path),
+            (size_of(path) if byte_range.stop < 0 else byte_range.stop) - byte_range.start,
+        )
+        self._stream.seek(byte_range.start)
 
     def read(self, size: int, /) -> bytes:
         """Return so many bytes, fewer at the end of the part."""
@@ -222,25 +225,25 @@ class _Fetched:
 
 
 def _whole_records(
-    blocks: Blocks, path: str, dialect: Dialect, part: Part, size: int
+    blocks: Blocks, path: str, dialect: Dialect, byte_range: ByteRange, size: int
 ) -> Iterator[tuple[bytes, int, int]]:
     """Return whole records, many at a time, with the offset and the number of the line behind them."""
-    rest, offset, line, started = b"", part.start, part.line, part.start > 0
+    remainder, offset, line, started = b"", byte_range.start, byte_range.line, byte_range.start > 0
     while True:
         with naming(path):
-            block = blocks.read(max(size, len(rest), len(BOM)))
+            block = blocks.read(max(size, len(remainder), len(BOM)))
             while block.endswith(b"\r") and (more := blocks.read(1)):
                 block += more  # a line end of two characters is one
-        data = rest + block
+        data = remainder + block
         if not started:
             started, data = True, data.removeprefix(BOM)
             offset += len(block) - len(data)
         data = data if block else _finished(data, dialect)
         end = _end_of_records(data, dialect)
-        whole, rest = data[:end], data[end:]
+        whole, remainder = data[:end], data[end:]
         line += _lines(whole, dialect)
         offset += end
-        if rest and (not block or len(rest) > LONGEST_RECORD):
+        if remainder and (not block or len(remainder) > LONGEST_RECORD):
             raise _UnclosedError(line)
         if whole:
             yield whole, offset, line
@@ -252,16 +255,16 @@ def _without_blanks(whole: bytes, dialect: Dialect) -> bytes:
     """Return records without comments and blank beginnings."""
     grammar = grammar_of(dialect)
     if grammar.comment is not None:
-        found = (match.group() for match in grammar.record.finditer(whole))
-        whole = b"".join(record for record in found if not grammar.comment.fullmatch(record))
+        records = (match.group() for match in grammar.record.finditer(whole))
+        whole = b"".join(record for record in records if not grammar.comment.fullmatch(record))
     return whole if dialect.terminator else whole.lstrip(b"\r\n")
 
 
-def _finished(rest: bytes, dialect: Dialect) -> bytes:
+def _finished(remainder: bytes, dialect: Dialect) -> bytes:
     """Return the end of a file with the end of its last record; the line end that editors put behind that is no record."""
-    if dialect.terminator and not rest.strip(b"\r\n"):
+    if dialect.terminator and not remainder.strip(b"\r\n"):
         return b""
-    return rest if not rest or rest.endswith(dialect.ends) else rest + dialect.ends[0]
+    return remainder if not remainder or remainder.endswith(dialect.ends) else remainder + dialect.ends[0]
 
 
 def _lines(whole: bytes, dialect: Dialect) -> int:
@@ -292,10 +295,10 @@ def _end_between_quotes(data: bytes, dialect: Dialect) -> int | None:
     characters = np.frombuffer(data, np.uint8)
     quote, around = ord(dialect.quote), np.zeros(256, bool)
     around[[ord(dialect.delimiter), *(end[0] for end in dialect.ends)]] = True
-    places = np.flatnonzero(characters == quote)
-    opens, closes = places[0::2], places[1::2]
+    quote_offsets = np.flatnonzero(characters == quote)
+    opens, closes = quote_offsets[0::2], quote_offsets[1::2]
     begins = around[characters[opens - 1]]
-    begins[0] = begins[0] if places[0] else True
+    begins[0] = begins[0] if quote_offsets[0] else True
     begins[1:] |= opens[1:] == closes[: len(opens) - 1] + 1
     around[quote] = True
     inner = closes[closes + 1 < len(data)]
@@ -309,7 +312,7 @@ def _last_end(data: bytes, dialect: Dialect, opens: npt.NDArray[np.intp], closes
     for number in range(len(closes), -1, -1):
         low = int(closes[number - 1]) + 1 if number else 0
         high = int(opens[number]) if number < len(opens) else len(data)
-        found = max(data.rfind(end, low, high) for end in dialect.ends)
-        if found >= 0:
-            return found + 1
+        offset = max(data.rfind(end, low, high) for end in dialect.ends)
+        if offset >= 0:
+            return offset + 1
     return 0

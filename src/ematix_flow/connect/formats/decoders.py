@@ -65,8 +65,8 @@ class JsonDecoder(Decoder):
         """Read one object from each payload."""
         read = read_alike(payloads, self.names)
         wrong: list[str | None] = [None] * len(payloads)
-        for place, row in read.others.items():
-            wrong[place] = row if isinstance(row, str) else None
+        for index, row in read.others.items():
+            wrong[index] = row if isinstance(row, str) else None
         return Decoded(read.columns(self.names), wrong)
 
 

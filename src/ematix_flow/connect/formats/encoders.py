@@ -52,10 +52,10 @@ class RawEncoder:
         return [_bytes(value) for value in rows.column(0).to_pylist()]
 
 
-def encoder_for(connection: Connection, place: str, usual: str = JSON) -> Encoder:
+def encoder_for(connection: Connection, destination: str, usual: str = JSON) -> Encoder:
     """Return what writes payloads for a topic of a connection; `usual` is the format where the connection names none."""
-    wanted = getattr(connection, "payload_format", None) or usual
-    match wanted:
+    payload_format = getattr(connection, "payload_format", None) or usual
+    match payload_format:
         case "json":
             return JsonEncoder()
         case "raw_bytes":
@@ -63,11 +63,9 @@ def encoder_for(connection: Connection, place: str, usual: str = JSON) -> Encode
         case "avro" | "protobuf" if isinstance(connection, KafkaConnection):
             from ematix_flow.connect.formats.codecs import schema_encoder
 
-            return schema_encoder(connection, place)
+            return schema_encoder(connection, destination)
         case other:
-            message = (
-                f"{place!r} of connection {connection.name!r} has payloads of {other}, which cannot be written yet"
-            )
+            message = f"{destination!r} of connection {connection.name!r} has payloads of {other}, which cannot be written yet"
             raise UnsupportedError(message, hint="json and raw_bytes can.")
 
 

@@ -51,15 +51,15 @@ class _Layout:
 
     def values(self, text: str) -> tuple[str | None, ...] | None:
         """Return the values as they are written, with their quotes; None where the message is another one."""
-        found = self.pattern.fullmatch(text)
-        return None if found is None else found.group(*self.groups)
+        match = self.pattern.fullmatch(text)
+        return None if match is None else match.group(*self.groups)
 
 
 @dataclass(slots=True)
-class Read:
+class ParsedMessages:
     """What became of some messages: those that fit a pattern, with their places, and the others by their places."""
 
-    places: list[int] = field(default_factory=list)
+    indexes: list[int] = field(default_factory=list)
     written: list[tuple[str | None, ...]] = field(default_factory=list)
     others: dict[int, Row] = field(default_factory=dict)
 
@@ -74,26 +74,26 @@ class Read:
         alike = [_texts(values) for values in list(zip(*self.written, strict=True))[:-1]]
         if not rows:
             return tuple(alike)
-        places = [*self.places, *self.others]
-        order = pa.array(sorted(range(len(places)), key=places.__getitem__), pa.int64())
+        indexes = [*self.indexes, *self.others]
+        order = pa.array(sorted(range(len(indexes)), key=indexes.__getitem__), pa.int64())
         return tuple(pa.chunked_array(both).take(order) for both in zip(alike, single, strict=True))
 
 
-def read_alike(payloads: Sequence[bytes | None], names: tuple[str, ...]) -> Read:
+def read_alike(payloads: Sequence[bytes | None], names: tuple[str, ...]) -> ParsedMessages:
     """Read one object from each payload."""
-    read = Read()
+    read = ParsedMessages()
     large = sum(len(payload or b"") for payload in payloads) >= LARGEST
     patterns = _Patterns(names, 0 if large or not names else TRIES)
-    for place, payload in enumerate(payloads):
-        text = _text(payload)
+    for index, payload in enumerate(payloads):
+        text = _decode_payload(payload)
         values = patterns.values(text)
         if values is None:
             row = row_of(payload or b"")
             values = patterns.learn(text, row)
             if values is None:
-                read.others[place] = row
+                read.others[index] = row
                 continue
-        read.places.append(place)
+        read.indexes.append(index)
         read.written.append(values)
     return read
 
@@ -131,17 +131,17 @@ class _Patterns:
 
 @lru_cache(maxsize=64)
 def _layout(keys: tuple[str, ...], names: tuple[str, ...]) -> _Layout:
-    wanted = [key for key in keys if key in names]
+    captured = [key for key in keys if key in names]
     values = [f"({_VALUE})" if key in names else f"(?:{_VALUE})" for key in keys]
     pairs = [f'"{re.escape(key)}"{_SPACE}:{_SPACE}{value}' for key, value in zip(keys, values, strict=True)]
     inside = f"{_SPACE},{_SPACE}".join(pairs)
     pattern = re.compile(rf"{_SPACE}\{{{_SPACE}{inside}{_SPACE}\}}{_SPACE}{_NOTHING}")
-    nothing = len(wanted) + 1
-    groups = [wanted.index(name) + 1 if name in wanted else nothing for name in names]
+    nothing = len(captured) + 1
+    groups = [captured.index(name) + 1 if name in captured else nothing for name in names]
     return _Layout(pattern, (*groups, nothing))
 
 
-def _text(payload: bytes | None) -> str | None:
+def _decode_payload(payload: bytes | None) -> str | None:
     try:
         return (payload or b"").decode()
     except UnicodeDecodeError:

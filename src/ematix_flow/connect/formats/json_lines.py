@@ -12,7 +12,7 @@ from ematix_flow.connect.formats.text import (
     COMPRESSED,
     LONGEST_RECORD,
     NOT_UTF8,
-    Rows,
+    ParsedRows,
     naming,
     open_bytes,
     open_raw,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 BATCH_BYTES = 8 << 20
 
 
-def pieces_of(path: str, every: int) -> list[tuple[int, int]]:
+def byte_ranges_of(path: str, every: int) -> list[tuple[int, int]]:
     """Return the ranges of about so many bytes that tasks may read on their own; a compressed file is one."""
     size = size_of(path)
     if path.endswith(COMPRESSED) or size <= every:
@@ -34,12 +34,12 @@ def pieces_of(path: str, every: int) -> list[tuple[int, int]]:
     return [(start, start + every if start + every < size else -1) for start in range(0, size, every)]
 
 
-def read_rows(path: str, piece: tuple[int, int], names: Sequence[str], most: int = 0) -> Iterator[Rows]:
+def read_rows(path: str, byte_range: tuple[int, int], names: Sequence[str], most: int = 0) -> Iterator[ParsedRows]:
     """Return the rows of the lines that begin in a piece of a file, at most so many at a time where that is said."""
     good: list[list[str | None]] = []
     bad: list[tuple[str, dict[str, str | None]]] = []
     size = 0
-    for line in lines_of(path, piece):
+    for line in lines_of(path, byte_range):
         row = row_of(line)
         if isinstance(row, str):
             bad.append((row, dict.fromkeys(names)))
@@ -52,10 +52,10 @@ def read_rows(path: str, piece: tuple[int, int], names: Sequence[str], most: int
     yield _rows(good, bad, names)
 
 
-def lines_of(path: str, piece: tuple[int, int] = (0, -1)) -> Iterator[bytes]:
+def lines_of(path: str, byte_range: tuple[int, int] = (0, -1)) -> Iterator[bytes]:
     """Return the lines that begin in a piece of a file, without blank ones and the byte order mark."""
-    start, stop = piece
-    with naming(path), _opened(path) as stream:
+    start, stop = byte_range
+    with naming(path), _open_lines(path) as stream:
         if start:
             stream.seek(start - 1)
             stream.readline()  # the line that the piece before began
@@ -76,7 +76,7 @@ def keys_of(line: bytes) -> tuple[str, ...]:
     return () if isinstance(row, str) else tuple(row)
 
 
-def _opened(path: str) -> IO[bytes]:
+def _open_lines(path: str) -> IO[bytes]:
     if path.endswith(COMPRESSED):
         return io.BufferedReader(open_bytes(path))  # type: ignore[type-var]
     return open_raw(path)
@@ -95,8 +95,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return row
 
 
-def _constant(word: str) -> None:
-    raise ValueError(f"{word} is no JSON")
+def _constant(literal: str) -> None:
+    raise ValueError(f"{literal} is no JSON")
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=Number, parse_int=Number, parse_constant=_constant)
@@ -113,8 +113,8 @@ def object_of(line: bytes) -> dict[str, Any] | str:
     except RecursionError:
         return f"(nested too deeply) {text}"
     except ValueError as error:
-        said = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-        return f"({said}) {text}"
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+        return f"({reason}) {text}"
     return value if isinstance(value, dict) else f"(not an object) {text}"
 
 
@@ -126,7 +126,7 @@ def row_of(line: bytes) -> dict[str, str | None] | str:
     try:
         row = {k: v if v is None or isinstance(v, str) else written(v) for k, v in value.items()}
         if b"\\ud" in line or b"\\uD" in line:
-            "".join(part for pair in row.items() for part in pair if part).encode()
+            "".join(text for pair in row.items() for text in pair if text).encode()
     except UnicodeEncodeError:
         return f"(half of a surrogate pair) {line.decode()}"
     except RecursionError:
@@ -134,7 +134,7 @@ def row_of(line: bytes) -> dict[str, str | None] | str:
     return row
 
 
-_WORDS = {True: "true", False: "false", None: "null"}
+_LITERALS = {True: "true", False: "false", None: "null"}
 
 
 def written(value: Any) -> str:
@@ -147,11 +147,13 @@ def written(value: Any) -> str:
         return "[" + ",".join(map(written, value)) + "]"
     if isinstance(value, str):
         return encode_basestring(value)
-    return _WORDS[value]
+    return _LITERALS[value]
 
 
-def _rows(good: list[list[str | None]], bad: list[tuple[str, dict[str, str | None]]], names: Sequence[str]) -> Rows:
+def _rows(
+    good: list[list[str | None]], bad: list[tuple[str, dict[str, str | None]]], names: Sequence[str]
+) -> ParsedRows:
     import pyarrow as pa
 
     columns = zip(*good, strict=True) if good else [()] * len(names)
-    return Rows(pa.table([pa.array(c, pa.string()) for c in columns], names=list(names)), tuple(bad))
+    return ParsedRows(pa.table([pa.array(c, pa.string()) for c in columns], names=list(names)), tuple(bad))

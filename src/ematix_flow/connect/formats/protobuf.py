@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ematix_flow.connect.formats.protobuf_schema import SchemaTextError, compiled, derived
 from ematix_flow.connect.formats.protobuf_values import values_of
-from ematix_flow.connect.formats.schema_decoders import SchemaDecoder, SchemaEncoder, needed, with_values
+from ematix_flow.connect.formats.schema_decoders import SchemaDecoder, SchemaEncoder, require_module, with_values
 from ematix_flow.connect.formats.values import text_of, tree
 from ematix_flow.connect.schema_registry.base import PROTOBUF
 
@@ -40,15 +40,15 @@ def _reader(schema: Schema) -> Reader:
     try:
         messages = compiled(schema)
     except SchemaTextError as error:
-        told = f"schema {schema.id} cannot be used: {error}"
-        return lambda _: told
-    broken = needed("google.protobuf.message", "protobuf").DecodeError
-    unknown = needed("google.protobuf.unknown_fields", "protobuf").UnknownFieldSet
+        error_text = f"schema {schema.id} cannot be used: {error}"
+        return lambda _: error_text
+    broken = require_module("google.protobuf.message", "protobuf").DecodeError
+    unknown = require_module("google.protobuf.unknown_fields", "protobuf").UnknownFieldSet
 
     def read(body: bytes) -> dict[str, Any] | str:
         try:
-            made, start = _type_of(body, messages, schema)
-            message = made()
+            message_class, start = _type_of(body, messages, schema)
+            message = message_class()
             message.ParseFromString(body[start:])
             if len(unknown(message)):
                 return f"not a message of schema {schema.id}: it has fields that the schema lacks"
@@ -62,46 +62,46 @@ def _reader(schema: Schema) -> Reader:
 def _type_of(body: bytes, messages: Messages, schema: Schema) -> tuple[Any, int]:
     """Return the class of a message by what stands before its values, and where those begin."""
     if schema.by_order:
-        number, at = _number(body, 0)
-        return messages.in_order(number), at
+        number, at = _read_varint(body, 0)
+        return messages.by_index(number), at
     path, at = _path(body)
     return messages.at(path), at
 
 
 def _path(body: bytes) -> tuple[tuple[int, ...], int]:
-    count, at = _number(body, 0)
+    count, at = _read_varint(body, 0)
     if count == 0:
         return (0,), at
     if count % 2 or count > 2 * DEEPEST:
         raise ValueError("it does not say which message it is")
     path = []
     for _ in range(count // 2):
-        number, at = _number(body, at)
+        number, at = _read_varint(body, at)
         if number % 2:
             raise ValueError("it does not say which message it is")
         path.append(number // 2)  # signs are the last bits
     return tuple(path), at
 
 
-def _number(body: bytes, at: int) -> tuple[int, int]:
+def _read_varint(body: bytes, at: int) -> tuple[int, int]:
     """Return a number of variable length, and where it ends."""
-    found = shift = 0
+    value = shift = 0
     while True:
         if at >= len(body) or shift > 28:  # noqa: PLR2004 - 32 bits
             raise ValueError("it does not say which message it is")
-        found |= (body[at] & 0x7F) << shift
+        value |= (body[at] & 0x7F) << shift
         shift += 7
         at += 1
         if body[at - 1] < 0x80:  # noqa: PLR2004 - the last byte has no such bit
-            return found, at
+            return value, at
 
 
-def _written_number(number: int) -> bytes:
-    made = bytearray()
+def _encode_varint(number: int) -> bytes:
+    encoded = bytearray()
     while number >= 0x80:  # noqa: PLR2004
-        made.append(number & 0x7F | 0x80)
+        encoded.append(number & 0x7F | 0x80)
         number >>= 7
-    return bytes([*made, number])
+    return bytes([*encoded, number])
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +114,15 @@ class ProtobufEncoder(SchemaEncoder):
         """Return a message for each row; a NULL is a field that is not set."""
         if not rows.num_rows:
             return []
-        schema, made = self._schema(rows)
-        head = _written_number(compiled(schema).place(made)) if schema.by_order else b"\0"
-        fields = made.DESCRIPTOR.fields_by_name
-        parse = needed("google.protobuf.json_format", "protobuf")
+        schema, message_class = self._schema(rows)
+        head = _encode_varint(compiled(schema).index_of(message_class)) if schema.by_order else b"\0"
+        fields = message_class.DESCRIPTOR.fields_by_name
+        parse = require_module("google.protobuf.json_format", "protobuf")
         messages = []
         for row in rows.select([name for name in rows.column_names if name in fields]).to_pylist():
-            given = {name: _given(value, fields[name]) for name, value in row.items() if value is not None}
+            values = {name: _json_value(value, fields[name]) for name, value in row.items() if value is not None}
             try:
-                message = parse.ParseDict(given, made())
+                message = parse.ParseDict(values, message_class())
             except (parse.ParseError, ValueError, TypeError, OverflowError) as error:
                 raise self.unfit(error) from None
             messages.append(self.registry.framed(schema.id, head + message.SerializeToString(deterministic=True)))
@@ -136,14 +136,14 @@ class ProtobufEncoder(SchemaEncoder):
             self.refuse_to_register()
             schema = self.registry.register(self.subject, PROTOBUF, derived(columns, self.subject))
         try:
-            made = compiled(schema).at((0,))
+            message_class = compiled(schema).at((0,))
         except (SchemaTextError, IndexError) as error:
             raise self.unfit(error) from None
-        self.refuse_missing([name for name in columns.names if name not in made.DESCRIPTOR.fields_by_name])
-        return schema, made
+        self.refuse_missing([name for name in columns.names if name not in message_class.DESCRIPTOR.fields_by_name])
+        return schema, message_class
 
 
-def _given(value: Any, field: Any) -> Any:
+def _json_value(value: Any, field: Any) -> Any:
     """Return a value as the JSON of Protobuf has it; a text takes what has a text."""
     if field.type == field.TYPE_STRING and not field.is_repeated:
         return text_of(value)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base.scratch import scratch_folder
 from ematix_flow.connect.formats.avro_schema import field_name, record_name
-from ematix_flow.connect.formats.schema_decoders import needed
+from ematix_flow.connect.formats.schema_decoders import require_module
 from ematix_flow.errors import TransientError
 
 if TYPE_CHECKING:
@@ -53,18 +53,18 @@ class Messages:
 
     def at(self, path: Sequence[int]) -> Any:
         """Return the class of a message by its numbers: the place in the file, then those inside messages."""
-        found = list(self.file.message_types_by_name.values())[path[0]]
+        descriptor = list(self.file.message_types_by_name.values())[path[0]]
         for number in path[1:]:
-            found = found.nested_types[number]
-        return _class_of(found)
+            descriptor = descriptor.nested_types[number]
+        return _class_of(descriptor)
 
-    def in_order(self, number: int) -> Any:
+    def by_index(self, number: int) -> Any:
         """Return the class of a message by the place of its name among all names in order."""
         return _class_of(self._ordered()[number])
 
-    def place(self, made: Any) -> int:
+    def index_of(self, message_class: Any) -> int:
         """Return the place of a message's name among all names in order."""
-        return [one.full_name for one in self._ordered()].index(made.DESCRIPTOR.full_name)
+        return [one.full_name for one in self._ordered()].index(message_class.DESCRIPTOR.full_name)
 
     def _ordered(self) -> list[Any]:
         return sorted(_all(self.file.message_types_by_name.values()), key=lambda one: str(one.full_name))
@@ -77,13 +77,13 @@ def _all(messages: Iterable[Any]) -> Iterator[Any]:
 
 
 def _class_of(descriptor: Any) -> Any:
-    return needed("google.protobuf.message_factory", "protobuf").GetMessageClass(descriptor)
+    return require_module("google.protobuf.message_factory", "protobuf").GetMessageClass(descriptor)
 
 
 @lru_cache(maxsize=256)
 def compiled(schema: Schema) -> Messages:
     """Return the messages of a schema; one that cannot be compiled is a `SchemaTextError`."""
-    pools = needed("google.protobuf.descriptor_pool", "protobuf")
+    pools = require_module("google.protobuf.descriptor_pool", "protobuf")
     pool, last = pools.DescriptorPool(), MAIN
     try:
         for file in _files(schema):
@@ -96,7 +96,7 @@ def compiled(schema: Schema) -> Messages:
 
 def _files(schema: Schema) -> Iterator[Any]:
     """Return the files of a schema as descriptors, its own last."""
-    descriptors = needed("google.protobuf.descriptor_pb2", "protobuf")
+    descriptors = require_module("google.protobuf.descriptor_pb2", "protobuf")
     own = _descriptor(schema.text)
     if own is None:
         yield from _by_protoc(schema).file
@@ -115,13 +115,13 @@ def _well_known(name: str) -> Any:
     stem = PurePosixPath(name).stem
     if name != f"google/protobuf/{stem}.proto" or stem not in _WELL_KNOWN:
         raise SchemaTextError(f"it imports {name!r}, which the registry does not say")
-    return needed(f"google.protobuf.{stem}_pb2", "protobuf")
+    return require_module(f"google.protobuf.{stem}_pb2", "protobuf")
 
 
 def _descriptor(text: str) -> Any:
     """Return the descriptor that a text is in base64, as some clients register it; None for the text of a schema."""
-    descriptors = needed("google.protobuf.descriptor_pb2", "protobuf")
-    message = needed("google.protobuf.message", "protobuf")
+    descriptors = require_module("google.protobuf.descriptor_pb2", "protobuf")
+    message = require_module("google.protobuf.message", "protobuf")
     try:
         return descriptors.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     except (ValueError, message.DecodeError):
@@ -129,39 +129,44 @@ def _descriptor(text: str) -> Any:
 
 
 def _by_protoc(schema: Schema) -> Any:
-    tools = Path(str(needed("grpc_tools", "protobuf").__file__)).parent
+    tools = Path(str(require_module("grpc_tools", "protobuf").__file__)).parent
     with scratch_folder("protoc") as folder:
         _write(Path(folder), schema)
         out = Path(folder) / "out"
-        places = [f"-I{folder}", f"-I{tools / '_proto'}", *(f"-I{place}" for place in _common())]
-        asked = ["--include_imports", f"--descriptor_set_out={out}", *places, MAIN]
+        include_paths = [f"-I{folder}", f"-I{tools / '_proto'}", *(f"-I{path}" for path in _common())]
+        arguments = ["--include_imports", f"--descriptor_set_out={out}", *include_paths, MAIN]
         try:
             ran = subprocess.run(
-                [sys.executable, "-m", "grpc_tools.protoc", *asked], capture_output=True, timeout=SECONDS, check=False
+                [sys.executable, "-m", "grpc_tools.protoc", *arguments],
+                capture_output=True,
+                timeout=SECONDS,
+                check=False,
             )
         except subprocess.TimeoutExpired:
             message = f"protoc has not compiled schema {schema.id} within {SECONDS:.0f} seconds"
             raise TransientError(message) from None
         if ran.returncode:
             raise SchemaTextError(ran.stderr.decode(errors="replace").strip()[:300])
-        return needed("google.protobuf.descriptor_pb2", "protobuf").FileDescriptorSet.FromString(out.read_bytes())
+        return require_module("google.protobuf.descriptor_pb2", "protobuf").FileDescriptorSet.FromString(
+            out.read_bytes()
+        )
 
 
 def _write(folder: Path, schema: Schema) -> None:
     for name, text in {**_BUILT_IN, **dict(schema.imports), MAIN: schema.text}.items():
-        place = PurePosixPath(name)
-        if place.is_absolute() or ".." in place.parts:
+        relative = PurePosixPath(name)
+        if relative.is_absolute() or ".." in relative.parts:
             raise SchemaTextError(f"it imports {name!r}")
-        path = folder / place
+        path = folder / relative
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
 
 def _common() -> list[str]:
     """Return where Google's shared types, as those of dates, are installed; most schemas do without."""
-    found = find_spec("google.type")
-    places = found.submodule_search_locations if found is not None else None
-    return [str(Path(place).parents[1]) for place in places or ()]
+    spec = find_spec("google.type")
+    locations = spec.submodule_search_locations if spec is not None else None
+    return [str(Path(location).parents[1]) for location in locations or ()]
 
 
 def derived(columns: Iterable[pa.Field], subject: str) -> str:

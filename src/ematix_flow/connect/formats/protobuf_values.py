@@ -23,14 +23,14 @@ def values_of(message: Any) -> dict[str, Any]:
 def _field(message: Any, field: Any) -> Any:
     if field.has_presence and not message.HasField(field.name):
         return None
-    found = getattr(message, field.name)
+    content = getattr(message, field.name)
     inner = field.message_type
     if inner is not None and inner.GetOptions().map_entry:
         of = inner.fields_by_name["value"]
-        return {_key(key): _value(one, of) for key, one in found.items()}
+        return {_key(key): _value(one, of) for key, one in content.items()}
     if field.is_repeated:
-        return [_value(one, field) for one in found]
-    return _value(found, field)
+        return [_value(one, field) for one in content]
+    return _value(content, field)
 
 
 def _key(key: Any) -> str:
@@ -75,8 +75,8 @@ def _any_value(value: Any) -> Any:
     chosen = value.WhichOneof("kind")
     if chosen in (None, "null_value"):
         return None
-    found = getattr(value, chosen)
-    return {"struct_value": _struct, "list_value": _list}.get(chosen, lambda one: one)(found)
+    content = getattr(value, chosen)
+    return {"struct_value": _struct, "list_value": _list}.get(chosen, lambda one: one)(content)
 
 
 _WRAPPERS = ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")

@@ -30,7 +30,7 @@ class SchemaDecoder(Decoder, ABC):
     """Reads each message with the schema it was written with; a field that this schema lacks is NULL."""
 
     registry: Registry
-    wanted: tuple[tuple[str, str], ...] = ()
+    column_kinds: tuple[tuple[str, str], ...] = ()
     """Names of columns, with the declared kinds that they become."""
     kind: ClassVar[str]
     """What the registry calls schemas of this format."""
@@ -44,7 +44,7 @@ class SchemaDecoder(Decoder, ABC):
         """Return the wanted columns."""
         import pyarrow as pa
 
-        return pa.schema([arrow_field(name, kind) for name, kind in self.wanted])
+        return pa.schema([arrow_field(name, kind) for name, kind in self.column_kinds])
 
     def read(self, payload: bytes) -> dict[str, Any] | str:
         """Return the values of one message in their own types, or what is wrong with it."""
@@ -55,20 +55,20 @@ class SchemaDecoder(Decoder, ABC):
         """Return the wanted columns of some messages."""
         import pyarrow as pa
 
-        made = [self._row(payload or b"") for payload in payloads]
-        wrong = [f"({row})" if isinstance(row, str) else None for row in made]
-        none = (None,) * len(self.wanted)
-        rows = [none if isinstance(row, str) else row for row in made]
-        columns = zip(*rows, strict=True) if rows else [()] * len(self.wanted)
+        results = [self._decode_row(payload or b"") for payload in payloads]
+        wrong = [f"({row})" if isinstance(row, str) else None for row in results]
+        none = (None,) * len(self.column_kinds)
+        rows = [none if isinstance(row, str) else row for row in results]
+        columns = zip(*rows, strict=True) if rows else [()] * len(self.column_kinds)
         types = self.schema.types
         return Decoded(tuple(pa.array(c, t) for c, t in zip(columns, types, strict=True)), wrong)
 
-    def _row(self, payload: bytes) -> tuple[Any, ...] | str:
+    def _decode_row(self, payload: bytes) -> tuple[Any, ...] | str:
         values = self._values(payload)
         if isinstance(values, str):
             return values
         row = []
-        for name, kind in self.wanted:
+        for name, kind in self.column_kinds:
             try:
                 row.append(fitted(values.get(name), kind))
             except UnfitError as error:
@@ -76,10 +76,10 @@ class SchemaDecoder(Decoder, ABC):
         return tuple(row)
 
     def _values(self, payload: bytes) -> dict[str, Any] | str:
-        found = self.registry.unframed(payload)
-        if isinstance(found, str):
-            return found
-        number, body = found
+        frame = self.registry.unframed(payload)
+        if isinstance(frame, str):
+            return frame
+        number, body = frame
         schema = self.registry.schema(number)
         if schema is None:
             return f"unknown schema {number}"
@@ -104,19 +104,23 @@ class SchemaEncoder(ABC):
         """Stop where columns have no place in the schema; to leave them out would lose values."""
         if names:
             message = f"the newest schema of {self.subject!r} has no field {', '.join(map(repr, names))}"
-            hint = f"register a schema that has it at {self.registry.shown}, or leave the column out in the SQL."
+            hint = (
+                f"register a schema that has it at {self.registry.display_address}, or leave the column out in the SQL."
+            )
             raise RunError(message, hint=hint)
 
     def refuse_to_register(self) -> None:
         """Stop where a schema is missing and may not be added."""
         if not self.registry.auto_register:
-            message = f"schema registry {self.registry.shown} has no subject {self.subject!r}"
+            message = f"schema registry {self.registry.display_address} has no subject {self.subject!r}"
             raise RunError(message, hint="register a schema, or take auto_register = false out of its connection.")
 
     def unfit(self, error: Exception) -> RunError:
         """Return the error for a row that its schema does not take."""
-        told = f"a row does not fit the newest schema of {self.subject!r}: {str(error)[:300] or type(error).__name__}"
-        return RunError(told, hint="convert the column in the SQL of the stream, or register a schema that fits.")
+        message = (
+            f"a row does not fit the newest schema of {self.subject!r}: {str(error)[:300] or type(error).__name__}"
+        )
+        return RunError(message, hint="convert the column in the SQL of the stream, or register a schema that fits.")
 
 
 def with_values(rows: pa.Table) -> pa.Schema:
@@ -126,7 +130,7 @@ def with_values(rows: pa.Table) -> pa.Schema:
     return pa.schema([f for f in rows.schema if rows.column(f.name).null_count < rows.num_rows])
 
 
-def needed(module: str, extra: str) -> Any:
+def require_module(module: str, extra: str) -> Any:
     """Return a package that comes with an extra."""
     try:
         return importlib.import_module(module)

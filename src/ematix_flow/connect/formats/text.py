@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ematix_flow.connect.storage.base import Found, Store
+    from ematix_flow.connect.storage.base import ObjectInfo, Store
 
 _Answer = TypeVar("_Answer")
 
-ASKED_TOGETHER = 16
+MAX_CONCURRENT_REQUESTS = 16
 
 LONGEST_RECORD = 256 << 20
 """Bytes after which a record that does not end is refused; most often it is a quote that nobody closed."""
@@ -32,7 +32,7 @@ COMPRESSED = (".gz", ".bz2", ".zst", ".zstd", ".lz4", ".br")
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ParsedRows:
     """Some rows of a file: the good ones as columns of text, and the others as text with the fields that are known."""
 
     good: pa.Table
@@ -42,23 +42,23 @@ class Rows:
 class StoredFile(str):
     """The address of a file in a store, with the store and what was found there; the functions below open it."""
 
-    __slots__ = ("found", "store")
-    found: Found
+    __slots__ = ("info", "store")
+    info: ObjectInfo
     store: Store
 
-    def __new__(cls, store: Store, found: Found) -> Self:
+    def __new__(cls, store: Store, info: ObjectInfo) -> Self:
         """Return the address of an object."""
-        made = super().__new__(cls, store.address(found.key))
-        made.store = store
-        made.found = found
-        return made
+        stored = super().__new__(cls, store.address(info.key))
+        stored.store = store
+        stored.info = info
+        return stored
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return StoredFile, (self.store, self.found)
+        return StoredFile, (self.store, self.info)
 
     def reader(self) -> IO[bytes]:
         """Open the object as it was found."""
-        return self.store.reader(self.found.key, self.found)
+        return self.store.reader(self.info.key, self.info)
 
 
 def open_bytes(path: str) -> IO[bytes]:
@@ -93,17 +93,17 @@ def for_arrow(path: str) -> Any:
 def size_of(path: str) -> int:
     """Return the bytes of a file."""
     if isinstance(path, StoredFile):
-        return path.found.size
+        return path.info.size
     with naming(path):
         return Path(path).stat().st_size
 
 
-def side_by_side(ask: Callable[[str], _Answer], paths: Sequence[str]) -> list[_Answer]:
+def side_by_side(call: Callable[[str], _Answer], paths: Sequence[str]) -> list[_Answer]:
     """Return what each file answers, in order; of files in a store some are asked at a time, for answers come from afar."""
     if len(paths) == 1 or not isinstance(paths[0], StoredFile):
-        return [ask(path) for path in paths]
-    with ThreadPoolExecutor(ASKED_TOGETHER, "flow-files") as pool:
-        return list(pool.map(ask, paths))
+        return [call(path) for path in paths]
+    with ThreadPoolExecutor(MAX_CONCURRENT_REQUESTS, "flow-files") as pool:
+        return list(pool.map(call, paths))
 
 
 @contextmanager

@@ -46,7 +46,7 @@ def fitted(value: Any, kind: str) -> str | bytes | float | None:
         return None
     if kind == "bytes":
         return _bytes(value)
-    return _number(value) if kind in _BROKEN else text_of(value, kind)
+    return _to_float(value) if kind in _BROKEN else text_of(value, kind)
 
 
 def text_of(value: Any, kind: str = "text") -> str:
@@ -58,7 +58,7 @@ def text_of(value: Any, kind: str = "text") -> str:
     if isinstance(value, bool | int | float | Decimal):
         return _digits(value, kind)
     if isinstance(value, datetime):
-        return _moment(value).date().isoformat() if kind == "date" else _instant(value)
+        return _to_utc(value).date().isoformat() if kind == "date" else _instant(value)
     if isinstance(value, date | clock_time):
         return value.isoformat()
     if isinstance(value, bytes):
@@ -90,11 +90,11 @@ def tree(value: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, int | float | Decimal):
-        return Number(_digits(value, "")) if math.isfinite(value) else _WORDS[str(value).lower()]
+        return Number(_digits(value, "")) if math.isfinite(value) else _NON_FINITE[str(value).lower()]
     return text_of(value)
 
 
-_WORDS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity", "infinity": "Infinity", "-infinity": "-Infinity"}
+_NON_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity", "infinity": "Infinity", "-infinity": "-Infinity"}
 
 
 def _bytes(value: Any) -> bytes:
@@ -107,7 +107,7 @@ def _bytes(value: Any) -> bytes:
     raise UnfitError(f"{type(value).__name__} cannot become bytes")
 
 
-def _number(value: Any) -> float:
+def _to_float(value: Any) -> float:
     if isinstance(value, bool | int | float | Decimal) or (isinstance(value, str) and _DIGITS.fullmatch(value)):
         try:
             return float(value)
@@ -119,8 +119,8 @@ def _number(value: Any) -> float:
 def _digits(value: bool | float | Decimal, kind: str) -> str:  # noqa: FBT001 - a value, no switch
     """Return a number as people write it; a whole one has no point where the column has none."""
     if isinstance(value, bool):
-        words = ("0", "1") if kind in (*_WHOLE, "numeric") else ("false", "true")
-        return words[value]
+        literals = ("0", "1") if kind in (*_WHOLE, "numeric") else ("false", "true")
+        return literals[value]
     if isinstance(value, int) or not math.isfinite(value):
         return str(value)
     if kind in (*_WHOLE, "boolean") and value == int(value):
@@ -130,10 +130,10 @@ def _digits(value: bool | float | Decimal, kind: str) -> str:  # noqa: FBT001 - 
     return format(Decimal(repr(value)), "f") if kind == "numeric" else repr(value)
 
 
-def _moment(value: datetime) -> datetime:
+def _to_utc(value: datetime) -> datetime:
     return value if value.tzinfo is None else value.astimezone(UTC)
 
 
 def _instant(value: datetime) -> str:
-    at = _moment(value).replace(tzinfo=None).isoformat(timespec="microseconds")
+    at = _to_utc(value).replace(tzinfo=None).isoformat(timespec="microseconds")
     return at if value.tzinfo is None else f"{at}Z"

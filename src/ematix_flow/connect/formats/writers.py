@@ -217,7 +217,7 @@ def _instants(column: pa.Array) -> pa.Array:
     return pc.strftime(column, "%Y-%m-%dT%H:%M:%SZ")
 
 
-def _moments(column: pa.Array) -> pa.Array:
+def _format_timestamps(column: pa.Array) -> pa.Array:
     return pc.strftime(column, "%Y-%m-%dT%H:%M:%S")
 
 
@@ -238,7 +238,7 @@ def _hex(column: pa.Array) -> pa.Array:
 
 _SPELLINGS: dict[str, Callable[[pa.Array], pa.Array]] = {
     "timestamp[us, tz=UTC]": _instants,
-    "timestamp[us]": _moments,
+    "timestamp[us]": _format_timestamps,
     "binary": _hex,
 }
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 from ematix_flow.connect.base.lake_engine import SparkRequirements
-from ematix_flow.connect.iceberg.catalog_probe import ask_database, ask_glue, ask_rest
+from ematix_flow.connect.iceberg.catalog_probe import probe_database, probe_glue, probe_rest
 from ematix_flow.connect.lake.location import at_address, in_bucket, in_folder
 from ematix_flow.connect.storage.s3_spark import SDK
 from ematix_flow.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base.lake_engine import LakeEngine
-    from ematix_flow.connect.lake.location import LakePlace
+    from ematix_flow.connect.lake.location import LakeLocation
     from ematix_flow.declare.connection.registry import IcebergConnection
 
 PACKAGE = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
@@ -38,12 +38,12 @@ class IcebergCatalog:
 
     def __init__(self, connection: IcebergConnection) -> None:
         # A session keeps a catalog as it was first opened: another place needs another name.
-        place = f"{connection.catalog_type}|{connection.uri}|{connection.warehouse}"
-        digest = hashlib.sha256(place.encode()).hexdigest()[:8]
+        identity = f"{connection.catalog_type}|{connection.uri}|{connection.warehouse}"
+        digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
         self.name = f"flow_{re.sub(r'[^A-Za-z0-9_]', '_', connection.name)}_{digest}"
         self.type = connection.catalog_type
         self._connection = connection
-        self.lies = _lies(connection)
+        self.location = _location(connection)
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -51,28 +51,29 @@ class IcebergCatalog:
         return (self.type, self._connection.uri, self._connection.warehouse)
 
     @property
-    def needs(self) -> SparkRequirements:
+    def spark_requirements(self) -> SparkRequirements:
         """Return the packages and settings that a session needs from its start."""
         drivers = tuple(package for scheme, package in DRIVERS.items() if self._connection.uri.startswith(scheme))
         own = SparkRequirements((PACKAGE, *drivers), tuple(EXTENSIONS.items()), own=self._depends_on_folder)
-        return own + self.lies.needs + (GLUE if self.type == "glue" else SparkRequirements())
+        return own + self.location.spark_requirements + (GLUE if self.type == "glue" else SparkRequirements())
 
     @property
     def _depends_on_folder(self) -> bool:
         """Return whether Java has to run in the folder of the command: Iceberg writes relative paths into its tables."""
         connection = self._connection
-        places = (connection.warehouse, connection.uri.removeprefix("jdbc:sqlite:").removeprefix("file:"))
+        locations = (connection.warehouse, connection.uri.removeprefix("jdbc:sqlite:").removeprefix("file:"))
         if self.type not in ("hadoop", "jdbc"):
             return False
         return any(
-            place and not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", place) and not place.startswith("/") for place in places
+            location and not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", location) and not location.startswith("/")
+            for location in locations
         )
 
     @property
     def settings(self) -> dict[str, str]:
         """Return the settings of the catalog, secrets among them; they are set on a running session only."""
         connection = self._connection
-        given = {
+        options = {
             "": "org.apache.iceberg.spark.SparkCatalog",
             ".type": self.type,
             ".warehouse": connection.warehouse,
@@ -80,15 +81,15 @@ class IcebergCatalog:
             ".cache-enabled": "false",
             **(_BY_TYPE[self.type](connection) if self.type in _BY_TYPE else {}),
         }
-        if self.lies.bucket is not None:
+        if self.location.bucket is not None:
             # One client for everything in the bucket: Hadoop's, whichever scheme an address has.
-            given[".io-impl"] = "org.apache.iceberg.hadoop.HadoopFileIO"
-            given[".hadoop.fs.s3.impl"] = "org.apache.hadoop.fs.s3a.S3AFileSystem"
-        return {key: value for key, value in given.items() if value}
+            options[".io-impl"] = "org.apache.iceberg.hadoop.HadoopFileIO"
+            options[".hadoop.fs.s3.impl"] = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+        return {key: value for key, value in options.items() if value}
 
     def prepare(self, engine: LakeEngine) -> None:
         """Make the place and the catalog known to the engine."""
-        self.lies.prepare(engine)
+        self.location.prepare(engine)
         engine.catalog(self.name, self.settings)
 
     @property
@@ -107,32 +108,32 @@ class IcebergCatalog:
 
     def exists(self) -> bool:
         """Return whether there is a warehouse; what a database or a service keeps, only Spark can tell."""
-        return self.type != "hadoop" or self.lies.store.exists()
+        return self.type != "hadoop" or self.location.store.exists()
 
     def probe(self) -> str:
         """Ask the catalog and the place of its books, without Spark."""
         connection = self._connection
         if self.type == "hadoop":
-            root = self.lies.store.shown
-            missing = "" if self.lies.store.exists() else " does not exist yet; the first load creates it"
+            root = self.location.store.display_address
+            missing = "" if self.location.store.exists() else " does not exist yet; the first load creates it"
             return f"warehouse {root}{missing}"
-        said = {"jdbc": ask_database, "rest": ask_rest, "glue": ask_glue}[self.type](connection)
-        return said if self.lies.bucket is None else f"{said}, {self.lies.store.probe()}"
+        description = {"jdbc": probe_database, "rest": probe_rest, "glue": probe_glue}[self.type](connection)
+        return description if self.location.bucket is None else f"{description}, {self.location.store.probe()}"
 
 
 def database_address(connection: IcebergConnection) -> dict[str, Any] | None:
     """Return the parts of a JDBC address; None where its driver, or one of its parameters, is known to Java alone."""
-    kind, _, rest = connection.uri.removeprefix("jdbc:").partition(":")
+    kind, _, address = connection.uri.removeprefix("jdbc:").partition(":")
     if kind == "sqlite":
-        file = rest.removeprefix("file:")
+        file = address.removeprefix("file:")
         return {"drivername": kind, "database": file} if file.startswith("/") and "?" not in file else None
-    place = urlsplit(f"{kind}:{rest}")
-    given = dict(parse_qsl(place.query))
-    if kind != "postgresql" or not given.keys() <= _LIBPQ or "," in place.netloc:
+    url = urlsplit(f"{kind}:{address}")
+    parameters = dict(parse_qsl(url.query))
+    if kind != "postgresql" or not parameters.keys() <= _LIBPQ or "," in url.netloc:
         return None
     login = {"username": connection.user, "password": connection.password}
-    at = {"host": place.hostname, "port": place.port, "database": place.path.strip("/")}
-    return {"drivername": kind, **login, **at, "query": given}
+    at = {"host": url.hostname, "port": url.port, "database": url.path.strip("/")}
+    return {"drivername": kind, **login, **at, "query": parameters}
 
 
 def _jdbc(connection: IcebergConnection) -> dict[str, str]:
@@ -160,14 +161,16 @@ def _glue(connection: IcebergConnection) -> dict[str, str]:
 _BY_TYPE = {"jdbc": _jdbc, "rest": _rest, "glue": _glue}
 
 
-def _lies(connection: IcebergConnection) -> LakePlace:
+def _location(connection: IcebergConnection) -> LakeLocation:
     """Return where the books are: the bucket that is named, or the warehouse."""
     if connection.bucket:
         return in_bucket(connection)
     if connection.warehouse.startswith(_BUCKETS):
         return at_address(connection, connection.warehouse)
     if not connection.warehouse or re.match(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:", connection.warehouse):
-        shown = connection.warehouse or connection.uri
-        message = f"the books of Iceberg tables are kept where the tables are, and {shown!r} is no folder and no bucket"
+        address = connection.warehouse or connection.uri
+        message = (
+            f"the books of Iceberg tables are kept where the tables are, and {address!r} is no folder and no bucket"
+        )
         raise UnsupportedError(message, hint="give warehouse= with a folder or s3://bucket/prefix, or bucket=.")
     return in_folder(connection.warehouse)

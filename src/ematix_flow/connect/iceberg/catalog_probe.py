@@ -18,35 +18,35 @@ if TYPE_CHECKING:
 SECONDS = 3
 
 
-def ask_database(connection: IcebergConnection) -> str:
+def probe_database(connection: IcebergConnection) -> str:
     """Look for the database file, or connect to the server; drivers that only Java has cannot be asked here."""
-    kind, _, rest = connection.uri.removeprefix("jdbc:").partition(":")
+    kind, _, address = connection.uri.removeprefix("jdbc:").partition(":")
     if kind == "sqlite":
-        file = Path(rest.removeprefix("file:").partition("?")[0])
+        file = Path(address.removeprefix("file:").partition("?")[0])
         return f"catalog {file}" if file.exists() else f"catalog {file} does not exist yet; the first load creates it"
     if kind != "postgresql":
         return f"a catalog at jdbc:{kind} is asked by Spark only, when a load needs it"
     psycopg = _installed("psycopg", "postgres")
-    place = urlsplit(f"{kind}:{rest}")
-    given = {"host": place.hostname, "port": place.port, "dbname": place.path.strip("/")}
+    url = urlsplit(f"{kind}:{address}")
+    server = {"host": url.hostname, "port": url.port, "dbname": url.path.strip("/")}
     login = {"user": connection.user, "password": connection.password}
-    with psycopg.connect(**given, **login, connect_timeout=SECONDS) as opened:
-        return f"catalog in PostgreSQL {opened.info.server_version // 10000} at {place.hostname}"
+    with psycopg.connect(**server, **login, connect_timeout=SECONDS) as opened:
+        return f"catalog in PostgreSQL {opened.info.server_version // 10000} at {url.hostname}"
 
 
-def ask_rest(connection: IcebergConnection) -> str:
+def probe_rest(connection: IcebergConnection) -> str:
     """Ask a REST catalog for its configuration, which is what every client asks first."""
     uri = connection.uri.rstrip("/")
     if not uri.startswith(("http://", "https://")):
         message = "the uri of a REST catalog begins with http:// or https://"
         raise RunError(message)
     token = connection.token or (_token(connection, uri) if connection.password else "")
-    asked = f"?warehouse={quote(connection.warehouse, safe='')}" if connection.warehouse else ""
-    _answer(Request(f"{uri}/v1/config{asked}", headers=_bearer(token)), uri)  # noqa: S310 - checked above
+    parameters = f"?warehouse={quote(connection.warehouse, safe='')}" if connection.warehouse else ""
+    _fetch_json(Request(f"{uri}/v1/config{parameters}", headers=_bearer(token)), uri)  # noqa: S310 - checked above
     return f"REST catalog at {uri}"
 
 
-def ask_glue(connection: IcebergConnection) -> str:
+def probe_glue(connection: IcebergConnection) -> str:
     """Ask Glue for the name of one database."""
     boto3, errors = _installed("boto3", "s3"), _installed("botocore.exceptions", "s3")
     config = _installed("botocore.config", "s3").Config(connect_timeout=SECONDS, read_timeout=SECONDS, retries={})
@@ -63,24 +63,24 @@ def _token(connection: IcebergConnection, uri: str) -> str:
     """Return a token for the client's name and secret."""
     login = {"client_id": connection.user or "", "client_secret": connection.password or ""}
     form = urlencode({"grant_type": "client_credentials", "scope": "catalog", **login}).encode()
-    return str(_answer(Request(f"{uri}/v1/oauth/tokens", data=form), uri).get("access_token", ""))  # noqa: S310
+    return str(_fetch_json(Request(f"{uri}/v1/oauth/tokens", data=form), uri).get("access_token", ""))  # noqa: S310
 
 
 def _bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def _answer(request: Request, uri: str) -> dict[str, Any]:
+def _fetch_json(request: Request, uri: str) -> dict[str, Any]:
     try:
-        with urlopen(request, timeout=SECONDS) as answer:  # noqa: S310 - the caller looked at the scheme
-            found = json.load(answer)
+        with urlopen(request, timeout=SECONDS) as response:  # noqa: S310 - the caller looked at the scheme
+            document = json.load(response)
     except HTTPError as error:
         message = f"the REST catalog at {uri} answers {error.code} {error.reason}"
         raise RunError(message) from None
     except (OSError, ValueError) as error:
         message = f"no REST catalog answers at {uri}: {getattr(error, 'reason', error)}"
         raise RunError(message) from None
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def _installed(module: str, extra: str) -> Any:

@@ -45,13 +45,13 @@ class IcebergChanges(Applier):
     def change(self, engine: LakeEngine, sql: str, change: Change) -> dict[str, int]:
         """Write to the branch, and move the table to it."""
         branch = f"{BRANCH}{change.id}"
-        told = engine.run(sql.replace(self._table, f"{self._table}.`branch_{branch}`"), _marked(change.id))
+        counts = engine.run(sql.replace(self._table, f"{self._table}.`branch_{branch}`"), _snapshot_settings(change.id))
         engine.run(f"CALL {backticked(self._catalog)}.system.fast_forward({self._called}, 'main', '{branch}')", {})
         engine.run(f"ALTER TABLE {self._table} DROP BRANCH `{branch}`", {})
         engine.run(f"ALTER TABLE {self._table} SET TBLPROPERTIES ('{PROPERTY}' = '{change.id}')", {})
-        return told
+        return counts
 
-    def made(self, engine: Callable[[], LakeEngine], change: Change) -> bool:
+    def is_committed(self, engine: Callable[[], LakeEngine], change: Change) -> bool:
         """Ask the table whether it shows the load."""
         _, table = loaded(self._files)
         if table is not None:
@@ -61,8 +61,8 @@ class IcebergChanges(Applier):
             f"WHERE h.is_current_ancestor AND s.summary['{PROPERTY}'] = '{change.id}'"
         )
         # Snapshots may have been expired meanwhile; the property of the table outlives them.
-        said = f"SHOW TBLPROPERTIES {self._table} ('{PROPERTY}')"
-        return bool(engine().query(sql)) or any(change.id in row for row in engine().query(said))
+        properties_sql = f"SHOW TBLPROPERTIES {self._table} ('{PROPERTY}')"
+        return bool(engine().query(sql)) or any(change.id in row for row in engine().query(properties_sql))
 
     def clean_up(self, engine: Callable[[], LakeEngine]) -> None:
         """Remove the branches of loads that died."""
@@ -73,10 +73,10 @@ class IcebergChanges(Applier):
                 table.drop_branches(table.branches())
         if known:
             return
-        asked = engine()
-        if asked.columns(self._table) is not None:
+        lake_engine = engine()
+        if lake_engine.columns(self._table) is not None:
             # One that was begun before its change was told of, or that a statement made again when it came late.
-            drop_branches(asked, self._table, branches_of(asked, self._table))
+            drop_branches(lake_engine, self._table, branches_of(lake_engine, self._table))
 
     def refuse(self, engine: Callable[[], LakeEngine], change: Change) -> None:
         """Commit something else first."""
@@ -87,7 +87,7 @@ class IcebergChanges(Applier):
             table.drop_branches([f"{BRANCH}{change.id}"])
             return
         nothing = f"INSERT INTO {self._table} SELECT * FROM {self._table} WHERE FALSE"
-        engine().run(nothing, _marked(f"refused-{change.id}"))
+        engine().run(nothing, _snapshot_settings(f"refused-{change.id}"))
         engine().run(f"ALTER TABLE {self._table} DROP BRANCH IF EXISTS `{BRANCH}{change.id}`", {})
 
 
@@ -105,5 +105,5 @@ def table_name(catalog: str, table: tuple[str, str]) -> str:
     return ".".join(backticked(part) for part in (catalog, table[0] or "default", table[1]))
 
 
-def _marked(change: str) -> dict[str, str]:
+def _snapshot_settings(change: str) -> dict[str, str]:
     return {f"spark.sql.iceberg.snapshot-property.{PROPERTY}": change}

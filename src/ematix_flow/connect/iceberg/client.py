@@ -28,7 +28,7 @@ ANSWER_SECONDS = 60
 """How long a catalog may take for one answer; a commit that was not answered is looked for in the table."""
 
 
-class _Ours:
+class _StoreCatalog:
     """What our catalogs do otherwise: files go through our stores, and a commit that was overtaken is not repeated.
 
     pyiceberg would commit it again on top of whatever came first, and that may be the refusal of this very load.
@@ -41,15 +41,15 @@ class _Ours:
         del properties, location
         return StoreIO(io_properties(self.stores))
 
-    def commit_table(self, *given: Any, **named: Any) -> Any:
+    def commit_table(self, *arguments: Any, **named: Any) -> Any:
         try:
-            return super().commit_table(*given, **named)  # type: ignore[misc]
+            return super().commit_table(*arguments, **named)  # type: ignore[misc]
         except CommitFailedException:
             message = "another program changed the Iceberg table first"
             raise TransientError(message, hint="it is tried again by itself, or run it again.") from None
 
 
-class _Sql(_Ours, SqlCatalog):  # type: ignore[misc]
+class _Sql(_StoreCatalog, SqlCatalog):  # type: ignore[misc]
     engine: Any
 
     def __init__(self, name: str, url: URL, stores: TableStores) -> None:
@@ -60,7 +60,7 @@ class _Sql(_Ours, SqlCatalog):  # type: ignore[misc]
         self.engine = create_engine(url, poolclass=NullPool)
 
 
-class _Rest(_Ours, RestCatalog):  # type: ignore[misc]
+class _Rest(_StoreCatalog, RestCatalog):  # type: ignore[misc]
     def __init__(self, name: str, stores: TableStores, **properties: str) -> None:
         self.stores = stores
         super().__init__(name, **properties, **io_properties(stores))
@@ -74,42 +74,42 @@ class _Rest(_Ours, RestCatalog):  # type: ignore[misc]
         session.headers["X-Iceberg-Access-Delegation"] = ""
 
 
-class _Glue(_Ours, GlueCatalog):  # type: ignore[misc]
+class _Glue(_StoreCatalog, GlueCatalog):  # type: ignore[misc]
     def __init__(self, name: str, stores: TableStores, client: Any, **properties: str) -> None:
         self.stores = stores
         super().__init__(name, client, **properties, **io_properties(stores))
 
 
 class _Deadline(HTTPAdapter):  # type: ignore[misc]
-    def send(self, *given: Any, **named: Any) -> Any:
+    def send(self, *arguments: Any, **named: Any) -> Any:
         named["timeout"] = named.get("timeout") or (CONNECT_SECONDS, ANSWER_SECONDS)
-        return super().send(*given, **named)
+        return super().send(*arguments, **named)
 
 
 def open_catalog(name: str, connection: IcebergConnection) -> tuple[Any, TableStores]:
     """Return the catalog, under the name that Spark has for it, and the stores of its tables."""
     stores = TableStores(connection)
-    return _OPENED[connection.catalog_type](name, connection, stores), stores
+    return _OPENERS[connection.catalog_type](name, connection, stores), stores
 
 
 def _sql(name: str, connection: IcebergConnection, stores: TableStores) -> _Sql:
-    given = dict(database_address(connection) or {})
-    if given["drivername"] == "postgresql":
+    options = dict(database_address(connection) or {})
+    if options["drivername"] == "postgresql":
         limits = {"connect_timeout": str(CONNECT_SECONDS), "options": f"-c statement_timeout={ANSWER_SECONDS}s"}
-        given |= {"drivername": "postgresql+psycopg", "query": {**given["query"], **limits}}
-    return _Sql(name, URL.create(**given), stores)
+        options |= {"drivername": "postgresql+psycopg", "query": {**options["query"], **limits}}
+    return _Sql(name, URL.create(**options), stores)
 
 
 def _rest(name: str, connection: IcebergConnection, stores: TableStores) -> _Rest:
     credential = f"{connection.user or ''}:{connection.password}" if connection.password else ""
-    given = {
+    options = {
         "uri": connection.uri,
         "warehouse": connection.warehouse,
         "token": connection.token or "",
         "credential": "" if connection.token else credential.removeprefix(":"),
         "oauth2-server-uri": f"{connection.uri.rstrip('/')}/v1/oauth/tokens",
     }
-    return _Rest(name, stores, **{key: value for key, value in given.items() if value})
+    return _Rest(name, stores, **{key: value for key, value in options.items() if value})
 
 
 def _glue(name: str, connection: IcebergConnection, stores: TableStores) -> _Glue:
@@ -122,7 +122,7 @@ def _glue(name: str, connection: IcebergConnection, stores: TableStores) -> _Glu
     return _Glue(name, stores, client, warehouse=connection.warehouse)
 
 
-_OPENED: dict[str, Callable[[str, IcebergConnection, TableStores], Any]] = {
+_OPENERS: dict[str, Callable[[str, IcebergConnection, TableStores], Any]] = {
     "jdbc": _sql,
     "rest": _rest,
     "glue": _glue,

@@ -28,24 +28,24 @@ class TableStores:
 
     def __init__(self, connection: IcebergConnection) -> None:
         self._connection = connection
-        self._opened: dict[str, Store] = {}
+        self._stores: dict[str, Store] = {}
 
     def find(self, location: str) -> tuple[Store, str]:
         """Return the store of a location and the key in it."""
-        scheme, colon, rest = location.partition(":")
+        scheme, colon, remainder = location.partition(":")
         if colon and scheme in _BUCKETS:
-            bucket, _, key = rest.lstrip("/").partition("/")
+            bucket, _, key = remainder.lstrip("/").partition("/")
             return self._bucket(bucket), key
-        path = rest if colon and scheme == "file" else location
+        path = remainder if colon and scheme == "file" else location
         if not path.startswith("/"):
             message = f"the location {location!r} is no absolute path and in no bucket"
             raise UnsupportedError(message)
-        return self._opened.setdefault("", LocalStore("/")), path.lstrip("/")
+        return self._stores.setdefault("", LocalStore("/")), path.lstrip("/")
 
     def _bucket(self, bucket: str) -> Store:
-        if bucket not in self._opened:
-            self._opened[bucket] = at_address(self._connection, f"s3://{bucket}").store
-        return self._opened[bucket]
+        if bucket not in self._stores:
+            self._stores[bucket] = at_address(self._connection, f"s3://{bucket}").store
+        return self._stores[bucket]
 
 
 def io_properties(stores: TableStores) -> dict[str, Any]:
@@ -109,10 +109,10 @@ class _Output(OutputFile):  # type: ignore[misc]
 
     def create(self, overwrite: bool = False) -> Any:  # noqa: FBT001, FBT002 - as pyiceberg calls it
         del overwrite  # names of metadata files are new ones
-        return _Written(self._location, self._store, self._key)
+        return _UploadBuffer(self._location, self._store, self._key)
 
 
-class _Written(io.BytesIO):
+class _UploadBuffer(io.BytesIO):
     """Bytes that become a new file when they are closed: metadata is small."""
 
     def __init__(self, location: str, store: Store, key: str) -> None:

@@ -46,7 +46,7 @@ from ematix_flow.errors import FlowError, UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ematix_flow.connect.base.columns import FoundColumn
+    from ematix_flow.connect.base.columns import ColumnSchema
     from ematix_flow.connect.iceberg.file_io import TableStores
     from ematix_flow.declare.connection.registry import IcebergConnection
 
@@ -77,7 +77,7 @@ _TYPES = {
 }
 """Types of Iceberg that files are staged for, by the words of Spark's SQL."""
 
-_WORDS = {str(kind): word for word, kind in _TYPES.items()}
+_TYPE_NAMES = {str(kind): type_name for type_name, kind in _TYPES.items()}
 
 
 class LoadedTable:
@@ -105,10 +105,10 @@ class LoadedTable:
             and self._metadata.sort_order().is_unsorted
             and self._properties.get("write.format.default", "parquet").lower() == "parquet"
             and self.columns() is not None
-            and self._is_beside(staging)
+            and self._shares_store(staging)
         )
 
-    def _is_beside(self, staging: str) -> bool:
+    def _shares_store(self, staging: str) -> bool:
         """Return whether a staged file can be given a second name where the table keeps its own."""
         try:
             return len({self._stores.find(location)[0] for location in (staging, self.new_location())}) == 1
@@ -118,10 +118,13 @@ class LoadedTable:
     def columns(self) -> list[tuple[str, str, bool]] | None:
         """Return name, type in the words of Spark and nullability of the columns; None where a type is not a plain one."""
         fields = self._metadata.schema().fields
-        words = [_word(field.field_type) for field in fields]
-        if None in words:
+        type_names = [_type_name(field.field_type) for field in fields]
+        if None in type_names:
             return None
-        return [(field.name, str(word), not field.required) for field, word in zip(fields, words, strict=True)]
+        return [
+            (field.name, str(type_name), not field.required)
+            for field, type_name in zip(fields, type_names, strict=True)
+        ]
 
     def field_ids(self) -> str:
         """Return the ids of the columns, and which of them are required, as text that tasks are given."""
@@ -135,8 +138,8 @@ class LoadedTable:
     def last_change(self) -> str:
         """Return the id of the newest snapshot that added or removed rows; empty where there is none."""
         for snapshot in self._ancestors():
-            words = snapshot.summary.additional_properties if snapshot.summary else {}
-            if any(word.startswith(("added-", "deleted-", "removed-")) for word in words):
+            properties = snapshot.summary.additional_properties if snapshot.summary else {}
+            if any(name.startswith(("added-", "deleted-", "removed-")) for name in properties):
                 return str(snapshot.snapshot_id)
         return ""
 
@@ -148,10 +151,10 @@ class LoadedTable:
         """Return where a new file of the table goes."""
         return str(self._table.location_provider().new_data_location(f"{uuid.uuid4()}.parquet"))
 
-    def place(self, staged: str, location: str) -> None:
+    def publish(self, staged: str, location: str) -> None:
         """Give a staged file its second name, among the files of the table."""
         store, key = self._stores.find(location)
-        store.show_as(self._stores.find(staged)[1], key)
+        store.publish_as(self._stores.find(staged)[1], key)
 
     def remove(self, location: str) -> None:
         """Remove a file that no commit names."""
@@ -228,7 +231,7 @@ class IcebergFiles:
             except NamespaceAlreadyExistsError:
                 return
 
-    def create(self, columns: Sequence[FoundColumn]) -> bool:
+    def create(self, columns: Sequence[ColumnSchema]) -> bool:
         """Create the table; False where it exists, or where a type needs Spark."""
         kinds = [_kind(column.type) for column in columns]
         if None in kinds:
@@ -245,18 +248,18 @@ class IcebergFiles:
         return True
 
 
-def _kind(word: str) -> Any | None:
-    word = word.lower()
-    if word.startswith("decimal("):
-        precision, scale = word.removeprefix("decimal(").removesuffix(")").split(",")
+def _kind(type_name: str) -> Any | None:
+    type_name = type_name.lower()
+    if type_name.startswith("decimal("):
+        precision, scale = type_name.removeprefix("decimal(").removesuffix(")").split(",")
         return DecimalType(int(precision), int(scale))
-    return _TYPES.get(word)
+    return _TYPES.get(type_name)
 
 
-def _word(kind: Any) -> str | None:
+def _type_name(kind: Any) -> str | None:
     if isinstance(kind, DecimalType):
         return f"decimal({kind.precision},{kind.scale})"
-    return _WORDS.get(str(kind))
+    return _TYPE_NAMES.get(str(kind))
 
 
 def _default_location(connection: IcebergConnection, namespace: str, name: str) -> str | None:

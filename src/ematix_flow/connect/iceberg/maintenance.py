@@ -27,20 +27,20 @@ def iceberg_tasks(
     engine: Callable[[], LakeEngine], table: tuple[str, str, str], home: str, rules: Maintenance, now: datetime
 ) -> Sequence[MaintenanceTask]:
     """Return the chores of a table; whoever calls them holds its lock, so that no branch of a load is in use."""
-    work = _Table(engine, table, home, rules, now)
+    work = _IcebergMaintenance(engine, table, home, rules, now)
     compact = (
-        MaintenanceTask("compact", work.compact, work.compact_look),
-        MaintenanceTask("manifests", work.manifests, work.manifests_look),
+        MaintenanceTask("compact", work.compact, work.compact_dry_run),
+        MaintenanceTask("manifests", work.manifests, work.manifests_dry_run),
     )
     return (
         MaintenanceTask("branches", work.branches, lambda: work.branches(dry_run=True)),
         *(compact if rules.compact else ()),
-        MaintenanceTask("snapshots", work.expire, work.expire_look),
+        MaintenanceTask("snapshots", work.expire, work.expire_dry_run),
         MaintenanceTask("orphans", work.orphans, lambda: work.orphans(dry_run=True)),
     )
 
 
-class _Table:
+class _IcebergMaintenance:
     def __init__(
         self,
         engine: Callable[[], LakeEngine],
@@ -58,10 +58,10 @@ class _Table:
 
     def branches(self, *, dry_run: bool = False) -> dict[str, int | str]:
         """Remove the branches that dead loads left."""
-        found = branches_of(self._engine(), self._name)
+        names = branches_of(self._engine(), self._name)
         if not dry_run:
-            drop_branches(self._engine(), self._name, found)
-        return {"removed": len(found)}
+            drop_branches(self._engine(), self._name, names)
+        return {"removed": len(names)}
 
     def compact(self) -> dict[str, int | str]:
         """Put small files together, partition by partition."""
@@ -71,67 +71,69 @@ class _Table:
         after = self._files()
         return {"files_before": before["files"], "files_after": after["files"], "bytes": after["bytes"]}
 
-    def compact_look(self) -> dict[str, int | str]:
+    def compact_dry_run(self) -> dict[str, int | str]:
         """Count the files, and how many of them are small."""
         small = f" WHERE file_size_in_bytes < {int(self._rules.file_bytes * SMALL)}"
         return {**self._files(), "small_files": self._files(small)["files"]}
 
     def manifests(self) -> dict[str, int | str]:
         """Put the lists of files together."""
-        told = self._call("rewrite_manifests")
-        return {"removed": told.get("rewritten_manifests_count", 0), "added": told.get("added_manifests_count", 0)}
+        counts = self._call("rewrite_manifests")
+        return {"removed": counts.get("rewritten_manifests_count", 0), "added": counts.get("added_manifests_count", 0)}
 
-    def manifests_look(self) -> dict[str, int | str]:
+    def manifests_dry_run(self) -> dict[str, int | str]:
         """Count the lists of files."""
         return {"manifests": int(self._engine().query(f"SELECT COUNT(*) FROM {self._name}.manifests")[0][0])}
 
     def expire(self) -> dict[str, int | str]:
         """Forget old snapshots and remove the files that only they read."""
         before = self._snapshots()
-        old, least = self._kept()
-        told = self._call("expire_snapshots", f"older_than => {_instant(old)}", f"retain_last => {least}")
+        old, least = self._retained()
+        counts = self._call("expire_snapshots", f"older_than => {_instant(old)}", f"retain_last => {least}")
         after = self._snapshots()
-        files = sum(number for name, number in told.items() if name.startswith("deleted_") and name.endswith("_count"))
+        files = sum(
+            number for name, number in counts.items() if name.startswith("deleted_") and name.endswith("_count")
+        )
         return {"expired": before - after, "kept": after, "removed": files}
 
-    def expire_look(self) -> dict[str, int | str]:
+    def expire_dry_run(self) -> dict[str, int | str]:
         """Count the snapshots that would go."""
-        old, least = self._kept()
+        old, least = self._retained()
         rows = self._engine().query(
             f"SELECT committed_at < {_instant(old)} FROM {self._name}.snapshots ORDER BY committed_at DESC"
         )
         expired = sum(bool(old) for (old,) in rows[least:])
         return {"expired": expired, "kept": len(rows) - expired}
 
-    def _kept(self) -> tuple[datetime, int]:
+    def _retained(self) -> tuple[datetime, int]:
         """Return when the oldest snapshot was made that is kept by its age, and how many are kept in any case.
 
         What the table says itself counts where it is more. Iceberg goes by when a snapshot was made, and the promise by
         when a newer one came: the one that was the newest at the border is still needed.
         """
-        said = {
+        properties = {
             key: int(value) for key, value in self._engine().query(f"SHOW TBLPROPERTIES {self._name}") if key in OWN
         }
-        border = self._now - max(self._rules.keep, timedelta(milliseconds=said.get(OWN_AGE, 0)))
+        border = self._now - max(self._rules.keep, timedelta(milliseconds=properties.get(OWN_AGE, 0)))
         since = f"SELECT MAX(made_current_at) FROM {self._name}.history WHERE made_current_at <= {_instant(border)}"
         ((oldest,),) = self._engine().query(
             f"SELECT unix_micros(MIN(s.committed_at)) FROM {self._name}.history AS h JOIN {self._name}.snapshots AS s"
             f" ON s.snapshot_id = h.snapshot_id WHERE h.made_current_at >= ({since})"
         )
-        made = border if oldest is None else EPOCH + timedelta(microseconds=oldest)
-        return min(border, made), max(self._rules.keep_versions, said.get(OWN_NUMBER, 0))
+        oldest_commit = border if oldest is None else EPOCH + timedelta(microseconds=oldest)
+        return min(border, oldest_commit), max(self._rules.keep_versions, properties.get(OWN_NUMBER, 0))
 
     def orphans(self, *, dry_run: bool = False) -> dict[str, int | str]:
         """Remove files below the table that no snapshot knows; never where our own books are among them."""
-        if self._holds_books():
+        if self._holds_metadata():
             return {"removed": 0, "skipped": "the books lie below the table's own folder"}
-        found = self._engine().query(self._sql("remove_orphan_files", f"older_than => {self._stray}", _flag(dry_run)))
-        return {"removed": len(found)}
+        files = self._engine().query(self._sql("remove_orphan_files", f"older_than => {self._stray}", _flag(dry_run)))
+        return {"removed": len(files)}
 
-    def _holds_books(self) -> bool:
+    def _holds_metadata(self) -> bool:
         rows = self._engine().query(f"DESCRIBE TABLE EXTENDED {self._name}")
-        places = [_path(str(value)) for name, value, *_ in rows if name == "Location"]
-        return not places or _path(self._home).startswith(f"{places[-1]}/")
+        locations = [_path(str(value)) for name, value, *_ in rows if name == "Location"]
+        return not locations or _path(self._home).startswith(f"{locations[-1]}/")
 
     def _files(self, where: str = "") -> dict[str, int | str]:
         sql = f"SELECT COUNT(*), COALESCE(SUM(file_size_in_bytes), 0) FROM {self._name}.files{where}"
@@ -156,6 +158,6 @@ def _instant(at: datetime) -> str:
     return f"TIMESTAMP '{at:%Y-%m-%d %H:%M:%S.%f}+00:00'"
 
 
-def _path(place: str) -> str:
+def _path(location: str) -> str:
     """Return a place without the scheme that some catalogs write before it."""
-    return re.sub(r"^\w+:/*", "/", place).rstrip("/")
+    return re.sub(r"^\w+:/*", "/", location).rstrip("/")

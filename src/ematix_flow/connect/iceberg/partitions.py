@@ -20,25 +20,25 @@ def described_partitions(rows: Sequence[tuple[Any, ...]]) -> tuple[str, ...]:
     if not begins:
         return ()
     # Columns come first and may be called anything, so the last such line is the one that begins the partitions.
-    first, said = begins[-1], rows[begins[-1] + 1 :]
+    first, section = begins[-1], rows[begins[-1] + 1 :]
     if rows[first][0] == _COLUMNS:
-        return tuple(_plain(str(row[0])) for row in said[1:])
-    return tuple(_spelled(str(row[1])) for row in said if str(row[0]).startswith("Part "))
+        return tuple(_unquoted(str(row[0])) for row in section[1:])
+    return tuple(_spelled(str(row[1])) for row in section if str(row[0]).startswith("Part "))
 
 
-def _spelled(said: str) -> str:
-    call = _CALL.fullmatch(said)
+def _spelled(transform: str) -> str:
+    call = _CALL.fullmatch(transform)
     if call is None:
-        return _plain(said)
+        return _unquoted(transform)
     number = call[2] or call[4]
     if call[1] == "identity":
-        return _plain(call[3])
+        return _unquoted(call[3])
     if call[1] not in TRANSFORMS:
-        return said
-    return str(Partition(_plain(call[3]), call[1], int(number) if number else None))
+        return transform
+    return str(Partition(_unquoted(call[3]), call[1], int(number) if number else None))
 
 
-def _plain(name: str) -> str:
+def _unquoted(name: str) -> str:
     """Return a name without the quotes that Spark puts around one that needs them."""
     quoted = len(name) > 1 and name[0] == name[-1] == "`"
     return name[1:-1].replace("``", "`") if quoted else name

@@ -30,7 +30,10 @@ class IcebergStream(LakeStream):
     def history(self, position: Position, end: Position | None = None) -> History:
         """Ask for the snapshots after a position, unless the end is known."""
         known = self._line if end is not None else None
-        number, line = position[self.key], known if known and end and known.until(end[self.key]) else self._asked()
+        number, line = (
+            position[self.key],
+            known if known and end and known.until(end[self.key]) else self._read_history(),
+        )
         if number is None:
             return line
         numbers = [commit.number for commit in line.commits]
@@ -40,14 +43,14 @@ class IcebergStream(LakeStream):
             )
         return History(line.commits[numbers.index(number) + 1 :], line.cut)
 
-    def place(self, number: int) -> Position:
+    def position_at(self, number: int) -> Position:
         """Return a snapshot; no other table has one of this number."""
         return {self.key: number}
 
     def newest(self) -> Position:
         """Return the snapshot that the table shows now; none where it was never written to."""
-        commits = self._asked().commits
-        return self.place(commits[-1].number) if commits else {self.key: None}
+        commits = self._read_history().commits
+        return self.position_at(commits[-1].number) if commits else {self.key: None}
 
     def added(self, begin: Position, end: Position) -> Added:
         """Return what was appended between two snapshots."""
@@ -55,11 +58,11 @@ class IcebergStream(LakeStream):
             return WholeTable(self.relation, end[self.key])
         return Appended(self.relation, begin[self.key], end[self.key])
 
-    def _asked(self) -> History:
+    def _read_history(self) -> History:
         if self._line is None:
             self.lake.newest(self.engine(), self.schema, self.table)  # says whether there is a table
         table = self.relation
-        rows = self.ask(
+        rows = self.run_query(
             "SELECT snapshot_id, parent_id, operation, unix_millis(committed_at), summary, "
             f"snapshot_id IN (SELECT snapshot_id FROM {table}.refs WHERE name = 'main') FROM {table}.snapshots"
         )
@@ -71,16 +74,16 @@ def line_of(rows: list[tuple[Any, ...]]) -> History:
     """Return the snapshots that lead to the newest one; those of branches and those that were taken back are not among them."""
     by_number = {row[0]: row for row in rows}
     at = next((row[0] for row in rows if row[5]), None)
-    found = []
+    commits = []
     while at in by_number:
-        found.append(_told(by_number[at]))
+        commits.append(_lake_commit(by_number[at]))
         at = by_number[at][1]
-    return History(tuple(reversed(found)), cut=at is not None)
+    return History(tuple(reversed(commits)), cut=at is not None)
 
 
-def _told(row: tuple[Any, ...]) -> LakeCommit:
-    number, _, operation, moment, summary, _ = row
-    changed = operation != "replace" and any(word.startswith(_CHANGES) for word in summary)
+def _lake_commit(row: tuple[Any, ...]) -> LakeCommit:
+    number, _, operation, timestamp_ms, summary, _ = row
+    changed = operation != "replace" and any(name.startswith(_CHANGES) for name in summary)
     rows = max(int(summary.get("added-records", 0)), 1) if changed and operation == "append" else 0
-    at = datetime.fromtimestamp(moment / 1000, UTC)
+    at = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
     return LakeCommit(number, at, rows, removes=changed and operation != "append")

@@ -11,7 +11,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from ematix_flow.connect.base.columns import FoundTable, TableName
+from ematix_flow.connect.base.columns import TableName, TableSchema
 from ematix_flow.connect.iceberg import ICEBERG
 from ematix_flow.connect.iceberg.catalog import IcebergCatalog
 from ematix_flow.connect.iceberg.changes import IcebergChanges, loaded, table_name
@@ -19,10 +19,10 @@ from ematix_flow.connect.iceberg.maintenance import iceberg_tasks
 from ematix_flow.connect.iceberg.partitions import described_partitions
 from ematix_flow.connect.lake import types as lake_types
 from ematix_flow.connect.lake.source import LakeSource
-from ematix_flow.connect.lake.table import LakeTable, found_columns
+from ematix_flow.connect.lake.table import LakeTable, column_schemas
 from ematix_flow.connect.metadata.session import HOME
 from ematix_flow.connect.staging.files import FIELD_IDS
-from ematix_flow.connect.storage.base import told_parts
+from ematix_flow.connect.storage.base import parse_staged_path
 from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.errors import FlowError, RunError, TransientError
 from ematix_flow.failpoints import failpoint
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from ematix_flow.connect.base.columns import FoundColumn
+    from ematix_flow.connect.base.columns import ColumnSchema
     from ematix_flow.connect.base.lake_engine import LakeEngine, SparkRequirements
     from ematix_flow.connect.base.maintenance import MaintenanceTask
     from ematix_flow.connect.base.session import Session
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.table.maintenance import Maintenance
     from ematix_flow.declare.table.partitions import Partition
     from ematix_flow.declare.table.types import ColumnType
-    from ematix_flow.records import Part
+    from ematix_flow.records import TaskReport
 
 
 class Iceberg(LakeTable):
@@ -54,7 +54,7 @@ class Iceberg(LakeTable):
 
     def __init__(self, connection: IcebergConnection, table: tuple[str, str]) -> None:
         self.catalog = IcebergCatalog(connection)
-        super().__init__(connection.name, table, self.catalog.lies)
+        super().__init__(connection.name, table, self.catalog.location)
         self._connection = connection
         self._files: IcebergFiles | None = None
         rewrites = self.catalog.left_to_spark
@@ -78,7 +78,7 @@ class Iceberg(LakeTable):
     @property
     def spark_requirements(self) -> SparkRequirements:  # type: ignore[override]
         """Return the packages of the catalog."""
-        return self.catalog.needs
+        return self.catalog.spark_requirements
 
     def engine(self) -> LakeEngine:
         """Return the engine, which knows the catalog."""
@@ -102,7 +102,7 @@ class Iceberg(LakeTable):
         """Return whether the warehouse is there; what a database or a service keeps, only Spark can tell."""
         return self.catalog.exists()
 
-    def place(self, schema: str, name: str) -> TableName:
+    def table_name(self, schema: str, name: str) -> TableName:
         """Return the table in its namespace."""
         return TableName(schema or "default", name, self.catalog.name)
 
@@ -110,22 +110,22 @@ class Iceberg(LakeTable):
         """Return the DDL type; Iceberg has no number of two bytes."""
         return "INT" if column_type.kind == "small_int" else super().ddl_type(column_type, in_key=in_key)
 
-    def widening(self, found: str, wanted: str) -> bool:
+    def widening(self, existing: str, declared: str) -> bool:
         """Return whether Iceberg can widen a column: whole numbers, floats, and decimals of the same scale."""
-        if (found, wanted) in (("INT", "BIGINT"), ("FLOAT", "DOUBLE")):
+        if (existing, declared) in (("INT", "BIGINT"), ("FLOAT", "DOUBLE")):
             return True
         pattern = re.compile(r"DECIMAL\((\d+),(\d+)\)")
-        one, other = pattern.fullmatch(found), pattern.fullmatch(wanted)
+        one, other = pattern.fullmatch(existing), pattern.fullmatch(declared)
         return bool(one and other and one[2] == other[2] and int(one[1]) < int(other[1]))
 
-    def alter_type_sql(self, table: str, column: str, wanted: str, *, nullable: bool) -> str:
+    def alter_type_sql(self, table: str, column: str, declared: str, *, nullable: bool) -> str:
         """Widen a column."""
         del nullable
-        return f"ALTER TABLE {table} ALTER COLUMN {column} TYPE {wanted}"
+        return f"ALTER TABLE {table} ALTER COLUMN {column} TYPE {declared}"
 
     def table_options(self, partitions: Sequence[Partition] = ()) -> str:
         """Say the format and the partitions."""
-        listed = ", ".join(str(replace(part, column=backticked(part.column))) for part in partitions)
+        listed = ", ".join(str(replace(partition, column=backticked(partition.column))) for partition in partitions)
         return " USING iceberg" + (f" PARTITIONED BY ({listed})" if partitions else "")
 
     def create_schema(self, session: Session, schema: str) -> None:
@@ -153,15 +153,15 @@ class Iceberg(LakeTable):
             return None if table is None else table.columns()
         return self.engine().columns(table_name(self.catalog.name, self.table))
 
-    def layout(self) -> FoundTable | None:
+    def layout(self) -> TableSchema | None:
         """Return the table's columns and partitions, and whether it uses nothing that whoever adds files would have to know."""
         _, table = self._loaded()
         plain = None if table is None or table.is_partitioned else table.columns()
         if table is None or plain is None:
             return super().layout()
-        return FoundTable(found_columns(plain), (), (), takes_files=table.takes_files(self.store.path(self.home)))
+        return TableSchema(column_schemas(plain), (), (), takes_files=table.takes_files(self.store.path(self.home)))
 
-    def make_table(self, columns: Sequence[FoundColumn]) -> bool:
+    def create_table(self, columns: Sequence[ColumnSchema]) -> bool:
         """Create the table in the catalog, without Spark."""
         files = self.files()
         return files is not None and files.create(columns)
@@ -175,23 +175,23 @@ class Iceberg(LakeTable):
         """Return the ids of the columns."""
         return spec.options if spec.final else ()
 
-    def add_staged(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> None:
+    def add_staged(self, session: Session, spec: StageSpec, reports: Sequence[TaskReport]) -> None:
         """Place the staged files among those of the table, and commit them on top of what the table is now."""
         table = self._fitting(spec)
-        staged = (self.store.path(told_parts(part.path)[0]) for part in parts if part.path)
-        placed = {table.new_location(): path for path in staged}
+        staged = (self.store.path(parse_staged_path(report.path)[0]) for report in reports if report.path)
+        new_files = {table.new_location(): path for path in staged}
         lake = cast("LakeSession", session)
         change = lake.begin_change()
-        for location, path in placed.items():
-            table.place(path, location)
+        for location, path in new_files.items():
+            table.publish(path, location)
         failpoint("store.files_placed")
         with lake.committing(change):
             try:
-                table.add(list(placed), change.id)
+                table.add(list(new_files), change.id)
             except FlowError:
                 # A client that repeats a request may be refused because of its own commit.
-                if not self.applier().made(self.engine, change):
-                    for location in placed:  # refused, so nothing names them
+                if not self.applier().is_committed(self.engine, change):
+                    for location in new_files:  # refused, so nothing names them
                         table.remove(location)
                     raise
 
@@ -199,20 +199,20 @@ class Iceberg(LakeTable):
         """Return the table, unless it is another one than the load was planned for."""
         _, table = self._loaded()
         stamps = {"_loaded_at": "TIMESTAMP", "_batch_id": "STRING"} if spec.stamp[0] else {}
-        wanted = {column.name: self.ddl_type(column.type) for column in spec.columns} | stamps
+        required = {column.name: self.ddl_type(column.type) for column in spec.columns} | stamps
         if table is not None and table.takes_files(self.store.path(self.home)):
             known = {name: lake_types.normal(kind) for name, kind, _ in table.columns() or ()}
             planned = dict(spec.options).get(FIELD_IDS, table.field_ids())
-            if wanted.items() <= known.items() and planned == table.field_ids():
+            if required.items() <= known.items() and planned == table.field_ids():
                 return table
         message = f"the Iceberg table {'.'.join(self.table)} was altered while it was loaded"
         raise TransientError(message, hint="it is tried again by itself, or run it again.")
 
     def last_change(self) -> str:
         """Ask for the newest snapshot of the table that is not an empty one."""
-        known, found = self._loaded()
+        known, loaded_table = self._loaded()
         if known:
-            return "" if found is None else found.last_change()
+            return "" if loaded_table is None else loaded_table.last_change()
         table = table_name(self.catalog.name, self.table)
         if self.engine().columns(table) is None:
             return ""
@@ -226,8 +226,8 @@ class Iceberg(LakeTable):
 
     def partitions(self) -> tuple[str, ...]:
         """Ask the catalog how the table is divided."""
-        _, found = self._loaded()
-        if found is not None and not found.is_partitioned:
+        _, loaded_table = self._loaded()
+        if loaded_table is not None and not loaded_table.is_partitioned:
             return ()
         return described_partitions(self.engine().query(f"DESCRIBE TABLE {table_name(self.catalog.name, self.table)}"))
 
@@ -239,12 +239,12 @@ class IcebergSource(LakeSource):
 
     def __init__(self, connection: IcebergConnection) -> None:
         self._catalog = IcebergCatalog(connection)
-        super().__init__(connection.name, self._catalog.lies)
+        super().__init__(connection.name, self._catalog.location)
 
     @property
     def spark_requirements(self) -> SparkRequirements:
         """Return the packages of the catalog."""
-        return self._catalog.needs
+        return self._catalog.spark_requirements
 
     def identity(self) -> tuple[str, ...]:
         """Two connections are the same when they name the same catalog."""

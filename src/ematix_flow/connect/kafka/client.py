@@ -47,9 +47,9 @@ class KafkaBackend(Backend):
         self._leave: Callable[[], Any] | None = None
         """Leaves the group; called at the end of the process, too, where nobody has closed this."""
         self._topic = ""
-        self._said: deque[Any] = deque(maxlen=8)
+        self._errors: deque[Any] = deque(maxlen=8)
         self._pending: dict[tuple[str, int], int] = {}
-        self._fresh: dict[tuple[str, int], tuple[int, int]] = {}
+        self._received: dict[tuple[str, int], tuple[int, int]] = {}
         self._at_end: set[tuple[str, int]] = set()
 
     @classmethod
@@ -118,12 +118,12 @@ class KafkaBackend(Backend):
             producer.begin_transaction()
             count = self._sent(producer, dest, batches)
             if self._pending:
-                places = self._places()
-                producer.send_offsets_to_transaction(places, self._consumer.consumer_group_metadata(), _SECONDS)
+                offsets = self._offsets_to_commit()
+                producer.send_offsets_to_transaction(offsets, self._consumer.consumer_group_metadata(), _SECONDS)
             producer.commit_transaction(_SECONDS)
         except kafka.KafkaException as error:
             self._drop_producer()
-            raise broker_error(self._connection, error, self._said) from error
+            raise broker_error(self._connection, error, self._errors) from error
         except BaseException:
             self._drop_producer()
             raise
@@ -135,12 +135,12 @@ class KafkaBackend(Backend):
         if not self._pending:
             return
         try:
-            done = self._consumer.commit(offsets=self._places(), asynchronous=False)
+            offsets = self._consumer.commit(offsets=self._offsets_to_commit(), asynchronous=False)
         except require_kafka().KafkaException as error:
-            raise broker_error(self._connection, error, self._said) from error
-        for place in done:
-            if place.error is not None:
-                raise broker_error(self._connection, place.error)
+            raise broker_error(self._connection, error, self._errors) from error
+        for offset in offsets:
+            if offset.error is not None:
+                raise broker_error(self._connection, offset.error)
         self._pending.clear()
 
     def close(self) -> None:
@@ -155,32 +155,32 @@ class KafkaBackend(Backend):
         consumer = self._consuming(query)
         begun = idle_since = time.monotonic()
         while True:
-            found = self._polled(consumer, count, max(idle_since + seconds - time.monotonic(), 0))
-            if found:
-                return found
+            payloads = self._polled(consumer, count, max(idle_since + seconds - time.monotonic(), 0))
+            if payloads:
+                return payloads
             if self._read_to_the_end(consumer):
                 if time.monotonic() >= idle_since + seconds:
                     return []
                 continue
             idle_since = time.monotonic()
             if idle_since > begun + _SECONDS:
-                raise broker_error(self._connection, None, self._said)
+                raise broker_error(self._connection, None, self._errors)
 
     def _polled(self, consumer: Any, count: int, seconds: float) -> list[bytes]:
         kafka = require_kafka()
         try:
             first = consumer.poll(seconds)
-            found = [] if first is None else [first, *consumer.consume(count - 1, 0)]
+            messages = [] if first is None else [first, *consumer.consume(count - 1, 0)]
         except kafka.KafkaException as error:
-            raise broker_error(self._connection, error, self._said) from error
+            raise broker_error(self._connection, error, self._errors) from error
         payloads = []
-        for message in found:
-            place = message.topic(), message.partition()
+        for message in messages:
+            partition = message.topic(), message.partition()
             if self._is_end(message):
                 continue
-            self._at_end.discard(place)
-            begin, _ = self._fresh.get(place, (message.offset(), 0))
-            self._fresh[place] = begin, message.offset() + 1
+            self._at_end.discard(partition)
+            begin, _ = self._received.get(partition, (message.offset(), 0))
+            self._received[partition] = begin, message.offset() + 1
             payloads.append(message.value() or b"")
         return payloads
 
@@ -190,12 +190,12 @@ class KafkaBackend(Backend):
         if error is None:
             return False
         if error.code() != require_kafka().KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's only name for it
-            raise broker_error(self._connection, error, self._said)
+            raise broker_error(self._connection, error, self._errors)
         self._at_end.add((message.topic(), message.partition()))
         return True
 
     def _read_to_the_end(self, consumer: Any) -> bool:
-        return all((place.topic, place.partition) in self._at_end for place in consumer.assignment())
+        return all((assigned.topic, assigned.partition) in self._at_end for assigned in consumer.assignment())
 
     def _rows(self, payloads: Sequence[bytes]) -> pa.RecordBatch:
         if self._decoder is None:
@@ -216,13 +216,13 @@ class KafkaBackend(Backend):
         return schema_encoder(self._connection, dest).encode(pa.Table.from_batches([batch]))
 
     def _hand_out(self) -> None:
-        self._pending |= {place: end for place, (_, end) in self._fresh.items()}
-        self._fresh.clear()
+        self._pending |= {partition: end for partition, (_, end) in self._received.items()}
+        self._received.clear()
 
-    def _give_back(self) -> None:
-        for (topic, partition), (first, _) in self._fresh.items():
+    def _requeue(self) -> None:
+        for (topic, partition), (first, _) in self._received.items():
             self._seek(topic, partition, first)
-        self._fresh.clear()
+        self._received.clear()
 
     def _sent(self, producer: Any, dest: str, batches: Iterable[pa.RecordBatch]) -> int:
         failed: list[Any] = []
@@ -233,7 +233,7 @@ class KafkaBackend(Backend):
                 count += 1
         waiting = producer.flush(_SECONDS)
         if failed or waiting:
-            raise broker_error(self._connection, failed[0] if failed else None, self._said)
+            raise broker_error(self._connection, failed[0] if failed else None, self._errors)
         return count
 
     def _send(self, producer: Any, dest: str, payload: bytes, failed: list[Any]) -> None:
@@ -262,7 +262,7 @@ class KafkaBackend(Backend):
                     self._producer.init_transactions(_SECONDS)
             except kafka.KafkaException as error:
                 self._producer = None
-                raise broker_error(self._connection, error, self._said) from error
+                raise broker_error(self._connection, error, self._errors) from error
         return self._producer
 
     def _drop_producer(self) -> None:
@@ -296,16 +296,16 @@ class KafkaBackend(Backend):
         shared: list[Any] = []
         at_end = self._at_end
 
-        def assigned(_: Any, places: Any) -> None:
+        def assigned(_: Any, partitions: Any) -> None:
             # Without a way back to this object, which would keep it from being collected.
-            shared.append(places)
+            shared.append(partitions)
             at_end.clear()
 
         self._consumer.subscribe([topic], on_assign=assigned)
         end = time.monotonic() + _SECONDS
         while not shared:
             if time.monotonic() > end:
-                raise broker_error(self._connection, None, self._said)
+                raise broker_error(self._connection, None, self._errors)
             early = self._consumer.poll(0.1)
             if early is not None and not self._is_end(early):
                 self._seek(early.topic(), early.partition(), early.offset())
@@ -316,11 +316,11 @@ class KafkaBackend(Backend):
         self._at_end.discard((topic, partition))
 
     def _settings(self) -> dict[str, Any]:
-        return client_settings(self._connection) | {"error_cb": self._said.append, "log_level": 0}
+        return client_settings(self._connection) | {"error_cb": self._errors.append, "log_level": 0}
 
-    def _places(self) -> list[Any]:
-        place = require_kafka().TopicPartition
-        return [place(topic, partition, end) for (topic, partition), end in self._pending.items()]
+    def _offsets_to_commit(self) -> list[Any]:
+        topic_partition = require_kafka().TopicPartition
+        return [topic_partition(topic, partition, end) for (topic, partition), end in self._pending.items()]
 
 
 def _abort(producer: Any) -> None:

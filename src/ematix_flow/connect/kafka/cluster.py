@@ -43,14 +43,14 @@ class Kafka:
     def __init__(self, connection: KafkaConnection, seconds: float = ANSWER_SECONDS) -> None:
         self.connection = connection
         self._seconds = seconds
-        self._asking = _Admin(connection, seconds)
+        self._shared_admin = _Admin(connection, seconds)
 
     def probe(self) -> str:
         """Return a sentence about a cluster that answers and lets us in, within a few seconds."""
         with _Admin(self.connection, PROBE_SECONDS) as admin:
-            found = admin.ask(admin.peek)
-        topics = [name for name in found.topics if not name.startswith("__")]
-        return f"brokers: {len(found.brokers)}, topics: {len(topics)}"
+            metadata = admin.call(admin.peek)
+        topics = [name for name in metadata.topics if not name.startswith("__")]
+        return f"brokers: {len(metadata.brokers)}, topics: {len(topics)}"
 
     def topic(self, name: str) -> Topic:
         """Return a topic; one that is not there is an error that names the nearest one."""
@@ -58,14 +58,16 @@ class Kafka:
 
         with self._admin() as admin:
             try:
-                found = admin.ask(lambda client: client.describe_topics(TopicCollection([name])))[name]
+                description = admin.call(lambda client: client.describe_topics(TopicCollection([name])))[name]
             except RunError as error:
                 if not _is_about(error, KafkaError.UNKNOWN_TOPIC_OR_PART):
                     raise
-                known = [topic for topic in admin.ask(_metadata).topics if not topic.startswith("__")]
+                known = [topic for topic in admin.call(_metadata).topics if not topic.startswith("__")]
                 message = f"connection {self.connection.name!r}: there is no topic {name!r}"
                 raise RunError(message, hint=did_you_mean(name, known) if known else None) from None
-        return Topic(name, str(found.topic_id), tuple(sorted(partition.id for partition in found.partitions)))
+        return Topic(
+            name, str(description.topic_id), tuple(sorted(partition.id for partition in description.partitions))
+        )
 
     def earliest(self, topic: Topic) -> dict[int, int]:
         """Return the offset of the oldest message of each partition."""
@@ -75,12 +77,12 @@ class Kafka:
         """Return the offset after the last message of each partition whose transaction, if it has one, is decided."""
         return self._offsets(topic, topic.partitions, _at().latest())
 
-    def since(self, topic: Topic, moment: datetime) -> dict[int, int]:
+    def since(self, topic: Topic, start: datetime) -> dict[int, int]:
         """Return the offset of the first message of each partition at or after a moment, or the end where there is none."""
-        spec = _at().for_timestamp(int(moment.timestamp() * 1000))
-        found = self._offsets(topic, topic.partitions, spec)
-        later = [partition for partition, offset in found.items() if offset < 0]
-        return found | (self._offsets(topic, later, _at().latest()) if later else {})
+        spec = _at().for_timestamp(int(start.timestamp() * 1000))
+        offsets = self._offsets(topic, topic.partitions, spec)
+        later = [partition for partition, offset in offsets.items() if offset < 0]
+        return offsets | (self._offsets(topic, later, _at().latest()) if later else {})
 
     def publish_progress(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Write down how far a group has come, for the tools that show lag; it is read back by nobody here.
@@ -89,36 +91,40 @@ class Kafka:
         """
         from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
-        places = [TopicPartition(topic, partition, offset) for partition, offset in sorted(offsets.items())]
-        asked = [ConsumerGroupTopicPartitions(group, places)]
+        partitions = [TopicPartition(topic, partition, offset) for partition, offset in sorted(offsets.items())]
+        request = [ConsumerGroupTopicPartitions(group, partitions)]
         with self._admin() as admin:
-            admin.ask(lambda client: client.alter_consumer_group_offsets(asked))
+            admin.call(lambda client: client.alter_consumer_group_offsets(request))
 
     def progress(self, group: str, topic: Topic) -> dict[int, int]:
         """Return how far a group has come in the partitions in which it has begun."""
         from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
-        places = [TopicPartition(topic.name, partition) for partition in topic.partitions]
-        asked = [ConsumerGroupTopicPartitions(group, places)]
+        partitions = [TopicPartition(topic.name, partition) for partition in topic.partitions]
+        request = [ConsumerGroupTopicPartitions(group, partitions)]
         with self._admin() as admin:
-            (found,) = admin.ask(lambda client: client.list_consumer_group_offsets(asked)).values()
-        return {place.partition: place.offset for place in found.topic_partitions if place.offset >= 0}
+            (group_offsets,) = admin.call(lambda client: client.list_consumer_group_offsets(request)).values()
+        return {
+            topic_partition.partition: topic_partition.offset
+            for topic_partition in group_offsets.topic_partitions
+            if topic_partition.offset >= 0
+        }
 
     def _offsets(self, topic: Topic, partitions: Iterable[int], spec: Any) -> dict[int, int]:
         from confluent_kafka import IsolationLevel, TopicPartition
 
-        asked = {TopicPartition(topic.name, partition): spec for partition in partitions}
+        request = {TopicPartition(topic.name, partition): spec for partition in partitions}
         level = IsolationLevel.READ_COMMITTED
         with self._admin() as admin:
-            found = admin.ask(lambda client: client.list_offsets(asked, isolation_level=level))
-        return {place.partition: answer.offset for place, answer in found.items()}
+            results = admin.call(lambda client: client.list_offsets(request, isolation_level=level))
+        return {topic_partition.partition: result.offset for topic_partition, result in results.items()}
 
     def _admin(self) -> _Admin:
-        return self._asking
+        return self._shared_admin
 
     def close(self) -> None:
         """Let go of the connections to brokers."""
-        self._asking.close()
+        self._shared_admin.close()
 
 
 class _Admin:
@@ -127,17 +133,17 @@ class _Admin:
     def __init__(self, connection: KafkaConnection, seconds: float) -> None:
         self._connection = connection
         self._seconds = seconds
-        self._said: list[Any] = []
+        self._errors: list[Any] = []
         self._client: Any = None
 
     def __enter__(self) -> Self:
-        self._said.clear()
+        self._errors.clear()
         if self._client is not None:
             return self
         require_kafka()
         from confluent_kafka.admin import AdminClient
 
-        waiting = {"socket.timeout.ms": int(self._seconds * 1000), "error_cb": self._said.append, "log_level": 0}
+        waiting = {"socket.timeout.ms": int(self._seconds * 1000), "error_cb": self._errors.append, "log_level": 0}
         try:
             self._client = AdminClient(client_settings(self._connection) | waiting)
         except require_kafka().KafkaException as error:  # such as a certificate that is no file
@@ -151,16 +157,16 @@ class _Admin:
         """Forget the client."""
         self._client = None
 
-    def ask(self, question: Callable[[Any], Any]) -> Any:
+    def call(self, request: Callable[[Any], Any]) -> Any:
         """Return the answers to a question, which is put again while a broker is about to be able to answer."""
         try:
             for attempt in attempts(replace(KAFKA_BUSY, seconds=self._seconds), on=_is_busy):
                 with attempt:
-                    answers = self._answers(question(self._client))
+                    results = self._results(request(self._client))
         except (require_kafka().KafkaException, FutureTimeoutError) as error:
             self._client.poll(0)  # what was heard meanwhile is told by this call only
-            raise broker_error(self._connection, error, self._said) from error
-        return answers
+            raise broker_error(self._connection, error, self._errors) from error
+        return results
 
     def peek(self, client: Any) -> Any:
         """Return what the cluster is made of; who is refused or finds nobody at all need not wait for the deadline."""
@@ -169,7 +175,7 @@ class _Admin:
         def may_pass(error: Exception) -> bool:
             client.poll(0)
             return isinstance(error, kafka.KafkaException) and not any(
-                said.code() in _final(kafka) for said in self._said
+                reported.code() in _final(kafka) for reported in self._errors
             )
 
         for attempt in attempts(replace(KAFKA_METADATA, seconds=self._seconds), on=may_pass):
@@ -177,18 +183,18 @@ class _Admin:
                 metadata = client.list_topics(timeout=_INSPECT_SECONDS)
         return metadata
 
-    def _answers(self, asked: Any) -> Any:
+    def _results(self, futures: Any) -> Any:
         """Return the values of futures; a part that went wrong is an error."""
-        if not isinstance(asked, dict):
-            return asked
-        answers = {key: self._answer(future) for key, future in asked.items()}
-        for answer in answers.values():
-            for place in getattr(answer, "topic_partitions", ()):
-                if place.error is not None:
-                    raise require_kafka().KafkaException(place.error)
-        return answers
+        if not isinstance(futures, dict):
+            return futures
+        results = {key: self._result(future) for key, future in futures.items()}
+        for result in results.values():
+            for topic_partition in getattr(result, "topic_partitions", ()):
+                if topic_partition.error is not None:
+                    raise require_kafka().KafkaException(topic_partition.error)
+        return results
 
-    def _answer(self, future: Any) -> Any:
+    def _result(self, future: Any) -> Any:
         """Return the value of a future; who is refused need not wait for the deadline."""
         kafka, end = require_kafka(), time.monotonic() + self._seconds
         while True:
@@ -196,7 +202,7 @@ class _Admin:
                 return future.result(_INSPECT_SECONDS)
             except FutureTimeoutError:
                 self._client.poll(0)
-                if time.monotonic() > end or any(error.code() in _refusals(kafka) for error in self._said):
+                if time.monotonic() > end or any(error.code() in _refusals(kafka) for error in self._errors):
                     raise
 
 
@@ -250,15 +256,15 @@ def refuse_missing(client: Any, topic: str, hint: str) -> None:
                 raise RunError(f"there is no topic {topic!r}", hint=hint)
 
 
-def broker_error(connection: KafkaConnection, error: Any, said: Iterable[Any] = ()) -> RunError:
+def broker_error(connection: KafkaConnection, error: Any, reported: Iterable[Any] = ()) -> RunError:
     """Return the error for people; a refused login is final, a broker that is away is not."""
     kafka = require_kafka()
     first = error.args[0] if isinstance(error, kafka.KafkaException) else error
-    told = [one for one in (*said, first) if isinstance(one, kafka.KafkaError)]
+    errors = [one for one in (*reported, first) if isinstance(one, kafka.KafkaError)]
     final = _refusals(kafka)
-    cause = next((one for one in told if one.code() in final), told[-1] if told else None)
-    words = cause.str() if cause is not None else "no answer in time"
-    message = f"connection {connection.name!r}: {connection.bootstrap_servers}: {words}"
+    cause = next((one for one in errors if one.code() in final), errors[-1] if errors else None)
+    text = cause.str() if cause is not None else "no answer in time"
+    message = f"connection {connection.name!r}: {connection.bootstrap_servers}: {text}"
     if cause is not None and cause.code() in final:
         return RunError(message, hint="look at the login, security_protocol and the tls_ settings of the connection.")
     return TransientError(message) if cause is None or cause.name() in _AWAY else RunError(message)

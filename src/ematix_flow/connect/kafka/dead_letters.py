@@ -59,7 +59,7 @@ class DeadLetter:
         return [(PREFIX + name, value.encode()) for name, value in values.items()]
 
 
-def send(connection: KafkaConnection, topic: str, letters: Sequence[DeadLetter]) -> None:
+def send(connection: KafkaConnection, topic: str, dead_letters: Sequence[DeadLetter]) -> None:
     """Write dead letters and come back when all of them are kept; some may be there twice, under the same id."""
     kafka = require_kafka()
     failed: list[Any] = []
@@ -68,8 +68,8 @@ def send(connection: KafkaConnection, topic: str, letters: Sequence[DeadLetter])
     )
     try:
         refuse_missing(producer, topic, "create it, or look at dead_letter_topic= of the stream.")
-        for letter in letters:
-            _produce(producer, topic, letter)
+        for dead_letter in dead_letters:
+            _produce(producer, topic, dead_letter)
         left = producer.flush(SECONDS)
     except kafka.KafkaException as error:
         raise _refusal(connection, topic, error) from None
@@ -80,11 +80,11 @@ def send(connection: KafkaConnection, topic: str, letters: Sequence[DeadLetter])
         raise TransientError(message)
 
 
-def _produce(producer: Any, topic: str, letter: DeadLetter) -> None:
+def _produce(producer: Any, topic: str, dead_letter: DeadLetter) -> None:
     until = time.monotonic() + SECONDS
     while True:
         try:
-            producer.produce(topic, value=letter.payload, key=letter.id.encode(), headers=letter.headers)
+            producer.produce(topic, value=dead_letter.payload, key=dead_letter.id.encode(), headers=dead_letter.headers)
         except BufferError:
             if time.monotonic() > until:
                 message = f"dead letters are not taken by topic {topic!r}"

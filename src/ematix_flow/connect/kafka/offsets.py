@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TOPIC = "ematix-flow-positions"
 
-PATIENCE = 20.0
+TIMEOUT_SECONDS = 20.0
 """Seconds that the brokers have for an answer."""
 
 SILENCE = 75.0
@@ -39,7 +39,7 @@ _READING = {
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CommittedPosition:
     """What is known of a stream on its way into a topic."""
 
     source: str
@@ -63,7 +63,7 @@ class KafkaPositions:
 
     settings: Mapping[str, Any]
 
-    def last(self, key: str) -> Kept | None:
+    def last(self, key: str) -> CommittedPosition | None:
         """Return the last committed record of a key.
 
         Records behind an open transaction cannot be seen yet, even committed ones: they are waited for, because a
@@ -118,13 +118,13 @@ def _ends(admin: AdminClient) -> tuple[int, int]:
     from confluent_kafka import IsolationLevel, TopicPartition
     from confluent_kafka.admin._listoffsets import OffsetSpec
 
-    place, found = TopicPartition(TOPIC, 0), []
+    partition, offsets = TopicPartition(TOPIC, 0), []
     for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):  # type: ignore[no-untyped-call]
-        asked = admin.list_offsets(
-            {place: spec}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=PATIENCE
+        futures = admin.list_offsets(
+            {partition: spec}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=TIMEOUT_SECONDS
         )
-        found.append(int(asked[place].result(PATIENCE).offset))
-    return found[0], found[1]
+        offsets.append(int(futures[partition].result(TIMEOUT_SECONDS).offset))
+    return offsets[0], offsets[1]
 
 
 def _created(admin: AdminClient) -> bool:
@@ -133,9 +133,9 @@ def _created(admin: AdminClient) -> bool:
     from confluent_kafka.cimpl import NewTopic
 
     # -1: as many copies as the cluster has of its other topics.
-    asked = admin.create_topics([NewTopic(TOPIC, 1, -1, config=dict(_COMPACTED))], operation_timeout=PATIENCE)
+    futures = admin.create_topics([NewTopic(TOPIC, 1, -1, config=dict(_COMPACTED))], operation_timeout=TIMEOUT_SECONDS)
     try:
-        asked[TOPIC].result(PATIENCE)
+        futures[TOPIC].result(TIMEOUT_SECONDS)
     except KafkaException as error:
         if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
             return False
@@ -144,27 +144,27 @@ def _created(admin: AdminClient) -> bool:
     return True
 
 
-def _last(consumer: Consumer, key: bytes, end: int) -> Kept | None:
+def _last(consumer: Consumer, key: bytes, end: int) -> CommittedPosition | None:
     from confluent_kafka import KafkaError
 
-    found, at = None, 0
+    value, at = None, 0
     until = time.monotonic() + SILENCE
     while at < end:
         for record in consumer.consume(10_000, timeout=0.2):
             error = record.error()
             if error is None and record.key() == key:
-                found = record.value()
+                value = record.value()
             if error is None or error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                 at = int(record.offset() or 0) + (error is None)
         if time.monotonic() > until:
             message = f"the end of {TOPIC!r} cannot be read: somebody's transaction does not end"
             raise TransientError(message)
-    return None if found is None else _kept(found)
+    return None if value is None else _parse_position(value)
 
 
-def _kept(text: bytes) -> Kept:
+def _parse_position(text: bytes) -> CommittedPosition:
     try:
-        return Kept(**json.loads(text))
+        return CommittedPosition(**json.loads(text))
     except (ValueError, TypeError):
         message = f"{text[:80]!r} in {TOPIC!r} is not a position in a stream"
         raise StreamLostError(message, hint="say where to go on: flow stream reset NAME --from ...") from None

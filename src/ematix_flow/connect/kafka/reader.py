@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ematix_flow.connect.base.event_time import FIRST_MS, LAST_MS
-from ematix_flow.connect.base.stream_source import PLACE, REWIND, VALUE
+from ematix_flow.connect.base.stream_source import MESSAGE_OFFSET, REWIND, VALUE
 from ematix_flow.connect.kafka.settings import client_settings
 from ematix_flow.errors import StreamLostError, TransientError
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.declare.connection.brokers import KafkaConnection
 
-Span: TypeAlias = tuple[int, int, int]
+PartitionRange: TypeAlias = tuple[int, int, int]
 """A partition, its first offset and the offset after its last."""
 
 AT_ONCE = 20_000
@@ -45,7 +45,7 @@ _TUNED = {"fetch.wait.max.ms": 50, "queued.min.messages": 200_000, "queued.max.m
 
 
 @dataclass
-class _Reader:
+class _PartitionReader:
     """A consumer of some partitions, where it stands and what it got too early."""
 
     consumer: Consumer
@@ -54,50 +54,50 @@ class _Reader:
     """Offsets at which a partition was seen to end."""
     early: dict[int, deque[Message]] = field(default_factory=dict)
     """By partition, records behind the end of the last stretch; the next one begins with them."""
-    resting: list[int] = field(default_factory=list)
+    paused: list[int] = field(default_factory=list)
     """Partitions that wait for the others of their stretch."""
 
 
-KEPT = 8
+MAX_IDLE_READERS = 8
 """Consumers of a topic that a process keeps open; the one that was not used for longest is given up for another."""
 
 _lock = threading.Lock()
-_idle: dict[tuple[Any, ...], _Reader] = {}
+_idle: dict[tuple[Any, ...], _PartitionReader] = {}
 """Open consumers by process, connection, topic and partitions; a process that was forked has its own."""
 
 
 def read_records(
-    connection: KafkaConnection, topic: str, spans: tuple[Span, ...], wanted: tuple[str, ...]
+    connection: KafkaConnection, topic: str, ranges: tuple[PartitionRange, ...], column_names: tuple[str, ...]
 ) -> Iterator[pa.Table]:
     """Return the records of some partitions between two offsets each."""
-    key = (os.getpid(), connection, topic, tuple(span[0] for span in spans))
+    key = (os.getpid(), connection, topic, tuple(partition_range[0] for partition_range in ranges))
     reader = _idle_reader(key)
-    if reader is None or reader.at != {partition: begin for partition, begin, _ in spans}:
-        reader = _opened(client_settings(connection), topic, spans, reader)
+    if reader is None or reader.at != {partition: begin for partition, begin, _ in ranges}:
+        reader = _open_reader(client_settings(connection), topic, ranges, reader)
     try:
-        for records in _range(reader, topic, spans):
-            yield _table(records, topic, wanted)
+        for records in _range(reader, topic, ranges):
+            yield _table(records, topic, column_names)
     except BaseException:
         reader.consumer.close()
         raise
-    reader.at = {partition: end for partition, _, end in spans}
+    reader.at = {partition: end for partition, _, end in ranges}
     with _lock:
-        twin = _idle.pop(key, None)
+        other = _idle.pop(key, None)
         # The next stretch begins where the later of two ranges ended.
-        behind, _idle[key] = (twin, reader) if twin is None or _at(twin) <= _at(reader) else (reader, twin)
+        behind, _idle[key] = (other, reader) if other is None or _at(other) <= _at(reader) else (reader, other)
     if behind is not None:
         behind.consumer.close()
 
 
-def _at(reader: _Reader) -> int:
+def _at(reader: _PartitionReader) -> int:
     return sum(reader.at.values())
 
 
-def _idle_reader(key: tuple[Any, ...]) -> _Reader | None:
+def _idle_reader(key: tuple[Any, ...]) -> _PartitionReader | None:
     """Return the consumer that read these partitions before, or the oldest of many that read others of their topic."""
     with _lock:
         others = _of_topic(key)
-        if key not in _idle and len(others) >= KEPT:
+        if key not in _idle and len(others) >= MAX_IDLE_READERS:
             return _idle.pop(others[0])
         return _idle.pop(key, None)
 
@@ -115,38 +115,40 @@ def close_readers(connection: KafkaConnection, topic: str) -> None:
         reader.consumer.close()
 
 
-def _opened(settings: dict[str, Any], topic: str, spans: tuple[Span, ...], before: _Reader | None) -> _Reader:
+def _open_reader(
+    settings: dict[str, Any], topic: str, ranges: tuple[PartitionRange, ...], before: _PartitionReader | None
+) -> _PartitionReader:
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = before.consumer if before is not None else Consumer(_QUIET | _TUNED | settings | _READING)
-    consumer.assign([TopicPartition(topic, partition, begin) for partition, begin, _ in spans])
-    return _Reader(consumer, {partition: begin for partition, begin, _ in spans})
+    consumer.assign([TopicPartition(topic, partition, begin) for partition, begin, _ in ranges])
+    return _PartitionReader(consumer, {partition: begin for partition, begin, _ in ranges})
 
 
-def _range(reader: _Reader, topic: str, spans: tuple[Span, ...]) -> Iterator[list[Message]]:
+def _range(reader: _PartitionReader, topic: str, ranges: tuple[PartitionRange, ...]) -> Iterator[list[Message]]:
     """Return the records until every partition has reached its end."""
-    ends = {partition: end for partition, _, end in spans}
+    ends = {partition: end for partition, _, end in ranges}
     open_ = {partition for partition, end in ends.items() if reader.ends.get(partition, -1) < end}
     _wake(reader, topic)
     heard = time.monotonic()
     early = _early(reader, ends, open_)
     while True:
-        got = early or reader.consumer.consume(AT_ONCE, timeout=0.2 if open_ else 0)
+        received = early or reader.consumer.consume(AT_ONCE, timeout=0.2 if open_ else 0)
         early = []
-        records = _taken(reader, got, ends, open_)
+        records = _records_in_range(reader, received, ends, open_)
         if records:
             yield records
         if not open_:
             return
-        _rest(reader, topic, set(ends) - open_)
-        if got:
+        _pause_finished(reader, topic, set(ends) - open_)
+        if received:
             heard = time.monotonic()
         elif time.monotonic() - heard > SILENCE:
             message = f"no record of {topic!r} came for {SILENCE:.0f} seconds, though there are more"
             raise TransientError(message)
 
 
-def _early(reader: _Reader, ends: dict[int, int], open_: set[int]) -> list[Message]:
+def _early(reader: _PartitionReader, ends: dict[int, int], open_: set[int]) -> list[Message]:
     """Return the records that came with those of the stretch before; what lies behind this one stays."""
     records: list[Message] = []
     for partition, waiting in reader.early.items():
@@ -157,27 +159,29 @@ def _early(reader: _Reader, ends: dict[int, int], open_: set[int]) -> list[Messa
     return records
 
 
-def _rest(reader: _Reader, topic: str, done: set[int]) -> None:
+def _pause_finished(reader: _PartitionReader, topic: str, finished: set[int]) -> None:
     """Have no more records of partitions that are through, or they would fill the memory while others are read."""
     from confluent_kafka import TopicPartition
 
-    for partition in done.difference(reader.resting):
+    for partition in finished.difference(reader.paused):
         reader.consumer.pause([TopicPartition(topic, partition)])
-        reader.resting.append(partition)
+        reader.paused.append(partition)
 
 
-def _wake(reader: _Reader, topic: str) -> None:
+def _wake(reader: _PartitionReader, topic: str) -> None:
     from confluent_kafka import TopicPartition
 
-    if reader.resting:
-        reader.consumer.resume([TopicPartition(topic, partition) for partition in reader.resting])
-        reader.resting = []
+    if reader.paused:
+        reader.consumer.resume([TopicPartition(topic, partition) for partition in reader.paused])
+        reader.paused = []
 
 
-def _taken(reader: _Reader, got: list[Message], ends: dict[int, int], open_: set[int]) -> list[Message]:
+def _records_in_range(
+    reader: _PartitionReader, received: list[Message], ends: dict[int, int], open_: set[int]
+) -> list[Message]:
     """Return the records that belong to the stretch, and note where partitions end."""
     records: list[Message] = []
-    for record in got:
+    for record in received:
         partition, offset, error = record.partition() or 0, record.offset() or 0, record.error()
         if error is not None:
             if _is_end(error):
@@ -215,15 +219,15 @@ def _refuse(error: KafkaError, topic: str | None) -> None:
         raise TransientError(message)
 
 
-def _table(records: Sequence[Message], topic: str, wanted: Sequence[str]) -> pa.Table:
+def _table(records: Sequence[Message], topic: str, column_names: Sequence[str]) -> pa.Table:
     import pyarrow as pa
 
     columns = {VALUE: pa.array([record.value() for record in records], pa.binary())}
-    columns |= {name: _COLUMNS[name](records, topic) for name in wanted}
-    return pa.table(columns | {PLACE: _places(records, topic)})
+    columns |= {name: _COLUMNS[name](records, topic) for name in column_names}
+    return pa.table(columns | {MESSAGE_OFFSET: _message_offsets(records, topic)})
 
 
-def _places(records: Sequence[Message], topic: str) -> pa.Array:
+def _message_offsets(records: Sequence[Message], topic: str) -> pa.Array:
     """Return the texts by which records are found again."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -237,7 +241,7 @@ def _keys(records: Sequence[Message], _: str) -> pa.Array:
     import pyarrow as pa
 
     keys = [record.key() for record in records]
-    return pa.array([None if key is None else _text(key) for key in keys], pa.string())
+    return pa.array([None if key is None else _decoded(key) for key in keys], pa.string())
 
 
 def _headers(records: Sequence[Message], _: str) -> pa.Array:
@@ -249,7 +253,7 @@ def _headers(records: Sequence[Message], _: str) -> pa.Array:
 def _header(headers: Any) -> str | None:
     if not headers:
         return None
-    return json.dumps({name: None if value is None else _text(value) for name, value in headers}, ensure_ascii=False)
+    return json.dumps({name: None if value is None else _decoded(value) for name, value in headers}, ensure_ascii=False)
 
 
 def _times(records: Sequence[Message], _: str) -> pa.Array:
@@ -288,5 +292,5 @@ _COLUMNS: dict[str, Callable[[Sequence[Message], str], pa.Array]] = {
 }
 
 
-def _text(value: bytes | str) -> str:
+def _decoded(value: bytes | str) -> str:
     return value if isinstance(value, str) else value.decode(errors="backslashreplace")

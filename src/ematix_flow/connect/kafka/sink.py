@@ -15,7 +15,7 @@ from ematix_flow.connect.base.retry import KAFKA_COMMIT, attempts
 from ematix_flow.connect.base.sink import EXACTLY_ONCE, ID_HEADER, Sink
 from ematix_flow.connect.base.stream_source import refuse_other_source
 from ematix_flow.connect.kafka.cluster import refuse_missing
-from ematix_flow.connect.kafka.offsets import PATIENCE, TOPIC, KafkaPositions, Kept
+from ematix_flow.connect.kafka.offsets import TIMEOUT_SECONDS, TOPIC, CommittedPosition, KafkaPositions
 from ematix_flow.connect.kafka.settings import LARGEST_MESSAGE, client_settings
 from ematix_flow.errors import FencedError, RunError, TransientError
 from ematix_flow.failpoints import failpoint
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError, Producer
 
-    from ematix_flow.connect.base.sink import Message, Way
+    from ematix_flow.connect.base.sink import OutgoingMessage, SinkCheckpointKey
     from ematix_flow.connect.base.stream_source import Position
     from ematix_flow.declare.connection.brokers import KafkaConnection
 
@@ -51,51 +51,53 @@ class KafkaSink(Sink):
 
     kind: ClassVar[str] = "kafka"
 
-    def __init__(self, connection: KafkaConnection, place: str, guarantee: str) -> None:
+    def __init__(self, connection: KafkaConnection, topic: str, guarantee: str) -> None:
         self.guarantee = guarantee
-        self._name, self._topic = connection.name, place
+        self._name, self._topic = connection.name, topic
         self._settings = client_settings(connection)
         self._positions = KafkaPositions(self._settings)
-        self._owner, self._taken = uuid.uuid4().hex, False
+        self._owner, self._owns_topic = uuid.uuid4().hex, False
         self._producer: Producer | None = None
         self._failed: list[KafkaError] = []
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """Return the topic; positions are kept in its own cluster."""
         return self._topic
 
-    def position(self, way: Way) -> Position | None:
+    def position(self, checkpoint_key: SinkCheckpointKey) -> Position | None:
         """Return how far a stream has come, as its last transaction says."""
-        return _position(way, self._positions.last(self._key(way)))
+        return _position(checkpoint_key, self._positions.last(self._key(checkpoint_key)))
 
-    def take_over(self, way: Way) -> Position | None:
+    def take_over(self, checkpoint_key: SinkCheckpointKey) -> Position | None:
         """Take over the topic for a stream, and give how far that has come."""
-        position = _position(way, self._begin_anew(way))
+        position = _position(checkpoint_key, self._begin_anew(checkpoint_key))
         if self.guarantee == EXACTLY_ONCE:
-            self._sent(way, Kept(way.source, position, position, self._owner), ())
-            self._taken = True
+            self._sent(checkpoint_key, CommittedPosition(checkpoint_key.source, position, position, self._owner), ())
+            self._owns_topic = True
         return position
 
-    def remember(self, way: Way, position: Position) -> None:
+    def remember(self, checkpoint_key: SinkCheckpointKey, position: Position) -> None:
         """Move the position without messages; a process that runs the stream meanwhile is kept from going on."""
-        self._start(way)
-        self._sent(way, Kept(way.source, position, None, self._owner), ())
+        self._start(checkpoint_key)
+        self._sent(checkpoint_key, CommittedPosition(checkpoint_key.source, position, None, self._owner), ())
 
-    def write(self, way: Way, before: Position, after: Position, messages: Sequence[Message]) -> None:
+    def write(
+        self, checkpoint_key: SinkCheckpointKey, before: Position, after: Position, messages: Sequence[OutgoingMessage]
+    ) -> None:
         """Send messages and the position behind them."""
-        self._sent(way, Kept(way.source, after, before, self._owner), messages)
+        self._sent(checkpoint_key, CommittedPosition(checkpoint_key.source, after, before, self._owner), messages)
 
     def close(self) -> None:
         """Forget the connection, which ends it; a transaction that is open is not committed."""
         self._producer, self._failed = None, []
 
-    def _begin_anew(self, way: Way) -> Kept | None:
+    def _begin_anew(self, checkpoint_key: SinkCheckpointKey) -> CommittedPosition | None:
         """Start a producer anew, and give what was committed last."""
-        self._start(way)
-        return self._positions.last(self._key(way))
+        self._start(checkpoint_key)
+        return self._positions.last(self._key(checkpoint_key))
 
-    def _start(self, way: Way) -> None:
+    def _start(self, checkpoint_key: SinkCheckpointKey) -> None:
         """Start a producer, which ends the transaction of any other one."""
         from confluent_kafka import KafkaException, Producer
 
@@ -103,7 +105,7 @@ class KafkaSink(Sink):
         settings = _SENDING | self._settings
         if self.guarantee == EXACTLY_ONCE:
             settings |= {
-                "transactional.id": f"ematix-flow/{self._key(way)}",
+                "transactional.id": f"ematix-flow/{self._key(checkpoint_key)}",
                 "transaction.timeout.ms": TRANSACTION_SECONDS * 1000,
             }
         failed = self._failed  # not self: the producer has to end with the last that knows it
@@ -117,29 +119,33 @@ class KafkaSink(Sink):
         except KafkaException as error:
             raise self._refusal(error.args[0]) from None
 
-    def _key(self, way: Way) -> str:
-        return f"{way.name}/{self._topic}"
+    def _key(self, checkpoint_key: SinkCheckpointKey) -> str:
+        return f"{checkpoint_key.name}/{self._topic}"
 
-    def _sent(self, way: Way, kept: Kept, messages: Sequence[Message]) -> None:
+    def _sent(
+        self, checkpoint_key: SinkCheckpointKey, committed: CommittedPosition, messages: Sequence[OutgoingMessage]
+    ) -> None:
         from confluent_kafka import KafkaException
 
         try:
             if self.guarantee == EXACTLY_ONCE:
-                self._send_together(way, kept, messages)
+                self._send_together(checkpoint_key, committed, messages)
             else:
-                self._send_in_turn(way, kept, messages)
+                self._send_in_turn(checkpoint_key, committed, messages)
         except KafkaException as error:
-            self._judge(way, kept, error.args[0])
+            self._judge(checkpoint_key, committed, error.args[0])
         except SystemError as error:
             # The client tells of failed messages while it raises why they failed, which Python does not let pass.
             if not isinstance(error.__cause__, KafkaException):
                 raise
-            self._judge(way, kept, error.__cause__.args[0])
+            self._judge(checkpoint_key, committed, error.__cause__.args[0])
         except BaseException:
             self._give_up()
             raise
 
-    def _send_together(self, way: Way, kept: Kept, messages: Sequence[Message]) -> None:
+    def _send_together(
+        self, checkpoint_key: SinkCheckpointKey, committed: CommittedPosition, messages: Sequence[OutgoingMessage]
+    ) -> None:
         """Send messages and position as one transaction."""
         producer = self._running()
         producer.begin_transaction()
@@ -147,20 +153,22 @@ class KafkaSink(Sink):
         for message in messages:
             self._produce(self._topic, message.value, message.key, message.headers)
         failpoint("sink.before_position")
-        self._produce(TOPIC, kept.text, self._key(way).encode())
+        self._produce(TOPIC, committed.text, self._key(checkpoint_key).encode())
         self._flush()
         failpoint("sink.before_commit")
         self._commit(producer)
         failpoint("sink.after_commit")
 
-    def _send_in_turn(self, way: Way, kept: Kept, messages: Sequence[Message]) -> None:
+    def _send_in_turn(
+        self, checkpoint_key: SinkCheckpointKey, committed: CommittedPosition, messages: Sequence[OutgoingMessage]
+    ) -> None:
         """Send messages, and the position when they are there."""
         failpoint("sink.begun")
         for message in messages:
             self._produce(self._topic, message.value, message.key, (*message.headers, (ID_HEADER, message.id)))
         self._flush()
         failpoint("sink.before_position")
-        self._produce(TOPIC, kept.text, self._key(way).encode())
+        self._produce(TOPIC, committed.text, self._key(checkpoint_key).encode())
         self._flush()
         failpoint("sink.after_commit")
 
@@ -195,22 +203,22 @@ class KafkaSink(Sink):
         with unwatched():  # a commit that was sent may not be left without its answer
             for attempt in attempts(KAFKA_COMMIT, on=may_pass):
                 with attempt:
-                    producer.commit_transaction(PATIENCE)
+                    producer.commit_transaction(TIMEOUT_SECONDS)
 
-    def _judge(self, way: Way, kept: Kept, error: KafkaError) -> None:
+    def _judge(self, checkpoint_key: SinkCheckpointKey, committed: CommittedPosition, error: KafkaError) -> None:
         """Find out what an error means: a commit that happened is none, and one that did not may be tried again."""
-        if _is_fenced(error) and not self._is_owner(self._positions.last(self._key(way))):
-            raise self._fenced(way)
+        if _is_fenced(error) and not self._is_owner(self._positions.last(self._key(checkpoint_key))):
+            raise self._fenced(checkpoint_key)
         # The transaction failed, took too long, or nobody knows: a new producer ends it, and the position tells.
-        found = self._begin_anew(way)
-        if found == kept:
+        last = self._begin_anew(checkpoint_key)
+        if last == committed:
             return
-        if self._taken and not self._is_owner(found):
-            raise self._fenced(way)
+        if self._owns_topic and not self._is_owner(last):
+            raise self._fenced(checkpoint_key)
         raise self._refusal(error)
 
-    def _is_owner(self, found: Kept | None) -> bool:
-        return found is not None and found.owner == self._owner
+    def _is_owner(self, last: CommittedPosition | None) -> bool:
+        return last is not None and last.owner == self._owner
 
     def _give_up(self) -> None:
         """End the transaction without its messages; a producer that cannot is not used again."""
@@ -219,7 +227,7 @@ class KafkaSink(Sink):
         self._failed.clear()
         if self.guarantee == EXACTLY_ONCE and self._producer is not None:
             with suppress(KafkaException):
-                self._producer.abort_transaction(PATIENCE)
+                self._producer.abort_transaction(TIMEOUT_SECONDS)
 
     def _running(self) -> Producer:
         if self._producer is None:
@@ -227,8 +235,8 @@ class KafkaSink(Sink):
             raise RunError(message)
         return self._producer
 
-    def _fenced(self, way: Way) -> FencedError:
-        message = f"a newer run of stream {way.name!r} took over topic {self._topic!r}; this one may not send any more"
+    def _fenced(self, checkpoint_key: SinkCheckpointKey) -> FencedError:
+        message = f"a newer run of stream {checkpoint_key.name!r} took over topic {self._topic!r}; this one may not send any more"
         return FencedError(message)
 
     def _refusal(self, error: KafkaError) -> RunError:
@@ -245,11 +253,11 @@ class KafkaSink(Sink):
         return TransientError(message)
 
 
-def _position(way: Way, found: Kept | None) -> Position | None:
-    if found is None:
+def _position(checkpoint_key: SinkCheckpointKey, last: CommittedPosition | None) -> Position | None:
+    if last is None:
         return None
-    refuse_other_source(way.name, found.source, way.source)
-    return found.after
+    refuse_other_source(checkpoint_key.name, last.source, checkpoint_key.source)
+    return last.after
 
 
 def _is_fenced(error: KafkaError) -> bool:

@@ -16,10 +16,10 @@ from ematix_flow.connect.base.stream_source import (
     EARLIEST,
     LATEST,
     REWIND,
-    MessagePiece,
+    MessagePartition,
     StreamSource,
     from_text,
-    moment_of,
+    parse_timestamp,
 )
 from ematix_flow.connect.kafka.cluster import Kafka
 from ematix_flow.connect.kafka.reader import close_readers, read_records
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base.stream_source import Position
     from ematix_flow.connect.kafka.cluster import Topic
-    from ematix_flow.connect.kafka.reader import Span
+    from ematix_flow.connect.kafka.reader import PartitionRange
     from ematix_flow.declare.connection.brokers import KafkaConnection
 
-PIECES = 8
+MAX_MESSAGE_PARTITIONS = 8
 """Into how many parts a stretch is cut at most; a part reads several partitions."""
 
 ENOUGH = 50_000
@@ -73,20 +73,20 @@ class KafkaSource(StreamSource):
     def start(self, where: str) -> Position:
         """Return the offsets of the beginning, the end, an instant, or those that are written out."""
         if where.lstrip().startswith("{"):
-            return self._written(from_text(where))
+            return self._requested_position(from_text(where))
         topic = self._cluster.topic(self.query)
         if where == EARLIEST:
             return self._position(topic, self._cluster.earliest(topic))
         if where == LATEST:
             return self._position(topic, self._cluster.latest(topic))
-        return self._position(topic, self._cluster.since(topic, moment_of(where)))
+        return self._position(topic, self._cluster.since(topic, parse_timestamp(where)))
 
-    def moved(self, position: Position | None, where: str) -> Position:
+    def seek(self, position: Position | None, where: str) -> Position:
         """Return the offsets that are meant; partitions that are not mentioned stay where they are."""
         if position is None or not where.lstrip().startswith("{"):
             return self.start(where)
-        given = from_text(where)
-        return self._written(position["offsets"] | given.get("offsets", given))
+        requested = from_text(where)
+        return self._requested_position(position["offsets"] | requested.get("offsets", requested))
 
     def ahead(self, position: Position, most: int, end_offset: Position | None = None) -> Position:
         """Return the offsets up to which records can be read."""
@@ -104,43 +104,58 @@ class KafkaSource(StreamSource):
             }
         return self._position(topic, _limited(at, last, most))
 
-    def pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:
+    def plan_partitions(
+        self, begin: Position, end: Position, column_names: Sequence[str]
+    ) -> tuple[MessagePartition, ...]:
         """Return the records between two positions, in parts.
 
         A partition stays in its part from stretch to stretch, so that its consumer goes on where it is.
         """
-        return tuple(self._piece(group, wanted) for group in _grouped(self._spans(begin, end)))
+        return tuple(self._message_partition(group, column_names) for group in _grouped(self._ranges(begin, end)))
 
-    def cut_pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:
+    def plan_split_partitions(
+        self, begin: Position, end: Position, column_names: Sequence[str]
+    ) -> tuple[MessagePartition, ...]:
         """Return the records in parts, of which a partition with very many is several.
 
         Offsets without a record, as compaction and transactions leave them, belong to a range like others; it is only shorter.
         """
-        spans = self._spans(begin, end)
-        enough = max(RANGE, _records(spans) // RANGES + 1)
-        whole = [span for span in spans if _records([span]) < 2 * enough]
-        groups = [*_grouped(whole), *([part] for span in spans if span not in whole for part in _cut(span, enough))]
-        return tuple(self._piece(group, wanted) for group in groups)
+        ranges = self._ranges(begin, end)
+        enough = max(RANGE, _records(ranges) // RANGES + 1)
+        whole = [partition_range for partition_range in ranges if _records([partition_range]) < 2 * enough]
+        groups = [
+            *_grouped(whole),
+            *(
+                [subrange]
+                for partition_range in ranges
+                if partition_range not in whole
+                for subrange in _cut(partition_range, enough)
+            ),
+        ]
+        return tuple(self._message_partition(group, column_names) for group in groups)
 
     def has_one_line(self, begin: Position, end: Position) -> bool:
         """Return whether there are records of one partition only."""
-        return len(self._spans(begin, end)) <= 1
+        return len(self._ranges(begin, end)) <= 1
 
-    def _piece(self, spans: Sequence[Span], wanted: Sequence[str]) -> MessagePiece:
-        shown = f"{self.query}/{','.join(str(span[0]) for span in spans)}"
-        read = partial(read_records, self._connection, self.query, tuple(spans), tuple(wanted))
-        return MessagePiece(shown, _records(spans), read)
+    def _message_partition(self, ranges: Sequence[PartitionRange], column_names: Sequence[str]) -> MessagePartition:
+        label = f"{self.query}/{','.join(str(partition_range[0]) for partition_range in ranges)}"
+        read = partial(read_records, self._connection, self.query, tuple(ranges), tuple(column_names))
+        return MessagePartition(label, _records(ranges), read)
 
     def distance(self, begin: Position, end: Position) -> int:
         """Return the difference of all offsets."""
-        return _records(self._spans(begin, end))
+        return _records(self._ranges(begin, end))
 
     def waiting(self, position: Position) -> Mapping[str, int]:
         """Return how many records wait in each partition."""
-        spans = {span[0]: span[2] - span[1] for span in self._spans(position, self.start(LATEST))}
-        return {partition: spans.get(int(partition), 0) for partition in position["offsets"]}
+        ranges = {
+            partition_range[0]: partition_range[2] - partition_range[1]
+            for partition_range in self._ranges(position, self.start(LATEST))
+        }
+        return {partition: ranges.get(int(partition), 0) for partition in position["offsets"]}
 
-    def settled(self, positions: Sequence[Position]) -> None:
+    def commit_offsets(self, positions: Sequence[Position]) -> None:
         """Tell the brokers how far the group has come, for tools that show its lag; nothing depends on it."""
         if self._connection.group_id is None:
             return
@@ -157,19 +172,19 @@ class KafkaSource(StreamSource):
         close_readers(self._connection, self.query)
         self._cluster.close()
 
-    def _spans(self, begin: Position, end: Position) -> list[Span]:
+    def _ranges(self, begin: Position, end: Position) -> list[PartitionRange]:
         """Return partition, first and last offset (exclusive) where there is something to read."""
         from_, to = begin["offsets"], end["offsets"]
-        spans = [(int(p), int(from_.get(p, 0)), int(offset)) for p, offset in to.items()]
-        return [span for span in spans if span[2] > span[1]]
+        ranges = [(int(p), int(from_.get(p, 0)), int(offset)) for p, offset in to.items()]
+        return [partition_range for partition_range in ranges if partition_range[2] > partition_range[1]]
 
     def _position(self, topic: Topic, offsets: Mapping[int, int]) -> Position:
         return {"topic": self.query, "id": topic.id, "offsets": {str(p): o for p, o in sorted(offsets.items())}}
 
-    def _written(self, given: Position) -> Position:
-        offsets = given.get("offsets", given)
+    def _requested_position(self, requested: Position) -> Position:
+        offsets = requested.get("offsets", requested)
         if not all(str(p).isdigit() and isinstance(o, int) for p, o in offsets.items()):
-            message = f"{json.dumps(given)[:200]} does not give an offset for partitions of {self.query!r}"
+            message = f"{json.dumps(requested)[:200]} does not give an offset for partitions of {self.query!r}"
             raise RunError(message, hint='for example {"0": 120, "1": 98}.')
         topic = self._cluster.topic(self.query)
         return self._position(topic, self._cluster.earliest(topic) | {int(p): o for p, o in offsets.items()})
@@ -183,25 +198,25 @@ class KafkaSource(StreamSource):
             raise StreamLostError(message, hint=REWIND)
 
 
-def _grouped(spans: Sequence[Span]) -> list[list[Span]]:
+def _grouped(ranges: Sequence[PartitionRange]) -> list[list[PartitionRange]]:
     """Return whole partitions that are read together."""
-    count = min(PIECES, max(1, _records(spans) // ENOUGH))
-    groups: dict[int, list[Span]] = {}
-    for span in sorted(spans):
-        groups.setdefault(span[0] % count, []).append(span)
+    count = min(MAX_MESSAGE_PARTITIONS, max(1, _records(ranges) // ENOUGH))
+    groups: dict[int, list[PartitionRange]] = {}
+    for partition_range in sorted(ranges):
+        groups.setdefault(partition_range[0] % count, []).append(partition_range)
     return list(groups.values())
 
 
-def _cut(span: Span, enough: int) -> list[Span]:
+def _cut(partition_range: PartitionRange, enough: int) -> list[PartitionRange]:
     """Return a span as ranges of about so many offsets, one behind the other."""
-    partition, begin, end = span
+    partition, begin, end = partition_range
     count = (end - begin) // enough
     edges = [begin + (end - begin) * number // count for number in range(count + 1)]
     return [(partition, low, high) for low, high in pairwise(edges)]
 
 
-def _records(spans: Sequence[Span]) -> int:
-    return sum(end - begin for _, begin, end in spans)
+def _records(ranges: Sequence[PartitionRange]) -> int:
+    return sum(end - begin for _, begin, end in ranges)
 
 
 def _limited(at: Mapping[int, int], last: Mapping[int, int], most: int) -> dict[int, int]:

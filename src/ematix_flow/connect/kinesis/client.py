@@ -35,7 +35,7 @@ class KinesisBackend(Backend):
         self._iterators: dict[str, str | None] = {}
         self._committed: dict[str, str] = {}
         self._pending: list[tuple[str, str]] = []
-        self._fresh: list[tuple[str, str]] = []
+        self._received: list[tuple[str, str]] = []
 
     @classmethod
     def open(  # noqa: PLR0913 - the public contract
@@ -58,7 +58,7 @@ class KinesisBackend(Backend):
 
     def ping(self) -> None:
         """Ask whether the stream is there and may be read."""
-        self._ask("describe_stream_summary", StreamName=self._stream)
+        self._call("describe_stream_summary", StreamName=self._stream)
 
     def write_arrow_stream(self, dest: str, batches: Iterable[pa.RecordBatch]) -> int:
         """Send every row, with partition keys that begin with `dest`; come back when the service has them all."""
@@ -84,7 +84,7 @@ class KinesisBackend(Backend):
     def reset_to_committed_offsets(self) -> None:
         """Let the next read begin where the last commit was."""
         self._pending.clear()
-        self._fresh.clear()
+        self._received.clear()
         self._iterators.clear()
 
     def pending_sequence_count(self) -> int:
@@ -97,23 +97,23 @@ class KinesisBackend(Backend):
                 time.sleep(self._pause)
             for shard in self._open_shards():
                 # Taken out and put at the end: a shard that is never empty must not keep the others waiting.
-                answer = self._ask("get_records", ShardIterator=self._iterators.pop(shard), Limit=count)
-                self._iterators[shard] = answer.get("NextShardIterator")
-                if records := answer["Records"]:
-                    self._fresh += [(shard, record["SequenceNumber"]) for record in records]
+                response = self._call("get_records", ShardIterator=self._iterators.pop(shard), Limit=count)
+                self._iterators[shard] = response.get("NextShardIterator")
+                if records := response["Records"]:
+                    self._received += [(shard, record["SequenceNumber"]) for record in records]
                     return [record["Data"] for record in records]
         return []
 
     def _hand_out(self) -> None:
-        self._pending += self._fresh
-        self._fresh.clear()
+        self._pending += self._received
+        self._received.clear()
 
-    def _give_back(self) -> None:
+    def _requeue(self) -> None:
         """Read again from the first record on that nobody was given."""
-        for shard in dict(self._fresh):
+        for shard in dict(self._received):
             handed = dict(self._pending).get(shard) or self._committed.get(shard)
             self._iterators[shard] = self._iterator(shard, handed)
-        self._fresh.clear()
+        self._received.clear()
 
     def _open_shards(self) -> list[str]:
         """Return the shards that have more to read; those that came out of another one wait until that one is read."""
@@ -127,18 +127,18 @@ class KinesisBackend(Backend):
         return [name for name, iterator in self._iterators.items() if iterator is not None]
 
     def _shards(self) -> list[dict[str, Any]]:
-        answer = self._ask("list_shards", StreamName=self._stream)
-        shards = list(answer["Shards"])
-        while answer.get("NextToken"):
-            answer = self._ask("list_shards", NextToken=answer["NextToken"])
-            shards += answer["Shards"]
+        response = self._call("list_shards", StreamName=self._stream)
+        shards = list(response["Shards"])
+        while response.get("NextToken"):
+            response = self._call("list_shards", NextToken=response["NextToken"])
+            shards += response["Shards"]
         return shards
 
     def _iterator(self, shard: str, after: str | None) -> str:
-        asked = {"StreamName": self._stream, "ShardId": shard, "ShardIteratorType": "TRIM_HORIZON"}
+        arguments = {"StreamName": self._stream, "ShardId": shard, "ShardIteratorType": "TRIM_HORIZON"}
         if after is not None:
-            asked |= {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": after}
-        return str(self._ask("get_shard_iterator", **asked)["ShardIterator"])
+            arguments |= {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": after}
+        return str(self._call("get_shard_iterator", **arguments)["ShardIterator"])
 
     def put(self, records: list[dict[str, Any]]) -> None:
         """Send records until none is refused for the moment."""
@@ -151,20 +151,22 @@ class KinesisBackend(Backend):
 
     def _refused(self, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Send records and return those that are refused."""
-        answer = self._ask("put_records", StreamName=self._stream, Records=records)
-        if not answer.get("FailedRecordCount"):
+        response = self._call("put_records", StreamName=self._stream, Records=records)
+        if not response.get("FailedRecordCount"):
             return []
-        return [record for record, sent in zip(records, answer["Records"], strict=True) if sent.get("ErrorCode")]
+        return [record for record, sent in zip(records, response["Records"], strict=True) if sent.get("ErrorCode")]
 
-    def _ask(self, operation: str, **asked: Any) -> dict[str, Any]:
+    def _call(self, operation: str, **arguments: Any) -> dict[str, Any]:
         from botocore.exceptions import BotoCoreError, ClientError
 
-        question: Callable[..., dict[str, Any]] = getattr(self._client, operation)
+        method: Callable[..., dict[str, Any]] = getattr(self._client, operation)
         try:
-            return question(**asked)
+            return method(**arguments)
         except ClientError as error:
-            said = error.response.get("Error", {})
-            raise RunError(f"Kinesis stream {self._stream!r}: {said.get('Message') or said.get('Code')}") from None
+            details = error.response.get("Error", {})
+            raise RunError(
+                f"Kinesis stream {self._stream!r}: {details.get('Message') or details.get('Code')}"
+            ) from None
         except BotoCoreError as error:
             raise TransientError(f"Kinesis stream {self._stream!r}: {error}") from None
 

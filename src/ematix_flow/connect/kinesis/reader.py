@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ematix_flow.connect.base.stream_source import PLACE, REWIND, VALUE
+from ematix_flow.connect.base.stream_source import MESSAGE_OFFSET, REWIND, VALUE
 from ematix_flow.connect.kinesis.client import kinesis_client
 from ematix_flow.errors import RunError, StreamLostError, TransientError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-Settings: TypeAlias = tuple[tuple[str, str | None], ...]
+ClientSettings: TypeAlias = tuple[tuple[str, str | None], ...]
 """What a client is made of; it travels to whoever reads."""
 
 BEGIN, END, SINCE = "TRIM_HORIZON", "END", "@"
@@ -33,7 +33,7 @@ PAUSE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Got:
+class RecordPage:
     """What one call gave."""
 
     records: list[dict[str, Any]]
@@ -44,38 +44,40 @@ class Got:
 
 
 @lru_cache(maxsize=8)
-def client_of(settings: Settings) -> Any:
+def client_of(settings: ClientSettings) -> Any:
     """Return a client, one for all that ask with the same settings."""
     known = dict(settings)
     return kinesis_client(known["region"], known["endpoint"], known["access_key_id"], known["secret_access_key"])
 
 
-def iterator_at(settings: Settings, stream: str, shard: str, place: str) -> str:
+def iterator_at(settings: ClientSettings, stream: str, shard: str, position: str) -> str:
     """Return an iterator for what comes after a place of a shard."""
-    how: dict[str, Any] = {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": place}
-    if place == BEGIN:
+    how: dict[str, Any] = {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": position}
+    if position == BEGIN:
         how = {"ShardIteratorType": BEGIN}
-    elif place.startswith(SINCE):
-        moment = datetime.fromtimestamp(int(place[1:]) / 1000, UTC)
-        how = {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": moment}
-    found = asked(settings, "get_shard_iterator", StreamName=stream, ShardId=shard, **how)
-    return str(found["ShardIterator"])
+    elif position.startswith(SINCE):
+        start = datetime.fromtimestamp(int(position[1:]) / 1000, UTC)
+        how = {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": start}
+    response = call_kinesis(settings, "get_shard_iterator", StreamName=stream, ShardId=shard, **how)
+    return str(response["ShardIterator"])
 
 
-def get(settings: Settings, iterator: str, most: int) -> Got | None:
+def get(settings: ClientSettings, iterator: str, most: int) -> RecordPage | None:
     """Return the next records, None where the iterator is too old."""
     try:
-        found = asked(settings, "get_records", ShardIterator=iterator, Limit=max(1, min(PER_CALL, most)))
+        response = call_kinesis(settings, "get_records", ShardIterator=iterator, Limit=max(1, min(PER_CALL, most)))
     except _ExpiredError:
         return None
-    return Got(found["Records"], found.get("NextShardIterator"), int(found.get("MillisBehindLatest", 0)))
+    return RecordPage(
+        response["Records"], response.get("NextShardIterator"), int(response.get("MillisBehindLatest", 0))
+    )
 
 
 class _ExpiredError(TransientError):
     """An iterator was used too late."""
 
 
-def asked(settings: Settings, call: str, **arguments: Any) -> Any:
+def call_kinesis(settings: ClientSettings, call: str, **arguments: Any) -> Any:
     """Return the answer to a call; errors are told for people."""
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -99,37 +101,37 @@ def asked(settings: Settings, call: str, **arguments: Any) -> Any:
             raise TransientError(f"Kinesis cannot be asked now: {code}")
 
 
-def read_span(
-    settings: Settings, stream: str, shard: str, span: tuple[str, str], wanted: tuple[str, ...]
+def read_range(
+    settings: ClientSettings, stream: str, shard: str, sequence_range: tuple[str, str], column_names: tuple[str, ...]
 ) -> Iterator[pa.Table]:
     """Return the records of a shard after one place up to and with another."""
-    last, heard = int(span[1]), time.monotonic()
-    iterator: str | None = iterator_at(settings, stream, shard, span[0])
+    last, heard = int(sequence_range[1]), time.monotonic()
+    iterator: str | None = iterator_at(settings, stream, shard, sequence_range[0])
     while iterator is not None:
-        got = get(settings, iterator, PER_CALL)
-        if got is None:
+        page = get(settings, iterator, PER_CALL)
+        if page is None:
             break
-        records = [record for record in got.records if int(record["SequenceNumber"]) <= last]
+        records = [record for record in page.records if int(record["SequenceNumber"]) <= last]
         if records:
             heard = time.monotonic()
-            yield table_of(records, stream, shard, wanted)
-        if got.records and int(got.records[-1]["SequenceNumber"]) >= last:
+            yield table_of(records, stream, shard, column_names)
+        if page.records and int(page.records[-1]["SequenceNumber"]) >= last:
             return
         if time.monotonic() - heard > SILENCE:
             break
-        if not got.records:
+        if not page.records:
             time.sleep(PAUSE)
-        iterator = got.iterator
-    message = f"record {span[1]} of shard {shard} of {stream!r} did not come, though it was read before"
+        iterator = page.iterator
+    message = f"record {sequence_range[1]} of shard {shard} of {stream!r} did not come, though it was read before"
     raise TransientError(message)
 
 
-def table_of(records: Sequence[dict[str, Any]], stream: str, shard: str, wanted: Sequence[str]) -> pa.Table:
+def table_of(records: Sequence[dict[str, Any]], stream: str, shard: str, column_names: Sequence[str]) -> pa.Table:
     """Return records with the columns that are wanted."""
     import pyarrow as pa
 
     numbers = [record["SequenceNumber"] for record in records]
-    beside = {
+    metadata_columns = {
         "_key": lambda: pa.array([record["PartitionKey"] for record in records], pa.string()),
         "_event_ts": lambda: pa.array(
             [record["ApproximateArrivalTimestamp"] for record in records], pa.timestamp("us", tz="UTC")
@@ -138,6 +140,10 @@ def table_of(records: Sequence[dict[str, Any]], stream: str, shard: str, wanted:
         "_shard": lambda: pa.array([shard] * len(records), pa.string()),
         "_sequence": lambda: pa.array(numbers, pa.string()),
     }
-    places = [json.dumps({"stream": stream, "shard": shard, "sequence": number}) for number in numbers]
+    message_offsets = [json.dumps({"stream": stream, "shard": shard, "sequence": number}) for number in numbers]
     columns = {VALUE: pa.array([record["Data"] for record in records], pa.binary())}
-    return pa.table(columns | {name: beside[name]() for name in wanted} | {PLACE: pa.array(places, pa.string())})
+    return pa.table(
+        columns
+        | {name: metadata_columns[name]() for name in column_names}
+        | {MESSAGE_OFFSET: pa.array(message_offsets, pa.string())}
+    )

@@ -10,7 +10,7 @@ from ematix_flow.connect.kinesis.client import AT_ONCE, REQUEST_BYTES, KinesisBa
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ematix_flow.connect.base.sink import Message
+    from ematix_flow.connect.base.sink import OutgoingMessage
     from ematix_flow.declare.connection.brokers import KinesisConnection
 
 LONGEST_KEY = 256
@@ -21,9 +21,9 @@ class KinesisSink(ConfirmedSink):
 
     kind: ClassVar[str] = "kinesis"
 
-    def __init__(self, connection: KinesisConnection, place: str, guarantee: str) -> None:
+    def __init__(self, connection: KinesisConnection, prefix: str, guarantee: str) -> None:
         del guarantee
-        self._connection, self._prefix = connection, place
+        self._connection, self._prefix = connection, prefix
         self._backend = KinesisBackend.open(
             connection.stream_name,
             region=connection.region,
@@ -33,15 +33,15 @@ class KinesisSink(ConfirmedSink):
         )
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """Return the region, the stream and the prefix."""
         return f"{self._connection.region or ''}/{self._connection.stream_name}/{self._prefix}"
 
-    def look(self) -> None:
+    def probe(self) -> None:
         """Refuse a stream that is not there."""
         self._backend.ping()
 
-    def send(self, messages: Sequence[Message]) -> None:
+    def send(self, messages: Sequence[OutgoingMessage]) -> None:
         """Send messages in requests of many; one that is not taken at once may come behind its neighbours."""
         for request in requests_of(messages, AT_ONCE, REQUEST_BYTES):
             keys = [f"{self._prefix}{message.id}"[:LONGEST_KEY] for message in request]

@@ -17,20 +17,20 @@ from ematix_flow.connect.base.stream_source import (
     EARLIEST,
     LATEST,
     REWIND,
-    MessagePiece,
+    MessagePartition,
     StreamSource,
     from_text,
-    moment_of,
+    parse_timestamp,
 )
 from ematix_flow.connect.kinesis.reader import (
     BEGIN,
     END,
     PER_CALL,
     SINCE,
-    asked,
+    call_kinesis,
     get,
     iterator_at,
-    read_span,
+    read_range,
     table_of,
 )
 from ematix_flow.errors import RunError, StreamLostError
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ematix_flow.connect.base.stream_source import Position
-    from ematix_flow.connect.kinesis.reader import Settings
+    from ematix_flow.connect.kinesis.reader import ClientSettings
     from ematix_flow.declare.connection.brokers import KinesisConnection
 
-LOOKS = 5
+MAX_EMPTY_POLLS = 5
 """Empty answers in a row after which a shard is left for now; the service gives some before records come."""
 
 _UNTIL = "until"
@@ -90,12 +90,12 @@ class KinesisSource(StreamSource):
     def __init__(self, connection: KinesisConnection, query: str) -> None:
         super().__init__(connection.name, query or connection.stream_name)
         self._stream = connection.stream_name
-        given = connection
-        self._settings: Settings = (
-            ("region", given.region),
-            ("endpoint", given.endpoint),
-            ("access_key_id", given.access_key_id),
-            ("secret_access_key", given.secret_access_key),
+        settings = connection
+        self._settings: ClientSettings = (
+            ("region", settings.region),
+            ("endpoint", settings.endpoint),
+            ("access_key_id", settings.access_key_id),
+            ("secret_access_key", settings.secret_access_key),
         )
         self._ahead: dict[tuple[str, str], _Ahead] = {}
 
@@ -107,21 +107,21 @@ class KinesisSource(StreamSource):
     def start(self, where: str) -> Position:
         """Return the oldest records, those from now on, those since an instant, or sequence numbers that are written out."""
         if where.lstrip().startswith("{"):
-            return self._written(from_text(where))
-        made, shards = self._shards()
+            return self._requested_position(from_text(where))
+        created, shards = self._shards()
         if where == EARLIEST:
-            return {"made": made, "shards": {}}
+            return {"made": created, "shards": {}}
         now = int(time.time() * 1000)
-        at = now if where == LATEST else int(moment_of(where).timestamp() * 1000)
-        return {"made": made, "shards": dict.fromkeys(shards, f"{SINCE}{at}"), _UNTIL: at}
+        at = now if where == LATEST else int(parse_timestamp(where).timestamp() * 1000)
+        return {"made": created, "shards": dict.fromkeys(shards, f"{SINCE}{at}"), _UNTIL: at}
 
     def ahead(self, position: Position, most: int, end_offset: Position | None = None) -> Position:
         """Return how far records were read, and behind which shards there are none."""
-        made, shards = self._shards()
-        if position.get("made") not in (None, made):
+        created, shards = self._shards()
+        if position.get("made") not in (None, created):
             message = f"stream {self._stream!r} is not the one that was read before: it was deleted and made again"
             raise StreamLostError(message, hint=REWIND)
-        at = {shard: place for shard, place in position["shards"].items() if shard in shards or place != END}
+        at = {shard: sequence for shard, sequence in position["shards"].items() if shard in shards or sequence != END}
         for shard in at:
             if shard not in shards:
                 raise StreamLostError(f"shard {shard} of {self._stream!r} is gone before it was read", hint=REWIND)
@@ -129,118 +129,126 @@ class KinesisSource(StreamSource):
         readable = list(_readable(shards, at))
         for number, shard in enumerate(readable):
             share = max(1, left // (len(readable) - number))
-            found = self._looked(shard, at.get(shard, BEGIN), share, closed=shards[shard].closed)
-            records = _within(found.records[:share], shard, end_offset)
+            buffer = self._read_ahead(shard, at.get(shard, BEGIN), share, closed=shards[shard].closed)
+            records = _within(buffer.records[:share], shard, end_offset)
             left -= len(records)
             if records:
                 to[shard] = str(records[-1]["SequenceNumber"])
-            elif found.closed and not found.records:
+            elif buffer.closed and not buffer.records:
                 to[shard] = END
             if left <= 0:
                 break
-        return {"made": made, "shards": dict(sorted(to.items()))}
+        return {"made": created, "shards": dict(sorted(to.items()))}
 
-    def pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:
+    def plan_partitions(
+        self, begin: Position, end: Position, column_names: Sequence[str]
+    ) -> tuple[MessagePartition, ...]:
         """Return the records between two positions, a shard each; what is still in memory is not read again."""
         return tuple(
-            MessagePiece(
+            MessagePartition(
                 f"{self._stream}/{shard}",
-                len(self._kept(shard, span)) or PER_CALL,
-                self._reading(shard, span, tuple(wanted)),
+                len(self._buffered(shard, sequence_range)) or PER_CALL,
+                self._reading(shard, sequence_range, tuple(column_names)),
             )
-            for shard, span in self._spans(begin, end)
+            for shard, sequence_range in self._ranges(begin, end)
         )
 
     def distance(self, begin: Position, end: Position) -> int:
         """Return the records between two positions, as far as they were read; the end of a stream is an instant."""
         if _UNTIL in end:
             return 0 if self._caught_up(begin, int(end[_UNTIL])) else 1
-        records = sum(len(self._kept(shard, span)) or 1 for shard, span in self._spans(begin, end))
+        records = sum(
+            len(self._buffered(shard, sequence_range)) or 1 for shard, sequence_range in self._ranges(begin, end)
+        )
         return records or int(begin["shards"] != end["shards"])
 
     def waiting(self, position: Position) -> Mapping[str, int]:
         """Return the records that were read and that no target has yet, by shard."""
-        places = position["shards"]
+        sequences = position["shards"]
         return {
-            shard: len(found.records)
-            for (shard, place), found in self._ahead.items()
-            if places.get(shard, BEGIN) == place
+            shard: len(buffer.records)
+            for (shard, sequence), buffer in self._ahead.items()
+            if sequences.get(shard, BEGIN) == sequence
         }
 
-    def settled(self, positions: Sequence[Position]) -> None:
+    def commit_offsets(self, positions: Sequence[Position]) -> None:
         """Forget what every target has."""
-        needed = {(s, place) for position in positions for s, place in position["shards"].items()}
-        self._ahead = {key: found for key, found in self._ahead.items() if key in needed or key[1] == BEGIN}
+        in_use = {(s, sequence) for position in positions for s, sequence in position["shards"].items()}
+        self._ahead = {key: buffer for key, buffer in self._ahead.items() if key in in_use or key[1] == BEGIN}
 
     def _caught_up(self, position: Position, until: int) -> bool:
         _, shards = self._shards()
-        places = position["shards"]
-        open_ = [(shard, places.get(shard, BEGIN)) for shard in shards if places.get(shard) != END]
-        found = [self._ahead.get(key) for key in open_]
-        return all(one is not None and one.is_behind(until) for one in found)
+        sequences = position["shards"]
+        open_ = [(shard, sequences.get(shard, BEGIN)) for shard in shards if sequences.get(shard) != END]
+        buffers = [self._ahead.get(key) for key in open_]
+        return all(one is not None and one.is_behind(until) for one in buffers)
 
-    def _looked(self, shard: str, place: str, most: int, *, closed: bool) -> _Ahead:
+    def _read_ahead(self, shard: str, sequence: str, most: int, *, closed: bool) -> _Ahead:
         """Return what is known behind a place, after asking for more."""
-        found = self._ahead.setdefault((shard, place), _Ahead())
-        looks = 0
-        while len(found.records) < most and not found.closed and looks < LOOKS:
-            if found.iterator is None:
-                last = str(found.records[-1]["SequenceNumber"]) if found.records else place
-                found.iterator = iterator_at(self._settings, self._stream, shard, last)
+        buffer = self._ahead.setdefault((shard, sequence), _Ahead())
+        empty_polls = 0
+        while len(buffer.records) < most and not buffer.closed and empty_polls < MAX_EMPTY_POLLS:
+            if buffer.iterator is None:
+                last = str(buffer.records[-1]["SequenceNumber"]) if buffer.records else sequence
+                buffer.iterator = iterator_at(self._settings, self._stream, shard, last)
             begun = time.time()
-            got = get(self._settings, found.iterator, most - len(found.records))
-            found.iterator = None if got is None else got.iterator
-            if got is None:
+            page = get(self._settings, buffer.iterator, most - len(buffer.records))
+            buffer.iterator = None if page is None else page.iterator
+            if page is None:
                 continue
-            found.records += got.records
-            found.closed = got.iterator is None
-            looks = 0 if got.records else looks + 1
-            if not got.behind and not got.records:
+            buffer.records += page.records
+            buffer.closed = page.iterator is None
+            empty_polls = 0 if page.records else empty_polls + 1
+            if not page.behind and not page.records:
                 # A shard that was closed before it was asked has nothing more, whatever comes next.
-                found.reached, found.closed = begun, found.closed or closed
+                buffer.reached, buffer.closed = begun, buffer.closed or closed
                 break
-        return found
+        return buffer
 
-    def _spans(self, begin: Position, end: Position) -> list[tuple[str, tuple[str, str]]]:
+    def _ranges(self, begin: Position, end: Position) -> list[tuple[str, tuple[str, str]]]:
         """Return shard, place before and last sequence number where there is something to read."""
         from_ = begin["shards"]
-        spans = [(shard, (str(from_.get(shard, BEGIN)), str(place))) for shard, place in end["shards"].items()]
-        return [(shard, span) for shard, span in spans if span[0] != span[1] and span[1][:1].isdigit()]
+        ranges = [(shard, (str(from_.get(shard, BEGIN)), str(sequence))) for shard, sequence in end["shards"].items()]
+        return [
+            (shard, sequence_range)
+            for shard, sequence_range in ranges
+            if sequence_range[0] != sequence_range[1] and sequence_range[1][:1].isdigit()
+        ]
 
-    def _kept(self, shard: str, span: tuple[str, str]) -> list[dict[str, Any]]:
+    def _buffered(self, shard: str, sequence_range: tuple[str, str]) -> list[dict[str, Any]]:
         """Return the records of a span that are in memory: all of them, or none."""
-        found = self._ahead.get((shard, span[0]))
-        records = _up_to(found.records, span[1]) if found is not None else []
-        return records if records and records[-1]["SequenceNumber"] == span[1] else []
+        buffer = self._ahead.get((shard, sequence_range[0]))
+        records = _up_to(buffer.records, sequence_range[1]) if buffer is not None else []
+        return records if records and records[-1]["SequenceNumber"] == sequence_range[1] else []
 
-    def _reading(self, shard: str, span: tuple[str, str], wanted: tuple[str, ...]) -> Any:
-        records = self._kept(shard, span)
+    def _reading(self, shard: str, sequence_range: tuple[str, str], column_names: tuple[str, ...]) -> Any:
+        records = self._buffered(shard, sequence_range)
         if records:
-            return partial(_given, tuple(records), self._stream, shard, wanted)
-        return partial(read_span, self._settings, self._stream, shard, span, wanted)
+            return partial(_read_buffered, tuple(records), self._stream, shard, column_names)
+        return partial(read_range, self._settings, self._stream, shard, sequence_range, column_names)
 
-    def _written(self, given: Position) -> Position:
-        made, shards = self._shards()
-        places = given.get("shards", given)
-        if not isinstance(places, dict) or not set(places) <= set(shards):
-            message = f"{json.dumps(given)[:200]} does not give sequence numbers for shards of {self._stream!r}"
+    def _requested_position(self, requested: Position) -> Position:
+        created, shards = self._shards()
+        sequences = requested.get("shards", requested)
+        if not isinstance(sequences, dict) or not set(sequences) <= set(shards):
+            message = f"{json.dumps(requested)[:200]} does not give sequence numbers for shards of {self._stream!r}"
             raise RunError(message, hint=f"its shards are {', '.join(shards)}.")
-        return {"made": made, "shards": {shard: str(place) for shard, place in sorted(places.items())}}
+        return {"made": created, "shards": {shard: str(sequence) for shard, sequence in sorted(sequences.items())}}
 
     def _shards(self) -> tuple[str, dict[str, _Shard]]:
         """Return when the stream was made, and its shards with their parents."""
-        told = asked(self._settings, "describe_stream_summary", StreamName=self._stream)
-        made = str(told["StreamDescriptionSummary"].get("StreamCreationTimestamp", ""))
+        summary = call_kinesis(self._settings, "describe_stream_summary", StreamName=self._stream)
+        created = str(summary["StreamDescriptionSummary"].get("StreamCreationTimestamp", ""))
         shards: dict[str, _Shard] = {}
         more: dict[str, Any] = {"StreamName": self._stream}
         while more:
-            found = asked(self._settings, "list_shards", **more)
-            for shard in found["Shards"]:
+            page = call_kinesis(self._settings, "list_shards", **more)
+            for shard in page["Shards"]:
                 parents = (shard.get("ParentShardId"), shard.get("AdjacentParentShardId"))
                 closed = "EndingSequenceNumber" in shard["SequenceNumberRange"]
                 shards[shard["ShardId"]] = _Shard(tuple(parent for parent in parents if parent), closed)
-            more = {"NextToken": found["NextToken"]} if found.get("NextToken") else {}
-        return made, shards
+            more = {"NextToken": page["NextToken"]} if page.get("NextToken") else {}
+        return created, shards
 
 
 def _readable(shards: Mapping[str, _Shard], at: Mapping[str, str]) -> Iterator[str]:
@@ -270,6 +278,8 @@ def _arrived(record: Mapping[str, Any]) -> float:
     return float(record["ApproximateArrivalTimestamp"].timestamp() * 1000)
 
 
-def _given(records: Sequence[dict[str, Any]], stream: str, shard: str, wanted: tuple[str, ...]) -> Iterator[pa.Table]:
+def _read_buffered(
+    records: Sequence[dict[str, Any]], stream: str, shard: str, column_names: tuple[str, ...]
+) -> Iterator[pa.Table]:
     """Return records that were read already."""
-    yield table_of(records, stream, shard, wanted)
+    yield table_of(records, stream, shard, column_names)

@@ -36,7 +36,7 @@ class Applier:
         """Run the statement so that the table remembers the change, and give the numbers that its answer names."""
         raise NotImplementedError
 
-    def made(self, engine: Callable[[], LakeEngine], change: Change) -> bool:
+    def is_committed(self, engine: Callable[[], LakeEngine], change: Change) -> bool:
         """Return whether the table remembers a change; the engine is asked where the table alone cannot tell."""
         raise NotImplementedError
 

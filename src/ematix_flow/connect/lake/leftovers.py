@@ -20,10 +20,10 @@ def leftovers_task(session: LakeSession) -> MaintenanceTask:
     """Return the removal of what dead loads of a lake table left: folded events, old marks of locks, drafts."""
 
     def work() -> dict[str, int]:
-        found = leftovers(session)
-        for key in found:
+        keys = leftovers(session)
+        for key in keys:
             session.store.delete(key)
-        return {"removed": len(found)}
+        return {"removed": len(keys)}
 
     return MaintenanceTask("leftovers", work, lambda: {"removed": len(leftovers(session))})
 
@@ -31,12 +31,12 @@ def leftovers_task(session: LakeSession) -> MaintenanceTask:
 def leftovers(session: LakeSession) -> list[str]:
     """Return what lies beside the books of a lake table and belongs to nobody any more."""
     store, home = session.store, session.home
-    needed = session.value("points")
+    in_use = session.value("points")
     points = store.listed(home + POINTS)
-    keys = [f.key for f in points if f.age > FORGOTTEN_SECONDS and not (needed and f.key.startswith(f"{needed}/"))]
-    marks = (f for f in store.listed(home + LOCKS) if f.key.endswith(".dead"))
-    keys += [f.key for f in marks if f.age > EXPIRED_SECONDS]
+    keys = [f.key for f in points if f.age > FORGOTTEN_SECONDS and not (in_use and f.key.startswith(f"{in_use}/"))]
+    dead_locks = (f for f in store.listed(home + LOCKS) if f.key.endswith(".dead"))
+    keys += [f.key for f in dead_locks if f.age > EXPIRED_SECONDS]
     for folder, seconds in ((POINTS, FORGOTTEN_SECONDS), (LOCKS, UNFINISHED_SECONDS)):
         drafts = store.unfinished(home + folder)
-        keys += [f.key for f in drafts if f.age > seconds and not (needed and f.key.startswith(f"{needed}/"))]
+        keys += [f.key for f in drafts if f.age > seconds and not (in_use and f.key.startswith(f"{in_use}/"))]
     return keys

@@ -10,31 +10,31 @@ from urllib.parse import urlsplit
 
 from ematix_flow.connect.base.lake_engine import SparkRequirements
 from ematix_flow.connect.storage.base import LocalStore
-from ematix_flow.connect.storage.s3.client import place_of
+from ematix_flow.connect.storage.s3.client import location_of
 from ematix_flow.connect.storage.s3.store import S3Store
-from ematix_flow.connect.storage.s3_spark import NEEDS, bucket_settings
+from ematix_flow.connect.storage.s3_spark import REQUIREMENTS, bucket_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ematix_flow.connect.base.lake_engine import LakeEngine
     from ematix_flow.connect.storage.base import Store
-    from ematix_flow.connect.storage.s3.client import BucketConnection, S3Place
+    from ematix_flow.connect.storage.s3.client import BucketConnection, S3Location
 
 
 @dataclass(frozen=True, slots=True)
-class LakePlace:
+class LakeLocation:
     """A place that our store and Spark both reach."""
 
     store: Store
     written: str
     """The place as the user wrote it."""
-    bucket: S3Place | None = field(default=None)
+    bucket: S3Location | None = field(default=None)
 
     @property
-    def needs(self) -> SparkRequirements:
+    def spark_requirements(self) -> SparkRequirements:
         """Return what a session needs from its start."""
-        return SparkRequirements() if self.bucket is None else NEEDS
+        return SparkRequirements() if self.bucket is None else REQUIREMENTS
 
     @property
     def task_imports(self) -> tuple[str, ...]:
@@ -43,7 +43,7 @@ class LakePlace:
 
     def identity(self) -> tuple[str, ...]:
         """Return what two names of the same place have in common."""
-        return (os.path.realpath(self.store.shown),) if self.bucket is None else self.bucket.identity()
+        return (os.path.realpath(self.store.display_address),) if self.bucket is None else self.bucket.identity()
 
     def info(self) -> Mapping[str, object]:
         """Return the place under `dbname`."""
@@ -57,20 +57,20 @@ class LakePlace:
             engine.bucket(self.bucket.bucket, bucket_settings(self.bucket))
 
 
-def in_folder(path: str) -> LakePlace:
+def in_folder(path: str) -> LakeLocation:
     """Return a folder of this machine, as a path or a URL."""
     parts = urlsplit(path)
     folder = parts.path if parts.scheme == "file" else path
-    return LakePlace(LocalStore(str(Path(folder).absolute())), path)
+    return LakeLocation(LocalStore(str(Path(folder).absolute())), path)
 
 
-def in_bucket(connection: BucketConnection) -> LakePlace:
+def in_bucket(connection: BucketConnection) -> LakeLocation:
     """Return the bucket and the prefix that a connection names."""
-    place = place_of(connection)
-    return LakePlace(S3Store(place), place.shown, place)
+    bucket = location_of(connection)
+    return LakeLocation(S3Store(bucket), bucket.display_address, bucket)
 
 
-def at_address(connection: BucketConnection, address: str) -> LakePlace:
+def at_address(connection: BucketConnection, address: str) -> LakeLocation:
     """Return the bucket and the prefix of an address; the connection says how to get there."""
     parts = urlsplit(address)
     return in_bucket(replace(connection, bucket=parts.netloc, prefix=parts.path))

@@ -82,15 +82,15 @@ class Lock:
     def others(self) -> list[Other]:
         """Return the locks of others, and forget old marks."""
         ages: dict[str, float] = {}
-        for found in list(self._store.listed(self._prefix)):
-            key, _, what = found.key.rpartition(".")
+        for file in list(self._store.listed(self._prefix)):
+            key, _, what = file.key.rpartition(".")
             if what == "lock":
-                ages[key] = found.age
+                ages[key] = file.age
             elif what == "change":
                 # One without a lock is what a clearing that was cut short left.
                 ages.setdefault(key, float("inf"))
-            elif found.age > EXPIRED_SECONDS:
-                self._store.delete(found.key)
+            elif file.age > EXPIRED_SECONDS:
+                self._store.delete(file.key)
         return [Other(self._store, key, age) for key, age in ages.items() if key != self._key]
 
     def _beat(self) -> None:

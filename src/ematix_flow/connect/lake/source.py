@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ematix_flow.connect.base.lake_engine import LakeEngine, SparkRequirements
-    from ematix_flow.connect.lake.location import LakePlace
+    from ematix_flow.connect.lake.location import LakeLocation
 
 
 class LakeSource(Source):
@@ -19,9 +19,9 @@ class LakeSource(Source):
 
     dialect: ClassVar[str] = "spark"
 
-    def __init__(self, name: str, place: LakePlace) -> None:
+    def __init__(self, name: str, location: LakeLocation) -> None:
         self.name = name
-        self.lies = place
+        self.location = location
 
     @property
     @abstractmethod
@@ -31,7 +31,7 @@ class LakeSource(Source):
     @property
     def read_paths(self) -> tuple[str, ...]:
         """Return the folder that tasks read; a bucket is reached from everywhere."""
-        return (self.lies.store.shown,) if self.lies.bucket is None else ()
+        return (self.location.store.display_address,) if self.location.bucket is None else ()
 
     @abstractmethod
     def identity(self) -> tuple[str, ...]:
@@ -39,15 +39,15 @@ class LakeSource(Source):
 
     def info(self) -> Mapping[str, object]:
         """Return host, port, dbname and user for people; no secret."""
-        return self.lies.info()
+        return self.location.info()
 
     def probe(self) -> str:
         """Return whether the lake is there."""
-        return self.lies.store.probe()
+        return self.location.store.probe()
 
     def prepare(self, engine: LakeEngine) -> None:
         """Make the tables known to the engine."""
-        self.lies.prepare(engine)
+        self.location.prepare(engine)
 
     @abstractmethod
     def relation(self, schema: str, name: str) -> tuple[str, ...]:

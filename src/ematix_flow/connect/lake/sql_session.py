@@ -24,17 +24,17 @@ POINTS_FOLDER = "FLOW_POINTS_FOLDER"
 class RowsSession(Session):
     """The rows of the table through its engine; the statement that changes them goes through the books' session."""
 
-    def __init__(self, books: LakeSession, engine: Callable[[], LakeEngine]) -> None:
-        self._books = books
+    def __init__(self, metadata: LakeSession, engine: Callable[[], LakeEngine]) -> None:
+        self._metadata = metadata
         self._engine = engine
         self._expected: dict[str, str] = {}
-        self._shown: list[str] = []
+        self._views: list[str] = []
         self._waiting: dict[str, tuple[Sequence[str], str]] = {}
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
         """Run a statement that changes no rows."""
         del parameters
-        self._show_named(sql)
+        self._register_named(sql)
         self._engine().run(sql, {})
         return 0
 
@@ -42,19 +42,19 @@ class RowsSession(Session):
         """Run a statement of a plan; the numbers of the final one are told."""
         if not statement.final:
             return self._prepare(statement)
-        self._show_named(statement.sql)
-        numbers = self._books.change(statement.sql)
-        self.numbers = _told(numbers)
+        self._register_named(statement.sql)
+        numbers = self._metadata.change(statement.sql)
+        self.numbers = _row_counts(numbers)
         return numbers.get("num_affected_rows", 0)
 
     def _prepare(self, statement: Statement) -> int:
         """Run what comes before the final statement, and is seen by this session alone."""
-        if not statement.kept_as and not statement.fills_points:
+        if not statement.cache_as and not statement.fills_points:
             return self.execute(statement.sql)
-        self._show_named(statement.sql)
-        if statement.kept_as:
-            self._shown.append(statement.kept_as)
-            self._engine().keep(statement.kept_as, statement.sql)
+        self._register_named(statement.sql)
+        if statement.cache_as:
+            self._views.append(statement.cache_as)
+            self._engine().materialize(statement.cache_as, statement.sql)
         else:
             self._write_points(statement.sql)
         return 0
@@ -62,10 +62,10 @@ class RowsSession(Session):
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a query."""
         del parameters
-        self._show_named(sql)
+        self._register_named(sql)
         return self._engine().query(sql)
 
-    def show(self, name: str, paths: Sequence[str], columns: str) -> None:
+    def register_view(self, name: str, paths: Sequence[str], columns: str) -> None:
         """Show staged files as a relation until the session ends; the engine hears of it when a statement names it."""
         self._waiting[name] = paths, columns
 
@@ -73,25 +73,25 @@ class RowsSession(Session):
         """Show the folded events under a name once a statement asks for them."""
         self._expected[name] = columns
 
-    def _show_named(self, sql: str) -> None:
-        self._show_points(sql)
+    def _register_named(self, sql: str) -> None:
+        self._register_points(sql)
         for name in [name for name in self._waiting if name in sql]:
             paths, columns = self._waiting.pop(name)
-            self._shown.append(name)
+            self._views.append(name)
             self._engine().view(name, paths, columns)
 
-    def _show_points(self, sql: str) -> None:
+    def _register_points(self, sql: str) -> None:
         for name in [name for name in self._expected if name in sql]:
-            folder = self._books.value("points")
-            paths = [self._books.store.path(folder)] if folder else []
-            self.show(name, paths, self._expected.pop(name))
+            folder = self._metadata.value("points")
+            paths = [self._metadata.store.path(folder)] if folder else []
+            self.register_view(name, paths, self._expected.pop(name))
 
     def _write_points(self, sql: str) -> None:
-        folder = f"{self._books.home}{POINTS}{uuid.uuid4().hex}"
-        place = self._books.store.path(folder).replace("\\", "\\\\").replace("'", "\\'")
-        self._engine().run(sql.replace(POINTS_FOLDER, place), {})
-        self._books.remember("points", folder)
-        self._books.points_written = True
+        folder = f"{self._metadata.home}{POINTS}{uuid.uuid4().hex}"
+        path = self._metadata.store.path(folder).replace("\\", "\\\\").replace("'", "\\'")
+        self._engine().run(sql.replace(POINTS_FOLDER, path), {})
+        self._metadata.remember("points", folder)
+        self._metadata.points_written = True
 
     def begin(self) -> None:
         """Do nothing: a change of rows is final at once."""
@@ -104,12 +104,12 @@ class RowsSession(Session):
 
     def close(self) -> None:
         """Forget the relations of this session."""
-        for name in reversed(self._shown):
+        for name in reversed(self._views):
             with suppress(EngineError):
                 self._engine().forget(name)
-        self._shown.clear()
+        self._views.clear()
 
 
-def _told(numbers: Mapping[str, int]) -> dict[str, int]:
+def _row_counts(numbers: Mapping[str, int]) -> dict[str, int]:
     names = {"inserted": "num_inserted_rows", "updated": "num_updated_rows", "deleted": "num_deleted_rows"}
-    return {name: numbers[told] for name, told in names.items() if told in numbers}
+    return {name: numbers[key] for name, key in names.items() if key in numbers}

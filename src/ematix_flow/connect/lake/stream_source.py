@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from ematix_flow.connect.base.lake_engine import EngineError
-from ematix_flow.connect.base.stream_source import EARLIEST, LATEST, REWIND, StreamSource, as_text, from_text, moment_of
+from ematix_flow.connect.base.stream_source import (
+    EARLIEST,
+    LATEST,
+    REWIND,
+    StreamSource,
+    as_text,
+    from_text,
+    parse_timestamp,
+)
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.errors import RunError, StreamLostError, TransientError, UnsupportedError
@@ -18,7 +26,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base.columns import SourceColumn
     from ematix_flow.connect.base.lake_engine import LakeEngine, SparkRequirements
-    from ematix_flow.connect.base.stream_source import MessagePiece, Position
+    from ematix_flow.connect.base.stream_source import MessagePartition, Position
     from ematix_flow.connect.lake.source import LakeSource
 
 
@@ -121,7 +129,7 @@ class LakeStream(StreamSource):
         self.lake.prepare(engine)
         return engine
 
-    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+    def run_query(self, sql: str) -> list[tuple[Any, ...]]:
         """Return the rows of a query about the table."""
         try:
             return self.engine().query(sql)
@@ -139,7 +147,7 @@ class LakeStream(StreamSource):
         """Return the commits after a position, those up to an end at least; one that the table does not know is refused."""
 
     @abstractmethod
-    def place(self, number: int) -> Position:
+    def position_at(self, number: int) -> Position:
         """Return the position right behind a commit."""
 
     @abstractmethod
@@ -153,10 +161,10 @@ class LakeStream(StreamSource):
     def start(self, where: str) -> Position:
         """Return the position before all commits, behind the newest, behind those of an instant, or one that is written out."""
         if where.lstrip().startswith("{"):
-            return self._written(from_text(where))
+            return self._requested_position(from_text(where))
         if where == EARLIEST:
             return {self.key: None}
-        return self.newest() if where == LATEST else self._since(moment_of(where))
+        return self.newest() if where == LATEST else self._since(parse_timestamp(where))
 
     def ahead(self, position: Position, most: int, end_offset: Position | None = None) -> Position:
         """Return the position behind the next commit that added rows, however many; one that took rows away is refused."""
@@ -164,15 +172,15 @@ class LakeStream(StreamSource):
         history = self.history(position, end_offset)
         commits = history.commits if end_offset is None else history.until(end_offset[self.key])
         changes = [commit for commit in commits if commit.matters]
-        told = not history.cut and not any(commit.removes or commit.replaces for commit in commits)
-        if commits and position[self.key] is None and not told:
+        is_append_only = not history.cut and not any(commit.removes or commit.replaces for commit in commits)
+        if commits and position[self.key] is None and not is_append_only:
             # What came when cannot be read commit by commit; what there is now can.
-            return self.place(commits[-1].number)
+            return self.position_at(commits[-1].number)
         if not changes:
             return position
         if changes[0].removes:
             raise self._refused(changes[0].number)
-        return self.place(changes[0].number)
+        return self.position_at(changes[0].number)
 
     def distance(self, begin: Position, end: Position) -> int:
         """Return about how many rows were added; at least one where there is something to load."""
@@ -183,9 +191,11 @@ class LakeStream(StreamSource):
         least = int(bool(commits) and history.cut and begin[self.key] is None)
         return max(least, sum(max(commit.rows, 1) for commit in commits if commit.matters))
 
-    def pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:
+    def plan_partitions(
+        self, begin: Position, end: Position, column_names: Sequence[str]
+    ) -> tuple[MessagePartition, ...]:
         """Refuse to give rows as messages."""
-        del begin, end, wanted
+        del begin, end, column_names
         message = f"the rows of table {self.query!r} are no messages"
         raise UnsupportedError(message)
 
@@ -198,20 +208,20 @@ class LakeStream(StreamSource):
         message = f"{self.key} {number} of table {self.query!r} removes or changes rows, and a stream takes only rows that are added"
         return RunError(message, hint=f"to go on behind it: flow stream rewind NAME --to '{behind}'.")
 
-    def _written(self, given: Position) -> Position:
-        number = given.get(self.key)
+    def _requested_position(self, requested: Position) -> Position:
+        number = requested.get(self.key)
         if not isinstance(number, int) or isinstance(number, bool):
-            message = f"{as_text(given)} is no position in table {self.query!r}"
+            message = f"{as_text(requested)} is no position in table {self.query!r}"
             raise RunError(message, hint=f'a position is written like {{"{self.key}": 12}}.')
-        made = self.place(number)
-        self.history(made)
-        return made
+        position = self.position_at(number)
+        self.history(position)
+        return position
 
-    def _since(self, moment: datetime) -> Position:
+    def _since(self, start: datetime) -> Position:
         history = self.history({self.key: None})
-        before = [commit for commit in history.commits if commit.at <= moment]
+        before = [commit for commit in history.commits if commit.at <= start]
         if before:
-            return self.place(before[-1].number)
+            return self.position_at(before[-1].number)
         if history.cut:
-            raise self.lost(f"what is known of table {self.query!r} begins after {moment.isoformat()}")
+            raise self.lost(f"what is known of table {self.query!r} begins after {start.isoformat()}")
         return {self.key: None}

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from ematix_flow.connect.base.columns import FoundColumn, FoundTable
+from ematix_flow.connect.base.columns import ColumnSchema, TableSchema
 from ematix_flow.connect.base.lake_engine import EngineError
 from ematix_flow.connect.base.maintenance import guarded
 from ematix_flow.connect.base.target import SqlTarget
@@ -15,10 +15,10 @@ from ematix_flow.connect.lake.leftovers import leftovers_task
 from ematix_flow.connect.lake.transaction import LakeSession
 from ematix_flow.connect.lake.types import LakeTypes
 from ematix_flow.connect.metadata.session import HOME
-from ematix_flow.connect.metadata.tables import SQLiteBooks
+from ematix_flow.connect.metadata.tables import SQLiteMetadataTables
 from ematix_flow.connect.metadata.target import StoreTarget
 from ematix_flow.connect.staging.files import FileStager
-from ematix_flow.connect.storage.base import told_parts
+from ematix_flow.connect.storage.base import parse_staged_path
 from ematix_flow.connect.types.fingerprint import EMPTY
 from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.errors import UnsupportedError
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.stage import Stager, StageSpec, WorkTable
     from ematix_flow.connect.lake.change import Applier
-    from ematix_flow.connect.lake.location import LakePlace
+    from ematix_flow.connect.lake.location import LakeLocation
     from ematix_flow.declare.table.maintenance import Maintenance
     from ematix_flow.declare.table.types import ColumnType
-    from ematix_flow.records import Part
+    from ematix_flow.records import TaskReport
 
 
 _LARGE = 128 << 20
@@ -50,13 +50,13 @@ class LakeTable(StoreTarget, SqlTarget):
 
     dialect = "spark"
     existing = LakeTypes()
-    books_per_table = True
+    metadata_per_table = True
 
-    def __init__(self, name: str, table: tuple[str, str], place: LakePlace) -> None:
+    def __init__(self, name: str, table: tuple[str, str], location: LakeLocation) -> None:
         self.name = name
         self.table = table
-        self.lies = place
-        self.store = place.store
+        self.location = location
+        self.store = location.store
         self._engine: Callable[[], LakeEngine] | None = None
 
     # What a kind of lake gives
@@ -66,11 +66,11 @@ class LakeTable(StoreTarget, SqlTarget):
         """Return the way in which a change of this table is made once."""
 
     @abstractmethod
-    def make_table(self, columns: Sequence[FoundColumn]) -> bool:
-        """Make a table, without partitions, in which these columns are found; False where that needs a statement, or where one is there."""
+    def create_table(self, columns: Sequence[ColumnSchema]) -> bool:
+        """Create a table, without partitions, in which these columns are found; False where that needs a statement, or where one is there."""
 
     @abstractmethod
-    def add_staged(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> None:
+    def add_staged(self, session: Session, spec: StageSpec, parts: Sequence[TaskReport]) -> None:
         """Make the staged files part of the table, in the transaction of the books."""
 
     # Identity and health
@@ -94,10 +94,10 @@ class LakeTable(StoreTarget, SqlTarget):
 
     def is_large(self) -> bool:
         """Return whether the files below the table's folder are so many that reading them is long work; no engine is asked."""
-        found = self.store.listed(self.folder)
+        files = self.store.listed(self.folder)
         size = 0
         try:
-            for count, file in enumerate(found, 1):
+            for count, file in enumerate(files, 1):
                 size += file.size
                 if size >= _LARGE or count >= _MANY:
                     return True
@@ -119,17 +119,17 @@ class LakeTable(StoreTarget, SqlTarget):
             message = f"{self.kind} tables are read and written by Spark, which is not started here"
             raise UnsupportedError(message)
         engine = self._engine()
-        self.lies.prepare(engine)
+        self.location.prepare(engine)
         return engine
 
     @property
     def task_imports(self) -> tuple[str, ...]:  # type: ignore[override]
         """Return the modules that tasks load when they stage."""
-        return self.lies.task_imports
+        return self.location.task_imports
 
     def info(self) -> Mapping[str, object]:
         """Return where the tables lie."""
-        return self.lies.info()
+        return self.location.info()
 
     def is_transient(self, error: BaseException) -> bool:
         """Return True for conflicts with other writers, and for what the system says about the store."""
@@ -137,12 +137,12 @@ class LakeTable(StoreTarget, SqlTarget):
 
     def is_duplicate_key(self, error: BaseException) -> bool:
         """Return whether a unique constraint of the books was violated."""
-        return self.books.is_duplicate_key(error)
+        return self.metadata_store.is_duplicate_key(error)
 
     @property
-    def books(self) -> MetadataStore:
+    def metadata_store(self) -> MetadataStore:
         """Return what keeps our own tables."""
-        return SQLiteBooks()
+        return SQLiteMetadataTables()
 
     def session(self) -> LakeSession:
         """Open the newest books."""
@@ -172,18 +172,18 @@ class LakeTable(StoreTarget, SqlTarget):
 
     # Tables
 
-    def bookkeeping(self, name: str) -> TableName:
+    def metadata_table(self, name: str) -> TableName:
         """Our own tables are in the books."""
-        return self.books.bookkeeping(name)
+        return self.metadata_store.metadata_table(name)
 
     def ddl_type(self, column_type: ColumnType, *, in_key: bool = False) -> str:
         """Return the DDL type."""
         del in_key
         return lake_types.ddl_type(column_type)
 
-    def same_type(self, found: str, wanted: str) -> bool:
+    def same_type(self, existing: str, declared: str) -> bool:
         """Compare types by one spelling."""
-        return lake_types.normal(found) == lake_types.normal(wanted)
+        return lake_types.normal(existing) == lake_types.normal(declared)
 
     def create_schema(self, session: Session, schema: str) -> None:
         """Do nothing: most lakes have folders only."""
@@ -196,16 +196,16 @@ class LakeTable(StoreTarget, SqlTarget):
     def columns(self) -> list[tuple[str, str, bool]] | None:
         """Return name, type and nullability of the table's columns, or None where there is no table."""
 
-    def find_table(self, session: Session, table: TableName) -> FoundTable | None:
+    def find_table(self, session: Session, table: TableName) -> TableSchema | None:
         """Describe the table, or one of the books."""
         if table.name.startswith("ematix_flow_") and not table.schema:
-            return self.books.find_table(session, table)
+            return self.metadata_store.find_table(session, table)
         return self.layout()
 
-    def layout(self) -> FoundTable | None:
+    def layout(self) -> TableSchema | None:
         """Return the table's columns and partitions, or None where there is no table."""
-        found = self.columns()
-        return None if found is None else FoundTable(found_columns(found), (), (), partitions=self.partitions())
+        columns = self.columns()
+        return None if columns is None else TableSchema(column_schemas(columns), (), (), partitions=self.partitions())
 
     def fingerprint(self, session: Session, table: TableName, columns: Sequence[str]) -> str:
         """Return the last change of rows that the table knows, and which events were folded by then."""
@@ -238,12 +238,12 @@ class LakeTable(StoreTarget, SqlTarget):
         del spec
         return ()
 
-    def staged_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
+    def staged_relation(self, session: Session, spec: StageSpec, reports: Sequence[TaskReport]) -> str:
         """Show exactly the named files to Spark."""
         name = f"_flow_{spec.name}"
         columns = ", ".join(f"{backticked(c.name)} {self.ddl_type(c.type)}" for c in spec.columns)
-        paths = [self.store.path(told_parts(part.path)[0]) for part in parts if part.path]
-        cast("LakeSession", session).rows.show(name, paths, columns)
+        paths = [self.store.path(parse_staged_path(report.path)[0]) for report in reports if report.path]
+        cast("LakeSession", session).rows.register_view(name, paths, columns)
         return name
 
     def create_work_table(self, session: Session, table: WorkTable, incarnation: str) -> str:
@@ -258,6 +258,6 @@ class LakeTable(StoreTarget, SqlTarget):
         cast("LakeSession", session).rows.query(f"EXPLAIN {sql}")
 
 
-def found_columns(listed: Iterable[tuple[str, str, bool]]) -> tuple[FoundColumn, ...]:
+def column_schemas(listed: Iterable[tuple[str, str, bool]]) -> tuple[ColumnSchema, ...]:
     """Return columns of a lake's own words in those of all lakes."""
-    return tuple(FoundColumn(name, lake_types.normal(kind), nullable) for name, kind, nullable in listed)
+    return tuple(ColumnSchema(name, lake_types.normal(kind), nullable) for name, kind, nullable in listed)

@@ -44,11 +44,11 @@ class LakeSession(StoreSession):
     """A session over the bookkeeping of one lake table, whose transactions exclude each other."""
 
     def __init__(self, store: Store, home: str, applier: Applier, engine: Callable[[], LakeEngine]) -> None:
-        fresh = f"INSERT INTO {STATE_TABLE} VALUES ('ledger', '{uuid.uuid4().hex}')"
-        tables = (f"CREATE TABLE {STATE_TABLE} (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)", fresh)
+        ledger_sql = f"INSERT INTO {STATE_TABLE} VALUES ('ledger', '{uuid.uuid4().hex}')"
+        tables = (f"CREATE TABLE {STATE_TABLE} (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)", ledger_sql)
         self._lock: Lock | None = None
         self._watched: tuple[Callable[[], str], str] | None = None
-        self._found_dead = False
+        self._has_dead_locks = False
         self.points_written = False
         super().__init__(store, tables, home)
         self._applier = applier
@@ -67,10 +67,10 @@ class LakeSession(StoreSession):
     def _locked(self) -> Lock:
         self._load()
         lock = Lock(self.store, self.home, self.head.number + 1)
-        if self._settled(lock) and self._alone(lock):
+        if self._resolve_others(lock) and self._alone(lock):
             return lock
         lock.release()
-        message = f"another load holds the table in {self.store.shown}{self.home}"
+        message = f"another load holds the table in {self.store.display_address}{self.home}"
         raise _LockedError(message, hint="it is tried again by itself, or run it again when that load is over.")
 
     def commit(self) -> None:
@@ -112,10 +112,10 @@ class LakeSession(StoreSession):
 
     def _forget_points(self) -> None:
         """Remove the folded events of earlier loads, and those of loads that came to nothing."""
-        prefix, kept = f"{self.home}{POINTS}", self.value("points")
-        found = [*self.store.listed(prefix), *self.store.unfinished(prefix)]
-        for name in {one.key.removeprefix(prefix).partition("/")[0] for one in found}:
-            if f"{prefix}{name}" != kept:
+        prefix, current = f"{self.home}{POINTS}", self.value("points")
+        files = [*self.store.listed(prefix), *self.store.unfinished(prefix)]
+        for name in {one.key.removeprefix(prefix).partition("/")[0] for one in files}:
+            if f"{prefix}{name}" != current:
                 self.store.remove_below(f"{prefix}{name}/")
 
     def change(self, sql: str) -> dict[str, int]:
@@ -131,7 +131,7 @@ class LakeSession(StoreSession):
             raise
         lock.answered = True
         failpoint("store.after_change")
-        if not self._applier.decides and not self._applier.made(self._engine, change):
+        if not self._applier.decides and not self._applier.is_committed(self._engine, change):
             message = "the table did not take the change: another load was first"
             raise TransientError(message, hint="nothing was changed; it is tried again by itself, or run it again.")
         return counts
@@ -183,7 +183,7 @@ class LakeSession(StoreSession):
     def _refuse_overtaken(self, change: Change) -> None:
         if self._watched is None or self._watched[0]() == self._watched[1]:
             return
-        self._settle(change)
+        self._resolve(change)
         message = "another program changed the table while the load was about to be committed"
         raise StalePlanError(message, hint="nothing was changed; plan again.")
 
@@ -203,10 +203,10 @@ class LakeSession(StoreSession):
         lock.fall_silent()
         # What cannot be asked or written now is dealt with by whoever comes next.
         with suppress(EngineError, OSError):
-            if lock.answered and not self._applier.made(self._engine, lock.intent):
+            if lock.answered and not self._applier.is_committed(self._engine, lock.intent):
                 lock.release()
                 return
-            self._settle(lock.intent)
+            self._resolve(lock.intent)
             lock.release()
 
     def _follow(self, change: Change) -> None:
@@ -220,19 +220,19 @@ class LakeSession(StoreSession):
     def _state_key(self, number: int) -> str:
         return f"{self.home}{STATES}{number:0{DIGITS}d}-{uuid.uuid4().hex}.sqlite"
 
-    def _settled(self, mine: Lock) -> bool:
+    def _resolve_others(self, mine: Lock) -> bool:
         """Deal with the locks of dead owners; False when one lives, or when the head moved."""
         for other in mine.others():
             if not other.dead:
                 if other.number == mine.number:
                     return False
                 continue
-            self._found_dead = True
+            self._has_dead_locks = True
             # An owner who announces a change looks for this mark afterwards; whoever marks looks for changes afterwards.
             other.expire()
             change = other.intent()
             if change is not None and other.number == mine.number:
-                self._settle(change)
+                self._resolve(change)
                 other.clear()
                 return False
             other.clear()
@@ -240,14 +240,14 @@ class LakeSession(StoreSession):
 
     def _clean_up(self) -> None:
         """Tidy up after dead owners, where that can be done now."""
-        if self._found_dead:
-            self._found_dead = False
+        if self._has_dead_locks:
+            self._has_dead_locks = False
             with suppress(EngineError):
                 self._applier.clean_up(self._engine)
 
-    def _settle(self, change: Change) -> None:
+    def _resolve(self, change: Change) -> None:
         """Take over the books of a change that was made; one that was not made never will be, nor anything of its number."""
-        if self._applier.made(self._engine, change) or not self._refused(change):
+        if self._applier.is_committed(self._engine, change) or not self._refused(change):
             self._follow(change)
         else:
             self._pass_over(change.number)
@@ -261,18 +261,18 @@ class LakeSession(StoreSession):
                 except (EngineError, TransientError):
                     # Made between the question and the refusal, it is what the refusal stumbles over. So it may over
                     # the refusal of a writer that died since, and finds it in its place the next time.
-                    if not self._applier.made(self._engine, change):
+                    if not self._applier.is_committed(self._engine, change):
                         raise
-        return not self._applier.made(self._engine, change)
+        return not self._applier.is_committed(self._engine, change)
 
     def _pass_over(self, number: int) -> None:
         """Let a number end without a change: a table that has heard of it takes nothing else under it."""
         head = head_of(self.store, self.home)
-        books = self.store.read(head.state) if head.number == number - 1 else None
-        if books is None:
+        content = self.store.read(head.state) if head.number == number - 1 else None
+        if content is None:
             return
         state = self._state_key(number)
-        self.store.create(state, books)
+        self.store.create(state, content)
         self._record(number, state, "passed_over")
 
     def _alone(self, lock: Lock) -> bool:

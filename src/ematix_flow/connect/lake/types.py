@@ -29,7 +29,7 @@ _TYPES = {
     "bytes": "BINARY",
 }
 
-_WORDS = {"LONG": "BIGINT", "INTEGER": "INT", "SHORT": "SMALLINT", "BYTE": "TINYINT"}
+_TYPE_NAMES = {"LONG": "BIGINT", "INTEGER": "INT", "SHORT": "SMALLINT", "BYTE": "TINYINT"}
 """Other words for the same types."""
 
 
@@ -41,18 +41,18 @@ def ddl_type(column_type: ColumnType) -> str:
     return _TYPES[column_type.kind]
 
 
-def normal(word: str) -> str:
+def normal(type_name: str) -> str:
     """Return one word for a type, however it is spelled."""
-    upper = word.replace(" ", "").upper()
-    return _WORDS.get(upper, upper)
+    upper = type_name.replace(" ", "").upper()
+    return _TYPE_NAMES.get(upper, upper)
 
 
 class LakeTypes(ExistingTypes):
     """Small integers, which Spark refuses to cut; what is nested is refused."""
 
-    def carried_as(self, native: str, given: ColumnType) -> ColumnType | None:
+    def carried_as(self, native: str, incoming: ColumnType) -> ColumnType | None:
         """Carry a byte as the next wider integer."""
-        del given
+        del incoming
         return types.SmallInt() if native == "TINYINT" else None
 
     def takes(self, native: str, declared: ColumnType) -> bool:

@@ -32,7 +32,7 @@ STATES = "state/"
 
 DIGITS = 12
 FORMAT = 1
-KEPT = {STATES: (10, 0.0), COMMITS: (200, 3600.0)}
+RETAINED = {STATES: (10, 0.0), COMMITS: (200, 3600.0)}
 """How many of the newest are kept in any case, and how many seconds any of them is.
 
 States go first: a session that is so far behind that its number is free again finds the state it began from gone."""
@@ -79,18 +79,18 @@ def head_of(store: Store, home: str = HOME) -> Head:
 
 def newest_of(store: Store, home: str = HOME) -> int:
     """Return the number of the newest commit."""
-    return max((_number(found.key) for found in store.listed(home + COMMITS)), default=0)
+    return max((_commit_number(info.key) for info in store.listed(home + COMMITS)), default=0)
 
 
 def record_of(store: Store, number: int, home: str = HOME) -> Mapping[str, Any]:
     """Return what a commit's record says."""
     data = store.read(record_key(number, home))
     if data is None:
-        message = f"commit {number} in {store.shown} vanished while it was read"
+        message = f"commit {number} in {store.display_address} vanished while it was read"
         raise TransientError(message)
     record: dict[str, Any] = json.loads(data)
     if int(record["format"]) > FORMAT:
-        message = f"{store.shown} was written by a newer version (format {record['format']}, this one knows {FORMAT})"
+        message = f"{store.display_address} was written by a newer version (format {record['format']}, this one knows {FORMAT})"
         raise sqlite3.NotSupportedError(message)
     return record
 
@@ -99,7 +99,7 @@ class StoreSession(SQLiteSession):
     """A session over the newest state; what it commits becomes the next one, unless somebody else was first."""
 
     def __init__(self, store: Store, tables: Sequence[str], home: str = HOME) -> None:
-        super().__init__(self.opened(), store.shown)
+        super().__init__(self.opened(), store.display_address)
         self.store = store
         self.home = home
         self._tables = tables
@@ -141,29 +141,29 @@ class StoreSession(SQLiteSession):
     def commit(self) -> None:
         """Write the next state and its record; a transaction that changed nothing leaves none."""
         changed = self.connection.total_changes != self._changes or self._schema_version() != self._schema
-        told = self.told() if changed else {}
+        metadata = self.commit_metadata() if changed else {}
         super().commit()
         if changed:
             try:
-                self._publish(told)
+                self._publish(metadata)
             except BaseException:
                 self.head = UNKNOWN
                 raise
 
-    def told(self) -> Mapping[str, Any]:
+    def commit_metadata(self) -> Mapping[str, Any]:
         """Return what else a record shall say about its commit."""
         return {}
 
-    def _publish(self, told: Mapping[str, Any]) -> None:
+    def _publish(self, commit_metadata: Mapping[str, Any]) -> None:
         number = self.head.number + 1
         state = f"{self.home}{STATES}{number:0{DIGITS}d}-{uuid.uuid4().hex}.sqlite"
         try:
             self.store.create(state, self.connection.serialize())
         except OSError as error:
             # Without a record nothing happened, and nobody has to ask whether it did.
-            message = f"the next state of {self.store.shown} could not be written: {error.strerror or error}"
+            message = f"the next state of {self.store.display_address} could not be written: {error.strerror or error}"
             raise TransientError(message, hint="nothing was changed.") from None
-        record = {"format": FORMAT, "number": number, "state": state, **told}
+        record = {"format": FORMAT, "number": number, "state": state, **commit_metadata}
         failpoint("store.before_record")
         won = self.store.create(record_key(number, self.home), json.dumps(record, indent=1).encode())
         based = self.head.number == 0 or self.store.size(self.head.state) is not None
@@ -176,7 +176,7 @@ class StoreSession(SQLiteSession):
             # The base was tidied away: others are far ahead, and nobody reads a record behind them.
             self.store.delete(record_key(number, self.home))
         self.store.delete(state)
-        message = f"another load was committed to {self.store.shown} first"
+        message = f"another load was committed to {self.store.display_address} first"
         raise OvertakenError(message, hint="nothing was changed; it is tried again by itself, or run it again.")
 
     def clean_up(self) -> int:
@@ -189,15 +189,15 @@ class StoreSession(SQLiteSession):
     def superseded(self) -> list[str]:
         """Return the records and states that no session can still begin from, in the order in which they may go."""
         keys = []
-        for prefix, (newest, seconds) in KEPT.items():
-            for found in self.store.listed(self.home + prefix):
-                number = _number(found.key)
-                needed = number == FIRST and prefix == COMMITS
-                young = bool(seconds) and found.age <= seconds
-                if number <= self.head.number - newest and not young and not needed:
-                    keys.append(found.key)
+        for prefix, (newest, seconds) in RETAINED.items():
+            for info in self.store.listed(self.home + prefix):
+                number = _commit_number(info.key)
+                required = number == FIRST and prefix == COMMITS
+                young = bool(seconds) and info.age <= seconds
+                if number <= self.head.number - newest and not young and not required:
+                    keys.append(info.key)
             unfinished = self.store.unfinished(self.home + prefix)
-            keys.extend(found.key for found in unfinished if found.age > UNFINISHED_SECONDS)
+            keys.extend(info.key for info in unfinished if info.age > UNFINISHED_SECONDS)
         return keys
 
     def _load(self) -> None:
@@ -211,7 +211,7 @@ class StoreSession(SQLiteSession):
             head = head_of(self.store, self.home)
             data = self.store.read(head.state)
         if data is None:
-            message = f"the state of commit {head.number} in {self.store.shown} is gone"
+            message = f"the state of commit {head.number} in {self.store.display_address} is gone"
             raise sqlite3.DatabaseError(message)
         # Always a new connection: what a used one knows of its tables would be taken for those of another state, and
         # SQLite reads beyond its memory then.
@@ -245,6 +245,6 @@ def record_key(number: int, home: str = HOME) -> str:
     return f"{home}{COMMITS}{number:0{DIGITS}d}.json"
 
 
-def _number(key: str) -> int:
+def _commit_number(key: str) -> int:
     name = key.rpartition("/")[2][:DIGITS]
     return int(name) if name.isdecimal() else 0

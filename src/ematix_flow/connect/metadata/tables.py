@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ematix_flow.connect.base.columns import FoundTable
+    from ematix_flow.connect.base.columns import TableSchema
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.stage import StageColumn
     from ematix_flow.connect.sqlite.session import SQLiteSession
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 STAGED_REJECTS = "_flow_stage_rejects"
 
 
-class SQLiteBooks:
+class SQLiteMetadataTables:
     """The rules by which our own tables are made and found."""
 
     dialect: ClassVar[str] = "sqlite"
@@ -40,14 +40,14 @@ class SQLiteBooks:
         """Return whether a unique constraint was violated."""
         return isinstance(error, sqlite3.Error) and primary_code(error) == sqlite3.SQLITE_CONSTRAINT
 
-    def bookkeeping(self, name: str) -> TableName:
+    def metadata_table(self, name: str) -> TableName:
         """Our own tables have a prefix."""
         return TableName("", f"ematix_flow_{name}")
 
     def create_schema(self, session: Session, schema: str) -> None:
         """Do nothing: there are no schemas."""
 
-    def find_table(self, session: Session, table: TableName) -> FoundTable | None:
+    def find_table(self, session: Session, table: TableName) -> TableSchema | None:
         """Describe a table."""
         return sqlite_catalog.find_table(session, table.name)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.sqlite.session import SQLiteSession
     from ematix_flow.connect.storage.base import Store
     from ematix_flow.declare.table.maintenance import Maintenance
-    from ematix_flow.records import Part
+    from ematix_flow.records import TaskReport
 
 STAGE = "stage/"
 """Where loads stage their files, below the home of the books."""
@@ -45,7 +45,7 @@ class StoreTarget(Target):
     @property
     def write_paths(self) -> tuple[str, ...]:
         """Return the folder; a bucket is reached from everywhere."""
-        return (self.store.shown,) if isinstance(self.store, LocalStore) else ()
+        return (self.store.display_address,) if isinstance(self.store, LocalStore) else ()
 
     @property
     def errors(self) -> tuple[type[BaseException], ...]:
@@ -78,12 +78,12 @@ class StoreTarget(Target):
         del session
         return replace(spec, folder=f"{self.home}{STAGE}{spec.name}/")
 
-    def verify_stage(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> None:
+    def verify_stage(self, session: Session, spec: StageSpec, parts: Sequence[TaskReport]) -> None:
         """Compare the bytes of each named file with its report."""
         del session
         check_files(self.store, spec, parts)
 
-    def reject_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
+    def reject_relation(self, session: Session, spec: StageSpec, parts: Sequence[TaskReport]) -> str:
         """Load the named reject files into a temporary table of the books' session."""
         return load_rejects(cast("SQLiteSession", session), REJECTS.names, reject_batches(self.store, spec, parts))
 
@@ -97,7 +97,7 @@ class StoreTarget(Target):
         del session
         ages: dict[str, float] = {}
         root = f"{self.home}{STAGE}"
-        for found in (*self.store.listed(root), *self.store.unfinished(root)):
-            name = found.key.removeprefix(root).partition("/")[0]
-            ages[name] = min(found.age, ages.get(name, found.age))
+        for info in (*self.store.listed(root), *self.store.unfinished(root)):
+            name = info.key.removeprefix(root).partition("/")[0]
+            ages[name] = min(info.age, ages.get(name, info.age))
         return ages.items()

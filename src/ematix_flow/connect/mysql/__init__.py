@@ -17,7 +17,7 @@ MYSQL = SystemRecord(
         guarantee="exactly once; tables must be InnoDB",
         float_bits=False,
         cannot_store=("nan", "infinity"),
-        last_letter="\uffff",
+        max_character="\uffff",
     ),
 )
 SYSTEMS = (MYSQL,)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import pymysql
 
-from ematix_flow.connect.base.columns import FoundColumn, FoundTable, SourceColumn, TableName
+from ematix_flow.connect.base.columns import ColumnSchema, SourceColumn, TableName, TableSchema
 from ematix_flow.connect.base.database import Database
 from ematix_flow.connect.base.session import Opened, Split
 from ematix_flow.connect.base.stage import ATTEMPT
@@ -30,7 +30,7 @@ from ematix_flow.connect.mysql.types import (
     reflected,
     widens,
 )
-from ematix_flow.connect.types.fingerprint import sum_sql, told
+from ematix_flow.connect.types.fingerprint import format_fingerprint, sum_sql
 from ematix_flow.connect.types.identifiers import backticked as quoted
 from ematix_flow.errors import RunError, StagingLostError
 from ematix_flow.wording import quantity
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connection.registry import MySQLConnection
     from ematix_flow.declare.table.partitions import Partition
     from ematix_flow.declare.table.types import ColumnType
-    from ematix_flow.records import Part
+    from ematix_flow.records import TaskReport
 
 OPTIONS = f" ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 {COLLATE.format('=')}"
 STAGING = "ematix-flow staging of "
@@ -116,11 +116,11 @@ class MySQL(Database):
 
     # Tables
 
-    def place(self, schema: str, name: str) -> TableName:
+    def table_name(self, schema: str, name: str) -> TableName:
         """Keep the schema: it is a database."""
         return TableName(schema, name)
 
-    def bookkeeping(self, name: str) -> TableName:
+    def metadata_table(self, name: str) -> TableName:
         """Our own tables stand in the connection's database."""
         return TableName("", f"ematix_flow_{name}")
 
@@ -140,11 +140,11 @@ class MySQL(Database):
 
     def fingerprint(self, session: Session, table: TableName, columns: Sequence[str]) -> str:
         """Add up a hash of every row, in whatever order they come; a column that is widened keeps its part."""
-        found = self.find_table(session, table)
-        native = {column.name: column.type for column in found.columns} if found is not None else {}
+        existing = self.find_table(session, table)
+        native = {column.name: column.type for column in existing.columns} if existing is not None else {}
         row = ", ".join(lasting(native.get(name, ""), quoted(name)) for name in columns)
         hashed = f"CAST(CONV(LEFT(MD5(CONCAT({row})), 15), 16, 10) AS UNSIGNED)"
-        return told(session.query(sum_sql(_qualified(table), hashed)))
+        return format_fingerprint(session.query(sum_sql(_qualified(table), hashed)))
 
     def begin_alone(self, session: Session, tables: Sequence[TableName]) -> None:
         """Lock every row and the room between rows, which only transactions of this kind do."""
@@ -159,12 +159,12 @@ class MySQL(Database):
             collate = COLLATE.format(" ")
             session.execute(f"CREATE DATABASE IF NOT EXISTS {quoted(schema)} CHARACTER SET utf8mb4 {collate}")
 
-    def find_table(self, session: Session, table: TableName) -> FoundTable | None:
+    def find_table(self, session: Session, table: TableName) -> TableSchema | None:
         """Describe a table from the catalog."""
-        found = self._in_catalog(session, table)
-        if found is None:
+        entry = self._in_catalog(session, table)
+        if entry is None:
             return None
-        schema, name, kind, engine = found
+        schema, name, kind, engine = entry
         columns = session.query(
             "SELECT column_name, column_type, is_nullable FROM information_schema.columns "
             "WHERE table_schema = ? AND table_name = ? AND BINARY table_name = ? ORDER BY ordinal_position",
@@ -172,9 +172,9 @@ class MySQL(Database):
         )
         documents = _json_columns(cast("MySQLSession", session), schema, name)
         indexes = _unique_indexes(session, schema, name)
-        return FoundTable(
+        return TableSchema(
             columns=tuple(
-                FoundColumn(str(column), reflected(_text(native), is_json=column in documents), nullable == "YES")
+                ColumnSchema(str(column), reflected(_decoded(native), is_json=column in documents), nullable == "YES")
                 for column, native, nullable in columns
             ),
             primary_key=indexes.pop("PRIMARY", ()),
@@ -195,13 +195,13 @@ class MySQL(Database):
                 return str(schema), str(name), str(kind), str(engine)
         return None
 
-    def widening(self, found: str, wanted: str) -> bool:
+    def widening(self, existing: str, declared: str) -> bool:
         """Return whether a column can be widened."""
-        return widens(found, wanted)
+        return widens(existing, declared)
 
-    def alter_type_sql(self, table: str, column: str, wanted: str, *, nullable: bool) -> str:
+    def alter_type_sql(self, table: str, column: str, declared: str, *, nullable: bool) -> str:
         """Return the statement that widens a column; MODIFY would forget NOT NULL."""
-        return f"ALTER TABLE {table} MODIFY COLUMN {column} {wanted}{' NULL' if nullable else ' NOT NULL'}"
+        return f"ALTER TABLE {table} MODIFY COLUMN {column} {declared}{' NULL' if nullable else ' NOT NULL'}"
 
     # Reading
 
@@ -219,9 +219,9 @@ class MySQL(Database):
         """One split: no snapshot can be shared between connections."""
         del parallel
         fields = cast("MySQLSession", session).columns(sql)
-        shown = [exact(field, quoted(field.name)) for field in fields]
-        if any(text != quoted(field.name) for text, field in zip(shown, fields, strict=True)):
-            named = ", ".join(f"{text} AS {quoted(f.name)}" for text, f in zip(shown, fields, strict=True))
+        expressions = [exact(field, quoted(field.name)) for field in fields]
+        if any(text != quoted(field.name) for text, field in zip(expressions, fields, strict=True)):
+            named = ", ".join(f"{text} AS {quoted(f.name)}" for text, f in zip(expressions, fields, strict=True))
             sql = f"SELECT {named} FROM ({sql}\n) AS _exact"
         return Opened((Split(sql=sql),))
 
@@ -252,37 +252,37 @@ class MySQL(Database):
         del partition
         return MySQLStager(self._settings, self.name, spec, attempt)
 
-    def verify_stage(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> None:
+    def verify_stage(self, session: Session, spec: StageSpec, reports: Sequence[TaskReport]) -> None:
         """Count the rows and rejects of every named attempt."""
         counted = " UNION ALL ".join(
             f"SELECT {kind}, {quoted(column)}, COUNT(*) FROM {quoted(table)} GROUP BY {quoted(column)}"
             for kind, column, table in ((0, own_column(spec, ATTEMPT), spec.name), (1, ATTEMPT, reject_name(spec)))
         )
         try:
-            found = {(int(kind), int(attempt)): int(rows) for kind, attempt, rows in session.query(counted)}
+            counts = {(int(kind), int(attempt)): int(rows) for kind, attempt, rows in session.query(counted)}
         except pymysql.Error as error:
             if error.args[0] != NO_TABLE:
                 raise
             raise _changed(f"staging {spec.name} is gone") from None
-        for part in parts:
-            rows, rejected = found.get((0, part.attempt), 0), found.get((1, part.attempt), 0)
-            if (rows, rejected) != (part.rows, part.rejected):
+        for report in reports:
+            rows, rejected = counts.get((0, report.attempt), 0), counts.get((1, report.attempt), 0)
+            if (rows, rejected) != (report.rows, report.rejected):
                 raise _changed(
                     f"staging {spec.name} has {quantity(rows, 'row')} and {quantity(rejected, 'reject')} of partition "
-                    f"{part.partition}, {part.rows} and {part.rejected} were staged"
+                    f"{report.partition}, {report.rows} and {report.rejected} were staged"
                 )
 
-    def staged_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
+    def staged_relation(self, session: Session, spec: StageSpec, reports: Sequence[TaskReport]) -> str:
         """Select the rows of the named attempts; staging has the target's types already."""
         del session
         columns = ", ".join(quoted(column.name) for column in spec.columns)
-        return f"(SELECT {columns} FROM {quoted(spec.name)} WHERE {_named(own_column(spec, ATTEMPT), parts)})"
+        return f"(SELECT {columns} FROM {quoted(spec.name)} WHERE {_named(own_column(spec, ATTEMPT), reports)})"
 
-    def reject_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
+    def reject_relation(self, session: Session, spec: StageSpec, reports: Sequence[TaskReport]) -> str:
         """Select the rejects of the named attempts."""
         del session
         columns = "reason, column_name, source_position, row_json"
-        return f"(SELECT {columns} FROM {quoted(reject_name(spec))} WHERE {_named(ATTEMPT, parts)})"
+        return f"(SELECT {columns} FROM {quoted(reject_name(spec))} WHERE {_named(ATTEMPT, reports)})"
 
     def drop_stage(self, session: Session, spec: StageSpec) -> None:
         """Drop the tables of a staging, or one scratch table that a crash left behind."""
@@ -305,7 +305,7 @@ class MySQL(Database):
         counter = f"`_flow_row` {_OWN} AUTO_INCREMENT PRIMARY KEY"
         key = tuple(column for column in table.columns if column.name in table.key)
         self._create(session, name, name, [counter, *self._lines(table.columns), *_index(key, self)])
-        cast("MySQLSession", session).keep_until_closed(quoted(name))
+        cast("MySQLSession", session).drop_on_close(quoted(name))
         return quoted(name)
 
     def explain(self, session: Session, sql: str) -> None:
@@ -317,7 +317,7 @@ def _qualified(table: TableName) -> str:
     return ".".join(quoted(part) for part in (table.schema, table.name) if part)
 
 
-def _text(value: object) -> str:
+def _decoded(value: object) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
@@ -349,11 +349,11 @@ def _unique_indexes(session: Session, schema: str, name: str) -> dict[str, tuple
         (schema, name, name),
     )
     partial = {index for index, column, part in rows if column is None or part is not None}
-    found: dict[str, tuple[str, ...]] = {}
+    indexes: dict[str, tuple[str, ...]] = {}
     for index, column, _ in rows:
         if index not in partial:
-            found[str(index)] = (*found.get(str(index), ()), str(column))
-    return found
+            indexes[str(index)] = (*indexes.get(str(index), ()), str(column))
+    return indexes
 
 
 def _own_lines(own: Sequence[str]) -> list[str]:
@@ -372,8 +372,8 @@ def _index(key: Sequence[StageColumn], database: MySQL) -> list[str]:
     return [f"KEY ({', '.join(parts)})"] if parts else []
 
 
-def _named(column: str, parts: Sequence[Part]) -> str:
-    attempts = ", ".join(str(int(part.attempt)) for part in parts)
+def _named(column: str, reports: Sequence[TaskReport]) -> str:
+    attempts = ", ".join(str(int(report.attempt)) for report in reports)
     return f"{quoted(column)} IN ({attempts})" if attempts else "FALSE"
 
 

@@ -32,9 +32,9 @@ class MySQLTypes(ExistingTypes):
         ("TIMESTAMP", types.TimestampTZ()),
         ("FLOAT", types.Double()),
         ("DOUBLE", types.Double()),
-        *((word, types.Bytes()) for word in ("BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB")),
+        *((prefix, types.Bytes()) for prefix in ("BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB")),
     )
-    _TAKEN: tuple[tuple[str, tuple[str, ...]], ...] = (
+    _ACCEPTED: tuple[tuple[str, tuple[str, ...]], ...] = (
         (r"(TINY|MEDIUM|LONG)?TEXT|CHAR\(\d+\)", TEXT_KINDS),
         (r"DATETIME(\(\d\))?", ("timestamp", "timestamp_tz")),
         (r"TIMESTAMP(\(\d\))?", ("timestamp_tz",)),
@@ -43,13 +43,13 @@ class MySQLTypes(ExistingTypes):
         (r"DOUBLE UNSIGNED", ("float", "double")),
     )
     """Shapes of types, and the declared ones whose values they keep or refuse."""
-    _WORD = 64
+    _SIGNED_BITS = 64
     """Bits of a number whose sign would be lost."""
     _SHAPES = ("GEOMETRY", "POINT", "LINESTRING", "POLYGON", "MULTI", "GEOMCOLLECTION")
 
-    def carried_as(self, native: str, given: ColumnType) -> ColumnType | None:
+    def carried_as(self, native: str, incoming: ColumnType) -> ColumnType | None:
         """Carry what has a declared type that holds it; shapes are refused, for they are no text."""
-        del given
+        del incoming
         upper = native.upper()
         if upper.startswith(self._SHAPES):
             return None
@@ -60,7 +60,7 @@ class MySQLTypes(ExistingTypes):
             return types.Numeric(int(digits[1]), int(digits[2]))
         if upper.startswith("CHAR(") and size:
             return types.String(int(size[1]))
-        return next((kind for word, kind in self._BEGINS if upper.startswith(word)), types.Text())
+        return next((kind for prefix, kind in self._BEGINS if upper.startswith(prefix)), types.Text())
 
     def takes(self, native: str, declared: ColumnType) -> bool:
         """Return True where the server keeps a value or refuses it; what it would round or pad is compared first."""
@@ -71,10 +71,10 @@ class MySQLTypes(ExistingTypes):
         if digits:
             return digits_fit(declared, int(digits[1]), int(digits[2]))
         if bits:
-            return (bits[1] == "1" and kind == "boolean") or (int(bits[1]) < self._WORD and is_whole(declared))
+            return (bits[1] == "1" and kind == "boolean") or (int(bits[1]) < self._SIGNED_BITS and is_whole(declared))
         if self._INTEGER.fullmatch(upper) or upper.startswith("YEAR"):
             return is_whole(declared)
-        return kind in next((kinds for shape, kinds in self._TAKEN if re.fullmatch(shape, upper)), ())
+        return kind in next((kinds for shape, kinds in self._ACCEPTED if re.fullmatch(shape, upper)), ())
 
     def typed(self, native: str, value: str) -> str:
         """Let a text of digits be a word of an enum or a set and never its number, and no value be cut, rounded or padded."""
@@ -96,6 +96,6 @@ class MySQLTypes(ExistingTypes):
             return f"CONCAT({value})"
         if not upper.startswith(("ENUM(", "SET(")):
             return value
-        words = native[native.index("(") :]
-        number = f"{value} REGEXP '^[0-9]+$' AND {value} NOT IN {words}"
+        labels = native[native.index("(") :]
+        number = f"{value} REGEXP '^[0-9]+$' AND {value} NOT IN {labels}"
         return f"CASE WHEN {number} THEN CONCAT({value}, ' (a number)') ELSE {value} END"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Bytes = npt.NDArray[np.uint8]
-    Places = npt.NDArray[np.int64]
+    Indexes = npt.NDArray[np.int64]
     _Connection = Connection[Any]
 else:
     _Connection = Connection
@@ -78,7 +78,7 @@ class Wire(_Connection):
                 peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         self.connect(peer)
 
-    def patience(self, seconds: float) -> None:
+    def set_timeout(self, seconds: float) -> None:
         """Set how long an answer may take from now on."""
         inner = cast("Any", self)
         inner._read_timeout = inner._write_timeout = seconds
@@ -92,17 +92,17 @@ class Wire(_Connection):
         """Return the columns of a query: the server prepares it, which runs nothing."""
         inner = cast("Any", self)
         inner._execute_command(COMMAND.COM_STMT_PREPARE, sql)
-        answer = inner._read_packet()
-        answer.advance(1)
-        number, columns, parameters = answer.read_uint32(), answer.read_uint16(), answer.read_uint16()
+        response = inner._read_packet()
+        response.advance(1)
+        number, columns, parameters = response.read_uint32(), response.read_uint16(), response.read_uint16()
         for _ in range(parameters + bool(parameters)):
             inner._read_packet()
-        found = [inner._read_packet(FieldDescriptorPacket) for _ in range(columns)]
+        descriptors = [inner._read_packet(FieldDescriptorPacket) for _ in range(columns)]
         if columns:
             inner._read_packet()
         # No answer comes to this one.
         inner._execute_command(COMMAND.COM_STMT_CLOSE, struct.pack("<I", number))
-        return _fields(found)
+        return _fields(descriptors)
 
     def break_off(self) -> None:
         """Close without a word; the server rolls back what was open."""
@@ -147,7 +147,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ColumnData:
     """The values of one column in a chunk: offsets into `data`, with nulls marked."""
 
     nulls: npt.NDArray[np.bool_] | None
@@ -177,7 +177,7 @@ class RowStream:
         self.warnings = 0
         self._done = False
 
-    def chunks(self) -> Iterator[tuple[list[Column], int]]:
+    def chunks(self) -> Iterator[tuple[list[ColumnData], int]]:
         """Return the columns and the number of rows of each chunk."""
         starts: list[int] = []
         held, base = bytearray(), 0
@@ -196,7 +196,7 @@ class RowStream:
 
     def _cut(self, held: bytearray, starts: list[int], base: int) -> int:
         """Find the rows that are complete; gives the end of the last one."""
-        limit, found, header = len(held), starts.append, _HEADER.unpack_from
+        limit, add_start, header = len(held), starts.append, _HEADER.unpack_from
         while base + 4 <= limit:
             size = header(held, base)[0] & _LONGEST
             if base + 4 + size > limit or size == _LONGEST:
@@ -204,7 +204,7 @@ class RowStream:
             if size < _EOF_BELOW and held[base + 4] == _EIGHT:
                 self._finish(held[base + 4 : base + 4 + size])
                 return base
-            found(base + 4)
+            add_start(base + 4)
             base += size + 4
         if starts and held[starts[-1]] == _ERROR:
             # Nothing follows an error, so that looking at the last packet is enough.
@@ -243,23 +243,23 @@ def _is_long(held: bytearray, base: int) -> bool:
     return held[base : base + 3] == b"\xff\xff\xff"
 
 
-def _columns(held: bytearray, starts: list[int], count: int) -> list[Column]:
+def _columns(held: bytearray, starts: list[int], count: int) -> list[ColumnData]:
     """Return every column of the rows that begin at `starts`."""
     wire: Bytes = np.frombuffer(bytes(held), np.uint8)
-    at: Places = np.array(starts, np.int64)
+    at: Indexes = np.array(starts, np.int64)
     columns = []
     for _ in range(count):
         begin, length, nulls = _lengths(wire, at)
         at = begin + length
         offsets = np.zeros(len(length) + 1, np.int64)
         np.cumsum(length, out=offsets[1:])
-        places = np.repeat(begin - offsets[:-1], length)
-        places += np.arange(offsets[-1])
-        columns.append(Column(nulls, offsets.astype(np.int32), wire[places]))
+        indexes = np.repeat(begin - offsets[:-1], length)
+        indexes += np.arange(offsets[-1])
+        columns.append(ColumnData(nulls, offsets.astype(np.int32), wire[indexes]))
     return columns
 
 
-def _lengths(wire: Bytes, at: Places) -> tuple[Places, Places, npt.NDArray[np.bool_] | None]:
+def _lengths(wire: Bytes, at: Indexes) -> tuple[Indexes, Indexes, npt.NDArray[np.bool_] | None]:
     """Read the length before each value; gives where the values begin, how long they are and which are NULL."""
     first = wire[at]
     length = first.astype(np.int64)
@@ -268,10 +268,10 @@ def _lengths(wire: Bytes, at: Places) -> tuple[Places, Places, npt.NDArray[np.bo
     begin = at + 1
     nulls = first == _NULL
     length[nulls] = 0
-    for mark, width in ((_TWO, 2), (_THREE, 3), (_EIGHT, 8)):
-        rows = np.flatnonzero(first == mark)
+    for code, width in ((_TWO, 2), (_THREE, 3), (_EIGHT, 8)):
+        rows = np.flatnonzero(first == code)
         if len(rows):
-            places = at[rows] + 1
-            length[rows] = sum(wire[places + i].astype(np.int64) << (8 * i) for i in range(width))
+            indexes = at[rows] + 1
+            length[rows] = sum(wire[indexes + i].astype(np.int64) << (8 * i) for i in range(width))
             begin[rows] += width
     return begin, length, nulls if nulls.any() else None

@@ -19,14 +19,14 @@ from ematix_flow.errors import RunError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ematix_flow.connect.mysql.protocol import Column, Field, Wire
-    from ematix_flow.connect.mysql.session import Settings
+    from ematix_flow.connect.mysql.protocol import ColumnData, Field, Wire
+    from ematix_flow.connect.mysql.session import MySQLSettings
 
 ALTERED_VALUE_CODES = frozenset({1260, 1264, 1265, 1292, 1301, 1365, 1366, 1406, 1411, 1441})
 """Warnings of a SELECT that an INSERT would refuse: a value was cut, or became NULL or zero."""
 
 
-def read_rows(settings: Settings, name: str, sql: str) -> Iterator[pa.RecordBatch]:
+def read_rows(settings: MySQLSettings, name: str, sql: str) -> Iterator[pa.RecordBatch]:
     """Stream the rows of a query."""
     wire = connect(settings, name)
     try:
@@ -43,7 +43,7 @@ def read_rows(settings: Settings, name: str, sql: str) -> Iterator[pa.RecordBatc
         wire.break_off()
 
 
-def batch_of(fields: Sequence[Field], columns: Sequence[Column]) -> pa.RecordBatch:
+def batch_of(fields: Sequence[Field], columns: Sequence[ColumnData]) -> pa.RecordBatch:
     """Return a chunk as a batch; a row with a date that does not exist is marked as failed."""
     names, arrays, failed = [field.name for field in fields], [], None
     for field, column in zip(fields, columns, strict=True):
@@ -59,36 +59,36 @@ def batch_of(fields: Sequence[Field], columns: Sequence[Column]) -> pa.RecordBat
     return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
-def _array(field: Field, column: Column) -> tuple[pa.Array, pa.Array | None]:
+def _array(field: Field, column: ColumnData) -> tuple[pa.Array, pa.Array | None]:
     """Return the values in the type of `arrow_type`, and why some of them cannot be carried."""
     valid = None if column.nulls is None else pa.py_buffer(np.packbits(~column.nulls, bitorder="little"))
     buffers = [valid, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
     raw = pa.Array.from_buffers(pa.binary(), len(column.offsets) - 1, buffers)
-    wanted = arrow_type(field)
-    if wanted == pa.binary():
+    target_type = arrow_type(field)
+    if target_type == pa.binary():
         return raw, None
     if field.code == CODE.BIT:
         numbers = [None if bits is None else int.from_bytes(bits, "big") for bits in raw.to_pylist()]
-        return pc.cast(pa.array(numbers, pa.uint64()), wanted), None
+        return pc.cast(pa.array(numbers, pa.uint64()), target_type), None
     # The cast checks that it is UTF-8.
     text = pc.cast(raw, pa.string())
-    if wanted == pa.string():
+    if target_type == pa.string():
         return text, None
-    if not pa.types.is_temporal(wanted):
-        return pc.cast(text, wanted), None
+    if not pa.types.is_temporal(target_type):
+        return pc.cast(text, target_type), None
     try:
-        return _moments(text, wanted), None
+        return _temporal(text, target_type), None
     except pa.ArrowInvalid:
-        return _real_moments(field, text, wanted)
+        return _valid_temporal(field, text, target_type)
 
 
-def _moments(text: pa.Array, wanted: pa.DataType) -> pa.Array:
-    return pc.cast(pc.cast(text, pa.timestamp("us")) if pa.types.is_timestamp(wanted) else text, wanted)
+def _temporal(text: pa.Array, target_type: pa.DataType) -> pa.Array:
+    return pc.cast(pc.cast(text, pa.timestamp("us")) if pa.types.is_timestamp(target_type) else text, target_type)
 
 
-def _real_moments(field: Field, text: pa.Array, wanted: pa.DataType) -> tuple[pa.Array, pa.Array]:
+def _valid_temporal(field: Field, text: pa.Array, target_type: pa.DataType) -> tuple[pa.Array, pa.Array]:
     """Leave out days such as 0000-00-00 and 2020-02-30, which MySQL can hold."""
-    parse = datetime.fromisoformat if pa.types.is_timestamp(wanted) else date.fromisoformat
+    parse = datetime.fromisoformat if pa.types.is_timestamp(target_type) else date.fromisoformat
     good: list[str | None] = []
     reasons: list[str | None] = []
     for value in text.to_pylist():
@@ -100,11 +100,11 @@ def _real_moments(field: Field, text: pa.Array, wanted: pa.DataType) -> tuple[pa
         else:
             good.append(value)
             reasons.append(None)
-    return _moments(pa.array(good, pa.string()), wanted), pa.array(reasons, pa.string())
+    return _temporal(pa.array(good, pa.string()), target_type), pa.array(reasons, pa.string())
 
 
 def _refuse_altered(wire: Wire) -> None:
-    said = [str(text) for _, code, text in wire.rows("SHOW WARNINGS") if int(code) in ALTERED_VALUE_CODES]
-    if said:
-        message = f"the source query bends values: {said[0]}"
+    altered = [str(text) for _, code, text in wire.rows("SHOW WARNINGS") if int(code) in ALTERED_VALUE_CODES]
+    if altered:
+        message = f"the source query bends values: {altered[0]}"
         raise RunError(message, hint="MySQL only warns about it in a SELECT; fix the expression in the query.")

@@ -72,13 +72,13 @@ TRANSIENT = frozenset(
 """Locks, deadlocks, shutdowns and lost connections."""
 
 _HOLLOW = r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`(?:[^`]|``)*`"
-_MARKS = re.compile(rf"({_HOLLOW})|\?", re.DOTALL)
+_PLACEHOLDERS = re.compile(rf"({_HOLLOW})|\?", re.DOTALL)
 _ROW_WORK = re.compile(r"[\s(]*(SELECT|INSERT|UPDATE|DELETE|WITH|SAVEPOINT|ROLLBACK\s+TO)\b", re.IGNORECASE)
 _OWN_SETTING = re.compile(r"\s*SET\s+(@[a-z_]|SESSION\s)(?!.*\bautocommit\b)", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class MySQLSettings:
     """Where the server is and who we are there."""
 
     host: str
@@ -101,7 +101,7 @@ _SSL_MODES: Mapping[str, dict[str, Any]] = {
 }
 
 
-def read_url(url: str, name: str) -> Settings:
+def read_url(url: str, name: str) -> MySQLSettings:
     """Return the settings that a URL means; its text never appears in an error."""
     try:
         parts = urlsplit(url)
@@ -112,7 +112,7 @@ def read_url(url: str, name: str) -> Settings:
     options: dict[str, Any] = {}
     for key, value in pairs:
         options.update(_option(name, key.replace("-", "_").lower(), value))
-    return Settings(
+    return MySQLSettings(
         host=unquote(parts.hostname or "localhost"),
         port=port,
         user=unquote(parts.username or ""),
@@ -139,7 +139,7 @@ def _option(name: str, key: str, value: str) -> dict[str, Any]:
     raise DeclareError(f"the URL of connection {name!r} has {what}", hint=did_you_mean(key, known))
 
 
-def connect(settings: Settings, name: str, *, load: bool = False) -> Wire:
+def connect(settings: MySQLSettings, name: str, *, load: bool = False) -> Wire:
     """Open a connection whose session is strict, in UTC and in UTF-8; `load` allows LOAD DATA LOCAL."""
     try:
         wire = Wire(
@@ -159,7 +159,7 @@ def connect(settings: Settings, name: str, *, load: bool = False) -> Wire:
             **dict(settings.options),
         )
         wire.open_socket()
-        wire.patience(STATEMENT_SECONDS)
+        wire.set_timeout(STATEMENT_SECONDS)
         for statement in _PREPARE:
             wire.query(statement)
     except (pymysql.Error, OSError, RuntimeError) as error:
@@ -225,9 +225,9 @@ class MySQLSession(Session):
 
     def commit(self) -> None:
         """Commit."""
-        self.wire.patience(COMMIT_SECONDS)
+        self.wire.set_timeout(COMMIT_SECONDS)
         self.wire.commit()
-        self.wire.patience(STATEMENT_SECONDS)
+        self.wire.set_timeout(STATEMENT_SECONDS)
         self._in_transaction = False
 
     def rollback(self) -> None:
@@ -245,7 +245,7 @@ class MySQLSession(Session):
                 number = int(cast("Any", self.wire).thread_id())
                 other.query(f"KILL QUERY {number}")
 
-    def keep_until_closed(self, table: str) -> None:
+    def drop_on_close(self, table: str) -> None:
         """Remember a scratch table; it goes when the session ends, or by garbage collection after a crash."""
         self._work_tables.append(table)
 
@@ -267,14 +267,14 @@ def bind(wire: Wire, sql: str, parameters: Sequence[object]) -> str:
     if not parameters:
         return sql
     values = list(parameters)
-    bound = _MARKS.sub(lambda m: m[0] if m[1] or not values else wire.escape(_plain(values.pop(0))), sql)
+    bound = _PLACEHOLDERS.sub(lambda m: m[0] if m[1] or not values else wire.escape(_bindable(values.pop(0))), sql)
     if values:
         message = "there are more parameters than question marks"
         raise ValueError(message)
     return bound
 
 
-def _plain(value: object) -> object:
+def _bindable(value: object) -> object:
     """Return a parameter in a type that PyMySQL writes without loss."""
     if isinstance(value, datetime) and value.tzinfo is not None:
         return value.astimezone(UTC).replace(tzinfo=None)

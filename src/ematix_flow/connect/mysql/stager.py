@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base.stage import StageSpec
     from ematix_flow.connect.mysql.protocol import Wire
-    from ematix_flow.connect.mysql.session import Settings
+    from ematix_flow.connect.mysql.session import MySQLSettings
 
 ROW = "_row"
 """Column that numbers the rows of an attempt; with the attempt it is the key of staging."""
@@ -44,8 +44,8 @@ def reject_name(spec: StageSpec) -> str:
 
 def own_column(spec: StageSpec, name: str) -> str:
     """Return a name for one of our staging columns that no declared column has; MySQL's names ignore case."""
-    taken = {column.name.lower() for column in spec.columns}
-    while name.lower() in taken:
+    names = {column.name.lower() for column in spec.columns}
+    while name.lower() in names:
         name = f"_{name}"
     return name
 
@@ -53,15 +53,15 @@ def own_column(spec: StageSpec, name: str) -> str:
 class MySQLStager(Stager):
     """Writes one attempt; its connection is opened by the first row."""
 
-    def __init__(self, settings: Settings, name: str, spec: StageSpec, attempt: int) -> None:
+    def __init__(self, settings: MySQLSettings, name: str, spec: StageSpec, attempt: int) -> None:
         self._settings, self._name = settings, name
         own = (own_column(spec, ATTEMPT), own_column(spec, ROW))
         schema = pa.ipc.read_schema(pa.py_buffer(spec.schema))
         uuids = frozenset(column.name for column in spec.columns if column.type.kind == "uuid")
-        self._rows = _Table(spec.name, schema, attempt, own, uuids)
-        self._rejects = _Table(reject_name(spec), REJECTS, attempt, (ATTEMPT, ROW))
+        self._rows = _StagingTable(spec.name, schema, attempt, own, uuids)
+        self._rejects = _StagingTable(reject_name(spec), REJECTS, attempt, (ATTEMPT, ROW))
         self._wire: Wire | None = None
-        self._loading: _Table | None = None
+        self._loading: _StagingTable | None = None
         self._local = True
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -89,7 +89,7 @@ class MySQLStager(Stager):
             self._wire.break_off()
             self._wire = None
 
-    def _put(self, table: _Table, batch: pa.RecordBatch) -> None:
+    def _put(self, table: _StagingTable, batch: pa.RecordBatch) -> None:
         if self._wire is None:
             self._wire = connect(self._settings, self._name, load=True)
             self._wire.query("START TRANSACTION")
@@ -103,7 +103,7 @@ class MySQLStager(Stager):
                 cast("Any", self._wire).query(statement)
         table.sent += batch.num_rows
 
-    def _start_load(self, table: _Table) -> None:
+    def _start_load(self, table: _StagingTable) -> None:
         assert self._wire is not None  # noqa: S101 - opened by the caller
         if self._local:
             try:
@@ -121,13 +121,13 @@ class MySQLStager(Stager):
         self._loading = None
         stored, warnings = wire.end_load()
         if warnings or stored != table.sent - table.stored:
-            said = "; ".join(str(row[2]) for row in wire.rows("SHOW WARNINGS LIMIT 3"))
-            message = f"staging {table.name} could not store the rows as they are: {said or 'some are missing'}"
+            details = "; ".join(str(row[2]) for row in wire.rows("SHOW WARNINGS LIMIT 3"))
+            message = f"staging {table.name} could not store the rows as they are: {details or 'some are missing'}"
             raise RunError(message, hint="nothing was loaded.")
         table.stored = table.sent
 
 
-class _Table:
+class _StagingTable:
     """A staging table as the target of one attempt's rows."""
 
     def __init__(
@@ -232,5 +232,5 @@ def _content(array: pa.Array) -> pa.Buffer:
     _, offsets, data = array.buffers()
     if data is None:
         return pa.py_buffer(b"")
-    places = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
-    return data.slice(int(places[0]), int(places[-1] - places[0]))
+    bounds = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
+    return data.slice(int(bounds[0]), int(bounds[-1] - bounds[0]))

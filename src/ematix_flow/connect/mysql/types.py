@@ -83,26 +83,26 @@ def reflected(native: str, *, is_json: bool) -> str:
     """Return a type of the catalog as `ddl_type` writes it; MariaDB still shows a width for integers."""
     if is_json:
         return "JSON"
-    shown = native.upper() if not native.lower().startswith(("enum", "set")) else native
-    if shown == "TINYINT(1)":
-        return shown
-    return re.sub(r"^((?:TINY|SMALL|MEDIUM|BIG)?INT)\(\d+\)", r"\1", shown)
+    spelled = native.upper() if not native.lower().startswith(("enum", "set")) else native
+    if spelled == "TINYINT(1)":
+        return spelled
+    return re.sub(r"^((?:TINY|SMALL|MEDIUM|BIG)?INT)\(\d+\)", r"\1", spelled)
 
 
-def widens(found: str, wanted: str) -> bool:
+def widens(existing: str, declared: str) -> bool:
     """Return whether every value of one type fits the other."""
     for ladder in _LADDERS:
-        if found in ladder and wanted in ladder:
-            return ladder.index(found) < ladder.index(wanted)
+        if existing in ladder and declared in ladder:
+            return ladder.index(existing) < ladder.index(declared)
     for pattern, long in ((r"(?:VAR)?CHAR\((\d+)\)", "LONGTEXT"), (r"(?:VAR)?BINARY\((\d+)\)", "LONGBLOB")):
-        old, new = re.fullmatch(pattern, found), re.fullmatch(pattern, wanted)
-        if old and (wanted == long or (new and wanted.startswith("VAR") and int(new[1]) > int(old[1]))):
+        old, new = re.fullmatch(pattern, existing), re.fullmatch(pattern, declared)
+        if old and (declared == long or (new and declared.startswith("VAR") and int(new[1]) > int(old[1]))):
             return True
-    sizes = [re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", text) for text in (found, wanted)]
+    sizes = [re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", text) for text in (existing, declared)]
     if not (sizes[0] and sizes[1]):
         return False
     (p1, s1), (p2, s2) = ((int(m[1]), int(m[2])) for m in sizes if m)
-    return found != wanted and s2 >= s1 and p2 - s2 >= p1 - s1
+    return existing != declared and s2 >= s1 and p2 - s2 >= p1 - s1
 
 
 def lasting(native: str, name: str) -> str:

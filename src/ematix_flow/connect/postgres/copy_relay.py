@@ -47,11 +47,11 @@ def relay_query(columns: Sequence[SourceColumn], spec: StageSpec, sql: str, atte
 
 def _term(column: SourceColumn, staged: StageColumn) -> str | None:
     """Return the expression for one column whose bytes staging takes or refuses, never bends; None where there is none."""
-    wanted, name = stage_type(staged.type), quoted(column.name)
-    if column.native == wanted:
+    target_type, name = stage_type(staged.type), quoted(column.name)
+    if column.native == target_type:
         return name
-    if widening(column.native, wanted):
-        return f"CAST({name} AS {wanted})"
+    if widening(column.native, target_type):
+        return f"CAST({name} AS {target_type})"
     if column.native.startswith(("TEXT", "VARCHAR")) and staged.type.kind == "string":
         # A text that is too long is refused, unless what is too much are spaces: those would be cut in silence.
         return f"CASE WHEN char_length({name}) > {getattr(staged.type, 'length', 0)} THEN {name} || '.' ELSE {name} END"
@@ -155,14 +155,14 @@ class _Relay:
     def _wait(self, connection: PGconn, events: int) -> None:
         poll = select.poll()
         poll.register(connection.socket, events)
-        found = poll.poll(TICK_SECONDS * 1000)
-        if not found:
+        ready = poll.poll(TICK_SECONDS * 1000)
+        if not ready:
             self._count(self._sent)
-        elif found[0][1] & ~select.POLLOUT:
+        elif ready[0][1] & ~select.POLLOUT:
             connection.consume_input()
 
 
-def _start(connection: PGconn, sql: str, wanted: ExecStatus) -> None:
+def _start(connection: PGconn, sql: str, expected: ExecStatus) -> None:
     result = connection.exec_(sql.encode())
-    if result.status != wanted:
+    if result.status != expected:
         raise errors.error_from_result(result)

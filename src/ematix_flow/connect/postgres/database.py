@@ -9,7 +9,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Conninfo
 
-from ematix_flow.connect.base.columns import FoundColumn, FoundTable, SourceColumn, TableName
+from ematix_flow.connect.base.columns import ColumnSchema, SourceColumn, TableName, TableSchema
 from ematix_flow.connect.base.database import Database
 from ematix_flow.connect.base.session import Opened, Split
 from ematix_flow.connect.base.target import RelayTarget
@@ -20,7 +20,7 @@ from ematix_flow.connect.postgres.copy_relay import relay_errors, relay_query, r
 from ematix_flow.connect.postgres.existing_types import PostgresTypes
 from ematix_flow.connect.postgres.session import PostgresSession, is_transient
 from ematix_flow.connect.postgres.splits import split_query
-from ematix_flow.connect.types.fingerprint import qualified, told
+from ematix_flow.connect.types.fingerprint import format_fingerprint, qualified
 from ematix_flow.connect.types.identifiers import quoted
 from ematix_flow.errors import DeclareError, RunError, StagingLostError, TransientError
 from ematix_flow.failpoints import failpoint
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.stage import Stager, StageSpec, WorkTable
     from ematix_flow.declare.connection.registry import PostgresConnection
     from ematix_flow.declare.table.types import ColumnType
-    from ematix_flow.records import Part
+    from ematix_flow.records import TaskReport
 
 DROP_WAIT = "5s"
 
@@ -92,26 +92,26 @@ class Postgres(Database, RelayTarget):
 
     def identity(self) -> tuple[str, ...]:
         """Two connections are the same when one can see and do exactly what the other can."""
-        found = self._effective()
+        settings = self._effective()
         named = ("service", "host", "hostaddr", "port", "dbname", "user", "options")
-        return ("postgres", *(str(found.get(key) or "") for key in named))
+        return ("postgres", *(str(settings.get(key) or "") for key in named))
 
     def info(self) -> Mapping[str, object]:
         """Return the place and the user."""
-        found = self._effective()
-        port = str(found.get("port") or "")
+        settings = self._effective()
+        port = str(settings.get("port") or "")
         return {
-            "host": found.get("host") or found.get("hostaddr"),
+            "host": settings.get("host") or settings.get("hostaddr"),
             "port": int(port) if port.isdigit() else port or None,
-            "dbname": found.get("dbname"),
-            "user": found.get("user"),
+            "dbname": settings.get("dbname"),
+            "user": settings.get("user"),
         }
 
     def _effective(self) -> dict[str, Any]:
         """Return the settings with what the environment and the library fill in."""
         defaults = {o.keyword.decode(): o.val.decode() for o in Conninfo.get_defaults() if o.val is not None}
-        found = {**defaults, **self._settings()}
-        return {**found, "dbname": found.get("dbname") or found.get("user")}
+        settings = {**defaults, **self._settings()}
+        return {**settings, "dbname": settings.get("dbname") or settings.get("user")}
 
     def session(self) -> PostgresSession:
         """Open a control connection in UTC, with deadlines and durable commits."""
@@ -158,11 +158,11 @@ class Postgres(Database, RelayTarget):
 
     # Tables
 
-    def place(self, schema: str, name: str) -> TableName:
+    def table_name(self, schema: str, name: str) -> TableName:
         """PostgreSQL has real schemas."""
         return TableName(schema, name)
 
-    def bookkeeping(self, name: str) -> TableName:
+    def metadata_table(self, name: str) -> TableName:
         """Our own tables live in the schema ematix_flow."""
         return TableName("ematix_flow", name)
 
@@ -181,13 +181,13 @@ class Postgres(Database, RelayTarget):
             # A twin created it at the same moment.
             session.rollback()
 
-    def find_table(self, session: Session, table: TableName) -> FoundTable | None:
+    def find_table(self, session: Session, table: TableName) -> TableSchema | None:
         """Describe a table from the catalog."""
         named = (qualified(table),)
-        found = session.query("SELECT oid, relkind, relpersistence FROM pg_class WHERE oid = to_regclass(?)", named)
-        if not found:
+        entries = session.query("SELECT oid, relkind, relpersistence FROM pg_class WHERE oid = to_regclass(?)", named)
+        if not entries:
             return None
-        oid, kind, persistence = found[0]
+        oid, kind, persistence = entries[0]
         columns = session.query(
             "SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull, "
             "CASE typtype WHEN 'd' THEN format_type(typbasetype, typtypmod) ELSE '' END "
@@ -204,8 +204,8 @@ class Postgres(Database, RelayTarget):
             "ORDER BY i.indexrelid",
             (oid,),
         )
-        return FoundTable(
-            columns=tuple(FoundColumn(n, types.spelled(t), bool(null), types.spelled(b)) for n, t, null, b in columns),
+        return TableSchema(
+            columns=tuple(ColumnSchema(n, types.spelled(t), bool(null), types.spelled(b)) for n, t, null, b in columns),
             primary_key=next((tuple(names) for primary, names in keys if primary), ()),
             unique=tuple(tuple(names) for primary, names in keys if not primary),
             problem=_problem(str(kind), str(persistence)),
@@ -213,7 +213,9 @@ class Postgres(Database, RelayTarget):
 
     def fingerprint(self, session: Session, table: TableName, columns: Sequence[str]) -> str:
         """Add up a hash of every row, in whatever order they come."""
-        return told(session.query(types.fingerprint_sql(self.find_table(session, table), qualified(table), columns)))
+        return format_fingerprint(
+            session.query(types.fingerprint_sql(self.find_table(session, table), qualified(table), columns))
+        )
 
     def begin_alone(self, session: Session, tables: Sequence[TableName]) -> None:
         """Let others read the tables meanwhile, but not write."""
@@ -221,20 +223,20 @@ class Postgres(Database, RelayTarget):
         for table in tables:
             session.execute(f"LOCK TABLE {qualified(table)} IN SHARE ROW EXCLUSIVE MODE")
 
-    def widening(self, found: str, wanted: str) -> bool:
+    def widening(self, existing: str, declared: str) -> bool:
         """Integers, floats, decimals and texts may grow."""
-        return types.widening(found, wanted)
+        return types.widening(existing, declared)
 
-    def alter_type_sql(self, table: str, column: str, wanted: str, *, nullable: bool) -> str:
+    def alter_type_sql(self, table: str, column: str, declared: str, *, nullable: bool) -> str:
         """Return the statement that widens a column."""
         del nullable
-        return f"ALTER TABLE {table} ALTER COLUMN {column} TYPE {wanted}"
+        return f"ALTER TABLE {table} ALTER COLUMN {column} TYPE {declared}"
 
     # Reading
 
     def describe(self, session: Session, sql: str) -> tuple[SourceColumn, ...]:
         """Return the columns of a query from its description; domains count as what they are made of."""
-        columns = _own(session).columns(sql)
+        columns = _postgres_session(session).columns(sql)
         rows = session.query(
             "SELECT format_type(t.type, t.modifier) FROM unnest(?::oid[], ?::int[]) WITH ORDINALITY "
             "AS t(type, modifier, place) ORDER BY place",
@@ -254,7 +256,7 @@ class Postgres(Database, RelayTarget):
     def open_reads(self, session: Session, queries: Sequence[str], parallel: int) -> tuple[Opened, ...]:
         """Export one snapshot for all splits of all queries; the first read keeps it."""
         exact = [self._exact(session, sql) for sql in queries]
-        parts = [split_query(_own(session), sql, parallel) for sql in exact]
+        splits = [split_query(_postgres_session(session), sql, parallel) for sql in exact]
         holder = self.session()
         try:
             holder.execute("SET idle_in_transaction_session_timeout = 0")
@@ -266,8 +268,8 @@ class Postgres(Database, RelayTarget):
         except BaseException:
             holder.close()
             raise
-        opened = tuple(Opened(tuple(Split(part, snapshot) for part in cut)) for cut in parts)
-        opened[0].keep_open = closing(holder)
+        opened = tuple(Opened(tuple(Split(query, snapshot) for query in cut)) for cut in splits)
+        opened[0].resources = closing(holder)
         return opened
 
     def _exact(self, session: Session, sql: str) -> str:
@@ -314,7 +316,7 @@ class Postgres(Database, RelayTarget):
 
         Values are checked by the staging table alone: what it refuses has to be read to be told apart.
         """
-        with relay_errors(), closing(_own(source.session())) as reader, closing(self.session()) as writer:
+        with relay_errors(), closing(_postgres_session(source.session())) as reader, closing(self.session()) as writer:
             if split.snapshot:
                 reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 reader.execute(f"SET TRANSACTION SNAPSHOT '{split.snapshot}'")
@@ -327,26 +329,26 @@ class Postgres(Database, RelayTarget):
             writer.commit()
             return rows
 
-    def verify_stage(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> None:
+    def verify_stage(self, session: Session, spec: StageSpec, reports: Sequence[TaskReport]) -> None:
         """Count rows and rejects of the named attempts, and let the planner know what is there."""
         try:
-            counted = session.query(staging.counts_sql(spec, parts))
+            counted = session.query(staging.counts_sql(spec, reports))
         except psycopg.errors.UndefinedTable:
             message = f"staging {spec.name} is gone"
             raise StagingLostError(message, hint="it was dropped from outside; run the load again.") from None
-        staging.compare(spec, parts, {(str(what), int(attempt)): int(rows) for what, attempt, rows in counted})
-        if sum(part.rows for part in parts) >= staging.ANALYZE_ROWS:
+        staging.compare(spec, reports, {(str(what), int(attempt)): int(rows) for what, attempt, rows in counted})
+        if sum(report.rows for report in reports) >= staging.ANALYZE_ROWS:
             session.execute(staging.analyze_sql(spec))
 
-    def staged_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
+    def staged_relation(self, session: Session, spec: StageSpec, reports: Sequence[TaskReport]) -> str:
         """Return the rows of exactly the named attempts, in the types that the commit works with."""
         del session
-        return staging.staged_sql(spec, parts)
+        return staging.staged_sql(spec, reports)
 
-    def reject_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
+    def reject_relation(self, session: Session, spec: StageSpec, reports: Sequence[TaskReport]) -> str:
         """Return the rejects of exactly the named attempts."""
         del session
-        return staging.rejects_sql(spec, parts)
+        return staging.rejects_sql(spec, reports)
 
     def drop_stage(self, session: Session, spec: StageSpec) -> None:
         """Remove the staging tables; a frozen task that still holds one makes this an error soon."""
@@ -380,6 +382,6 @@ def _problem(kind: str, persistence: str) -> str:
     return "it is UNLOGGED, a crash of the server empties it; ALTER TABLE ... SET LOGGED" if persistence == "u" else ""
 
 
-def _own(session: Session) -> PostgresSession:
+def _postgres_session(session: Session) -> PostgresSession:
     assert isinstance(session, PostgresSession)  # noqa: S101 - sessions come from session() above
     return session

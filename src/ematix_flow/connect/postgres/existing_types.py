@@ -19,14 +19,14 @@ class PostgresTypes(ExistingTypes):
     _BOUNDS = "^\\s*(\\[[-+0-9]+:[-+0-9]+\\])+="
     """How an array begins that says where its numbering starts."""
 
-    def carried_as(self, native: str, given: ColumnType) -> ColumnType | None:
+    def carried_as(self, native: str, incoming: ColumnType) -> ColumnType | None:
         """Carry padded text, instants and numbers of objects as such."""
-        del given
+        del incoming
         size, base = SIZE.search(native), SIZE.sub("", native)
         if base == "CHAR":
             return types.String(int(size[1]) if size else 1)
-        found = {"TIMESTAMP": types.Timestamp(), "TIMESTAMPTZ": types.TimestampTZ(), "oid": types.BigInt()}
-        return found.get(base, types.Text())
+        kinds = {"TIMESTAMP": types.Timestamp(), "TIMESTAMPTZ": types.TimestampTZ(), "oid": types.BigInt()}
+        return kinds.get(base, types.Text())
 
     def takes(self, native: str, declared: ColumnType) -> bool:
         """Return True for Text over every type that our DDL has no word for, such as enums, times of day, ranges and arrays."""

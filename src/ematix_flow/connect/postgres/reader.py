@@ -33,8 +33,8 @@ WAITING_BATCHES = 2
 REFUSED = "PostgreSQL did not take the rows for staging"
 
 # PostgreSQL's infinities after the driver has moved them from the epoch 2000 to 1970; no finite value lands there.
-_MOVED = 946_684_800_000_000
-_INFINITE_TIMES = (-(2**63) + _MOVED - 1, -(2**63) + _MOVED)
+_EPOCH_SHIFT = 946_684_800_000_000
+_INFINITE_TIMES = (-(2**63) + _EPOCH_SHIFT - 1, -(2**63) + _EPOCH_SHIFT)
 _INFINITE_DATES = (-(2**31) + 10_957 - 1, -(2**31) + 10_957)
 
 
@@ -131,7 +131,7 @@ def _share(connection: ArrowConnection, snapshot: str) -> None:
 
 def carried(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch in plain Arrow types, with rows marked as failed whose dates are infinite."""
-    arrays = [_plain(batch.column(index), field) for index, field in enumerate(batch.schema)]
+    arrays = [_storage_array(batch.column(index), field) for index, field in enumerate(batch.schema)]
     failed: pa.Array | None = None
     for index, field in enumerate(batch.schema):
         infinite = _infinite(arrays[index])
@@ -140,10 +140,10 @@ def carried(batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays[index] = pc.if_else(infinite, pa.scalar(None, arrays[index].type), arrays[index])
         reason = pc.if_else(infinite, f"{field.name}: is infinite, which no other system can hold", None)
         failed = reason if failed is None else pc.coalesce(failed, reason)
-    return _marked(arrays, batch.schema.names, failed)
+    return _with_failures(arrays, batch.schema.names, failed)
 
 
-def _marked(arrays: list[pa.Array], names: list[str], failed: pa.Array | None) -> pa.RecordBatch:
+def _with_failures(arrays: list[pa.Array], names: list[str], failed: pa.Array | None) -> pa.RecordBatch:
     if failed is not None and FAILED in names:
         index = names.index(FAILED)
         arrays[index] = pc.coalesce(arrays[index], failed)
@@ -152,7 +152,7 @@ def _marked(arrays: list[pa.Array], names: list[str], failed: pa.Array | None) -
     return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
-def _plain(array: pa.Array, field: pa.Field) -> pa.Array:
+def _storage_array(array: pa.Array, field: pa.Field) -> pa.Array:
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     size = int((field.metadata or {}).get(b"POSTGRESQL:typmod", -1)) - 4
@@ -243,9 +243,9 @@ class CopyFeed:
         """Wait until the server has taken every row."""
         if self._task is not None:
             self._put(None)
-            taken = self._task.result()
-            if taken != self._sent:
-                raise CommitError(f"rows sent to staging: {self._sent}, but taken: {taken}")
+            copied = self._task.result()
+            if copied != self._sent:
+                raise CommitError(f"rows sent to staging: {self._sent}, but taken: {copied}")
 
     def commit(self) -> None:
         """Make the rows visible and give the connection back."""

@@ -91,7 +91,7 @@ class _Statement:
     """A statement that runs now."""
 
     session: PostgresSession
-    asked: float
+    checked_at: float
     silent: int = 0
 
 
@@ -131,12 +131,12 @@ class _Watch:
                     return
                 running = list(self._running.items())
             for key, statement in running:
-                if time.monotonic() - statement.asked >= LIVENESS_SECONDS:
-                    self._ask(key, statement)
+                if time.monotonic() - statement.checked_at >= LIVENESS_SECONDS:
+                    self._check(key, statement)
 
-    def _ask(self, key: int, statement: _Statement) -> None:
+    def _check(self, key: int, statement: _Statement) -> None:
         statement.silent = 0 if is_running(statement.session) else statement.silent + 1
-        statement.asked = time.monotonic()
+        statement.checked_at = time.monotonic()
         if statement.silent > 1 and self._running.get(key) is statement:
             _cut(statement.session.connection)
 
@@ -236,9 +236,9 @@ def is_transient(error: BaseException) -> bool:
     if not any(cls.__name__ in _LINK_ERRORS for cls in type(error).__mro__):
         return False
     # Without a state the connection broke or was never made, unless the text says that the server answered.
-    said = str(error)
-    refused = "FATAL:" in said or "ERROR:" in said
-    return not refused or any(word in said for word in _NOT_NOW)
+    text = str(error)
+    refused = "FATAL:" in text or "ERROR:" in text
+    return not refused or any(fragment in text for fragment in _NOT_NOW)
 
 
 def is_running(session: PostgresSession) -> bool:
@@ -251,7 +251,7 @@ def is_running(session: PostgresSession) -> bool:
             row = connection.execute(_STATE, [pid]).fetchone()
     except psycopg.Error as error:
         # A server that refuses a second connection is there, and what fails on our side says nothing about it.
-        return any(word in str(error) for word in _NO_ANSWER)
+        return any(fragment in str(error) for fragment in _NO_ANSWER)
     # Of several servers behind one name another one may have answered.
     return row is None or row[0] != start or row[1] in _AT_WORK
 

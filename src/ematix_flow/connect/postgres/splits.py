@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 MIN_PAGES = 256
 """Pages (of 8 KiB) below which a split is not worth a task."""
 
-PART_PAGES = 32_768
+SPLIT_PAGES = 32_768
 """Pages (256 MiB) above which a part is cut again: slots that are done early take parts from others, and a retry reads less."""
 
-MOST_PARTS = 1024
+MAX_SPLITS = 1024
 
 _ROWWISE = {"Subquery Scan", "CTE Scan", "Result", "ProjectSet", "Sort", "Gather", "Append"}
 """Plan nodes that treat every row on its own, so that the parts of the rows give the parts of the result."""
@@ -37,7 +37,7 @@ FROM family f JOIN pg_class c ON c.oid = f.oid LEFT JOIN pg_am a ON a.oid = c.re
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _TableReference:
     """Where the only table of a query stands in its text, and the alias it needs when it becomes a subquery."""
 
     start: int
@@ -50,21 +50,21 @@ def split_query(session: PostgresSession, sql: str, parallel: int) -> tuple[str,
 
     There are `parallel` of them, fewer for a small table and more for one whose parts would be large.
     """
-    place = _one_table(sql) if parallel > 1 else None
-    if place is None:
+    table = _one_table(sql) if parallel > 1 else None
+    if table is None:
         return (sql,)
-    family = _family(session, sql[place.start : place.end])
+    family = _family(session, sql[table.start : table.end])
     longest, pages = max(family.values(), default=0), sum(family.values())
-    count = min(max(parallel, -(-pages // PART_PAGES)), pages // MIN_PAGES, longest, MOST_PARTS)
+    count = min(max(parallel, -(-pages // SPLIT_PAGES)), pages // MIN_PAGES, longest, MAX_SPLITS)
     if count < 2:  # noqa: PLR2004 - one part is the query itself
         return (sql,)
     edges = [longest * number // count for number in range(count)]
     ranges = zip(edges, [*edges[1:], None], strict=True)
-    parts = tuple(_within(sql, place, _bounds(low, high, list(family))) for low, high in ranges)
-    return parts if _is_rowwise(session, parts[0]) else (sql,)
+    splits = tuple(_within(sql, table, _bounds(low, high, list(family))) for low, high in ranges)
+    return splits if _is_rowwise(session, splits[0]) else (sql,)
 
 
-def _one_table(sql: str) -> _Place | None:
+def _one_table(sql: str) -> _TableReference | None:
     from sqlglot import exp, parse_one
     from sqlglot.errors import SqlglotError
 
@@ -81,7 +81,7 @@ def _one_table(sql: str) -> _Place | None:
         return None
     end = names[-1]["end"] + 1
     alias = "" if tables[0].alias else f" AS {sql[names[-1]['start'] : end]}"
-    return _Place(names[0]["start"], end, alias)
+    return _TableReference(names[0]["start"], end, alias)
 
 
 def _family(session: PostgresSession, name: str) -> dict[int, int]:
@@ -93,10 +93,10 @@ def _family(session: PostgresSession, name: str) -> dict[int, int]:
     return {int(oid): int(pages) for oid, _, pages in rows} if all(fits for _, fits, _ in rows) else {}
 
 
-def _within(sql: str, place: _Place, bounds: str) -> str:
+def _within(sql: str, table: _TableReference, bounds: str) -> str:
     """Return the query over some of the rows of its table."""
-    ranged = f"(SELECT * FROM {sql[place.start : place.end]} WHERE {bounds}){place.alias}"
-    return sql[: place.start] + ranged + sql[place.end :]
+    ranged = f"(SELECT * FROM {sql[table.start : table.end]} WHERE {bounds}){table.alias}"
+    return sql[: table.start] + ranged + sql[table.end :]
 
 
 def _bounds(low: int, high: int | None, family: list[int]) -> str:
@@ -110,10 +110,10 @@ def _bounds(low: int, high: int | None, family: list[int]) -> str:
     return f"{bounds} AND tableoid = ANY ('{{{','.join(map(str, family))}}}'::oid[])"
 
 
-def _is_rowwise(session: PostgresSession, part: str) -> bool:
+def _is_rowwise(session: PostgresSession, split: str) -> bool:
     """Ask the planner: scans of a page range, and above them nothing that looks at more than one row."""
     try:
-        plan = session.query(f"EXPLAIN (FORMAT JSON) {part}")[0][0][0]["Plan"]
+        plan = session.query(f"EXPLAIN (FORMAT JSON) {split}")[0][0][0]["Plan"]
     except psycopg.Error:
         return False
     kinds = [node["Node Type"] for node in _nodes(plan)]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ematix_flow.connect.base.stage import StageColumn, StageSpec
-    from ematix_flow.records import Part
+    from ematix_flow.records import TaskReport
 
 STAGE_SCHEMA = "ematix_flow_stage"
 REJECT_COLUMNS = ("reason", "column_name", "source_position", "row_json")
@@ -46,8 +46,8 @@ def rejects_table(name: str) -> str:
 
 def attempt_column(spec: StageSpec) -> str:
     """Return the column of the attempt under a name that no staged column has."""
-    name, taken = ATTEMPT, {column.name for column in spec.columns}
-    while name in taken:
+    name, names = ATTEMPT, {column.name for column in spec.columns}
+    while name in names:
         name += "_"
     return name
 
@@ -72,15 +72,15 @@ def _not_null(spec: StageSpec, column: StageColumn) -> str:
     return " NOT NULL" if column.name in spec.required else ""
 
 
-def named(spec: StageSpec, parts: Iterable[Part]) -> str:
+def named(spec: StageSpec, reports: Iterable[TaskReport]) -> str:
     """Return the condition for rows of exactly the named attempts."""
-    attempts = ", ".join(str(int(part.attempt)) for part in parts)
+    attempts = ", ".join(str(int(report.attempt)) for report in reports)
     return f"{quoted(attempt_column(spec))} IN ({attempts})" if attempts else "FALSE"
 
 
-def counts_sql(spec: StageSpec, parts: Sequence[Part]) -> str:
+def counts_sql(spec: StageSpec, reports: Sequence[TaskReport]) -> str:
     """Return the query for the rows and rejects of each named attempt."""
-    attempt, condition = quoted(attempt_column(spec)), named(spec, parts)
+    attempt, condition = quoted(attempt_column(spec)), named(spec, reports)
     tables = (("rows", rows_table(spec.name)), ("rejects", rejects_table(spec.name)))
     return " UNION ALL ".join(
         f"SELECT '{what}', {attempt}, count(*) FROM {table} WHERE {condition} GROUP BY {attempt}"
@@ -88,14 +88,14 @@ def counts_sql(spec: StageSpec, parts: Sequence[Part]) -> str:
     )
 
 
-def compare(spec: StageSpec, parts: Sequence[Part], found: Mapping[tuple[str, int], int]) -> None:
+def compare(spec: StageSpec, reports: Sequence[TaskReport], counted: Mapping[tuple[str, int], int]) -> None:
     """Refuse a staging that does not hold what its tasks reported."""
-    wanted: dict[tuple[str, int], int] = {}
-    for part in parts:
-        for what, rows in (("rows", part.rows), ("rejects", part.rejected)):
-            wanted[what, part.attempt] = wanted.get((what, part.attempt), 0) + rows
-    for (what, attempt), rows in wanted.items():
-        there = found.get((what, attempt), 0)
+    expected: dict[tuple[str, int], int] = {}
+    for report in reports:
+        for what, rows in (("rows", report.rows), ("rejects", report.rejected)):
+            expected[what, report.attempt] = expected.get((what, report.attempt), 0) + rows
+    for (what, attempt), rows in expected.items():
+        there = counted.get((what, attempt), 0)
         if there != rows:
             message = f"staging {spec.name} has {there} {what} of attempt {attempt}, {rows} were staged"
             hint = "it was changed from outside, or the server crashed and emptied it; run the load again."
@@ -108,12 +108,12 @@ def analyze_sql(spec: StageSpec) -> str:
     return f"ANALYZE {rows_table(spec.name)} ({listed([attempt_column(spec), *keys])})"
 
 
-def staged_sql(spec: StageSpec, parts: Sequence[Part]) -> str:
+def staged_sql(spec: StageSpec, reports: Sequence[TaskReport]) -> str:
     """Return the relation of staged rows in the types that a commit works with."""
     columns = ", ".join(types.staged_value(column, quoted(column.name)) for column in spec.columns)
-    return f"(SELECT {columns} FROM {rows_table(spec.name)} WHERE {named(spec, parts)})"
+    return f"(SELECT {columns} FROM {rows_table(spec.name)} WHERE {named(spec, reports)})"
 
 
-def rejects_sql(spec: StageSpec, parts: Sequence[Part]) -> str:
+def rejects_sql(spec: StageSpec, reports: Sequence[TaskReport]) -> str:
     """Return the relation of rejects."""
-    return f"(SELECT {', '.join(REJECT_COLUMNS)} FROM {rejects_table(spec.name)} WHERE {named(spec, parts)})"
+    return f"(SELECT {', '.join(REJECT_COLUMNS)} FROM {rejects_table(spec.name)} WHERE {named(spec, reports)})"

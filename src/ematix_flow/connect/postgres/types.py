@@ -11,7 +11,7 @@ from ematix_flow.connect.types.identifiers import quoted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ematix_flow.connect.base.columns import FoundTable, SourceColumn
+    from ematix_flow.connect.base.columns import SourceColumn, TableSchema
     from ematix_flow.connect.base.stage import StageColumn
     from ematix_flow.declare.table.types import ColumnType
 
@@ -124,13 +124,13 @@ def interchange(column: SourceColumn, expression: str) -> str:
     return f"CAST({expression} AS {'BIGINT' if column.family == 'integer' else 'TEXT'})"
 
 
-def widening(found: str, wanted: str) -> bool:
+def widening(existing: str, declared: str) -> bool:
     """Return whether every value of one type is also one of the other."""
     for ladder in _LADDERS:
-        if found in ladder and wanted in ladder:
-            return ladder.index(found) < ladder.index(wanted)
-    old, new = _size(found), _size(wanted)
-    match _base(found), _base(wanted):
+        if existing in ladder and declared in ladder:
+            return ladder.index(existing) < ladder.index(declared)
+    old, new = _size(existing), _size(declared)
+    match _base(existing), _base(declared):
         case "VARCHAR", "TEXT":
             return True
         case "VARCHAR", "VARCHAR":
@@ -151,9 +151,9 @@ def _size(native: str) -> tuple[int, int] | None:
     return None if size is None else (int(size[1]), int(size[2] or 0))
 
 
-def fingerprint_sql(found: FoundTable | None, table: str, columns: Sequence[str]) -> str:
+def fingerprint_sql(existing: TableSchema | None, table: str, columns: Sequence[str]) -> str:
     """Return the query for the number of rows and the sum of their hashes; a column that is widened keeps its part."""
-    native = {column.name: column.type for column in found.columns} if found is not None else {}
+    native = {column.name: column.type for column in existing.columns} if existing is not None else {}
     row = ", ".join(_lasting(native.get(name, ""), quoted(name)) for name in columns)
     return sum_sql(table, f"CAST(hashtextextended(CAST(ROW({row}) AS TEXT), 0) AS NUMERIC)")
 

@@ -31,7 +31,7 @@ class PubSubBackend(Backend):
         self._publisher, self._subscriber = clients(endpoint, anonymous=anonymous)
         self._subscription = ""
         self._pending: list[str] = []
-        self._fresh: list[str] = []
+        self._received: list[str] = []
 
     @classmethod
     def open(
@@ -52,8 +52,8 @@ class PubSubBackend(Backend):
     def ping(self) -> None:
         """Ask whether the service answers and lets us in."""
         with talking():
-            asked = {"project": f"projects/{self._project}"}
-            next(iter(self._publisher.list_topics(asked, timeout=_PING_SECONDS, retry=None)), None)
+            request = {"project": f"projects/{self._project}"}
+            next(iter(self._publisher.list_topics(request, timeout=_PING_SECONDS, retry=None)), None)
 
     def write_arrow_stream(self, dest: str, batches: Iterable[pa.RecordBatch]) -> int:
         """Send every row to a topic and come back when the service has them all."""
@@ -71,7 +71,7 @@ class PubSubBackend(Backend):
             self.publish(dest, waiting)
         return count
 
-    def look(self, dest: str) -> None:
+    def probe(self, dest: str) -> None:
         """Refuse a topic that is not there."""
         with talking():
             self._publisher.get_topic(topic=self.qualified("topics", dest), timeout=_SECONDS)
@@ -83,9 +83,9 @@ class PubSubBackend(Backend):
 
     def commit_offsets(self) -> None:
         """Let the service forget what was handed out."""
-        for ids in _parts(self._pending):
+        for ids in _chunks(self._pending):
             with talking():
-                self._subscriber.acknowledge(subscription=self._subscription, ack_ids=ids, **_patience())
+                self._subscriber.acknowledge(subscription=self._subscription, ack_ids=ids, **_retry_options())
         self._pending.clear()
 
     def nack_pending(self) -> None:
@@ -104,40 +104,40 @@ class PubSubBackend(Backend):
         if self._pending and name != self._subscription:
             raise RunError("another subscription was read and is not committed yet")
         self._subscription = name
-        asked = {"subscription": name, "max_messages": count}
+        request = {"subscription": name, "max_messages": count}
         with talking():
             try:
-                found = self._subscriber.pull(asked, timeout=seconds, retry=None).received_messages
+                messages = self._subscriber.pull(request, timeout=seconds, retry=None).received_messages
             except DeadlineExceeded:
                 return []
-        self._fresh += [one.ack_id for one in found]
-        return [one.message.data for one in found]
+        self._received += [one.ack_id for one in messages]
+        return [one.message.data for one in messages]
 
     def _hand_out(self) -> None:
-        self._pending += self._fresh
-        self._fresh.clear()
+        self._pending += self._received
+        self._received.clear()
 
-    def _give_back(self) -> None:
-        self._let_come_again(self._fresh)
-        self._fresh.clear()
+    def _requeue(self) -> None:
+        self._let_come_again(self._received)
+        self._received.clear()
 
     def _let_come_again(self, ids: Sequence[str]) -> None:
-        for part in _parts(ids):
-            asked = {"subscription": self._subscription, "ack_ids": part, "ack_deadline_seconds": 0}
+        for chunk in _chunks(ids):
+            request = {"subscription": self._subscription, "ack_ids": chunk, "ack_deadline_seconds": 0}
             with talking():
-                self._subscriber.modify_ack_deadline(asked, **_patience())
+                self._subscriber.modify_ack_deadline(request, **_retry_options())
 
     def qualified(self, kind: str, name: str) -> str:
         """Return the full name of a topic or a subscription."""
         return name if name.startswith("projects/") else f"projects/{self._project}/{kind}/{name}"
 
 
-def _parts(ids: Sequence[str]) -> Iterator[list[str]]:
+def _chunks(ids: Sequence[str]) -> Iterator[list[str]]:
     for start in range(0, len(ids), AT_ONCE):
         yield list(ids[start : start + AT_ONCE])
 
 
-def _patience() -> dict[str, Any]:
+def _retry_options() -> dict[str, Any]:
     """Return how long a request is tried; left to itself the client tries it for ten minutes."""
     from google.api_core.retry import Retry
 

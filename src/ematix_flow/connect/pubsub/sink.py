@@ -11,7 +11,7 @@ from ematix_flow.connect.pubsub.client import AT_ONCE, REQUEST_BYTES, PubSubBack
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ematix_flow.connect.base.sink import Message
+    from ematix_flow.connect.base.sink import OutgoingMessage
     from ematix_flow.declare.connection.brokers import PubSubConnection
 
 
@@ -20,27 +20,27 @@ class PubSubSink(ConfirmedSink):
 
     kind: ClassVar[str] = "pubsub"
 
-    def __init__(self, connection: PubSubConnection, place: str, guarantee: str) -> None:
+    def __init__(self, connection: PubSubConnection, topic: str, guarantee: str) -> None:
         del guarantee
         self._backend = PubSubBackend.open(
             connection.project_id, endpoint=connection.endpoint, anonymous_auth=connection.anonymous_auth
         )
-        self._topic = place
+        self._topic = topic
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """Return the topic with its project."""
         return self._backend.qualified("topics", self._topic)
 
-    def look(self) -> None:
+    def probe(self) -> None:
         """Refuse a topic that is not there."""
-        self._backend.look(self._topic)
+        self._backend.probe(self._topic)
 
-    def send(self, messages: Sequence[Message]) -> None:
+    def send(self, messages: Sequence[OutgoingMessage]) -> None:
         """Send messages request after request, each when the one before is taken."""
         for request in requests_of(messages, AT_ONCE, REQUEST_BYTES):
             self._backend.publish(self._topic, [_published(message) for message in request])
 
 
-def _published(message: Message) -> dict[str, Any]:
+def _published(message: OutgoingMessage) -> dict[str, Any]:
     return {"data": message.value or b"", "attributes": {ID_HEADER: message.id, **dict(message.headers)}}

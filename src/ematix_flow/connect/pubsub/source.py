@@ -8,9 +8,9 @@ import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ematix_flow.connect.pubsub.client import clients, talking
-from ematix_flow.connect.spool.log import Message
+from ematix_flow.connect.spool.log import QueueMessage
 from ematix_flow.connect.spool.receiver import Broker
-from ematix_flow.connect.spool.source import SpooledSource, columns_beside
+from ematix_flow.connect.spool.source import SpooledSource, metadata_columns
 from ematix_flow.errors import RunError
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 AT_ONCE = 1_000
 """Messages that are pulled or let go in one request."""
 
-HELD = 5_000
+MAX_UNACKED = 5_000
 """Messages that are held while there is no room for them; more are not pulled."""
 
 PULL = 2.0
 """Seconds that a pull waits for messages; a shorter one would leave some on their way."""
 
-KEPT = 60
+ACK_DEADLINE_SECONDS = 60
 """Seconds for which messages that are held are asked for again and again."""
 
 
@@ -35,7 +35,7 @@ class PubSubSource(SpooledSource):
 
     kind: ClassVar[str] = "pubsub"
     queue_column: ClassVar[str] = "_subscription"
-    columns: ClassVar[tuple[SourceColumn, ...]] = columns_beside("_subscription")
+    columns: ClassVar[tuple[SourceColumn, ...]] = metadata_columns("_subscription")
     quiet: ClassVar[float] = 2 * PULL
 
     def __init__(self, connection: PubSubConnection, query: str) -> None:
@@ -79,24 +79,24 @@ class _Subscriber(Broker):
                 message = f"there is no subscription {self._name!r}"
                 raise RunError(message, hint=f"create it; asked {self._described.name!r}.") from None
 
-    def receive(self, seconds: float) -> list[Message]:
+    def receive(self, seconds: float) -> list[QueueMessage]:
         """Pull; while too many messages are held, only see to it that they stay ours."""
         from google.api_core.exceptions import DeadlineExceeded
 
         if self._held:
             self._prolong()
-        if len(self._held) >= HELD:
+        if len(self._held) >= MAX_UNACKED:
             time.sleep(seconds)
             return []
         with talking():
             try:
-                found = self._client.pull(
+                received = self._client.pull(
                     {"subscription": self._name, "max_messages": AT_ONCE}, timeout=PULL, retry=None
                 ).received_messages
             except DeadlineExceeded:
                 return []
-        self._held += [one.ack_id for one in found]
-        return [_message(one.message) for one in found]
+        self._held += [one.ack_id for one in received]
+        return [_message(one.message) for one in received]
 
     def accept(self) -> None:
         """Let the service forget everything that was given."""
@@ -112,7 +112,7 @@ class _Subscriber(Broker):
         self._client = None
 
     def _prolong(self) -> None:
-        if time.monotonic() - self._prolonged < KEPT / 6:
+        if time.monotonic() - self._prolonged < ACK_DEADLINE_SECONDS / 6:
             return
         self._prolonged = time.monotonic()
         for at in range(0, len(self._held), AT_ONCE):
@@ -120,12 +120,12 @@ class _Subscriber(Broker):
                 self._client.modify_ack_deadline(
                     subscription=self._name,
                     ack_ids=self._held[at : at + AT_ONCE],
-                    ack_deadline_seconds=KEPT,
+                    ack_deadline_seconds=ACK_DEADLINE_SECONDS,
                     timeout=30,
                 )
 
 
-def _message(message: Any) -> Message:
+def _message(message: Any) -> QueueMessage:
     headers = json.dumps(dict(message.attributes), ensure_ascii=False) if message.attributes else None
     at = int(message.publish_time.timestamp() * 1_000_000) if message.publish_time else int(time.time() * 1_000_000)
-    return Message(message.data, message.ordering_key or None, headers, at, message.message_id)
+    return QueueMessage(message.data, message.ordering_key or None, headers, at, message.message_id)

@@ -32,7 +32,7 @@ class RabbitMQBackend(Backend):
         if consumer_tag:
             self._parameters.client_properties = {"connection_name": consumer_tag}
         self._channel: Any = None
-        self._fresh: list[int] = []
+        self._received: list[int] = []
         self._pending: list[int] = []
 
     @classmethod
@@ -92,29 +92,29 @@ class RabbitMQBackend(Backend):
             channel.connection.close()
 
     def _receive(self, query: str, count: int, seconds: float) -> Sequence[bytes]:
-        found: list[bytes] = []
+        payloads: list[bytes] = []
         end = time.monotonic() + seconds
         with self._talking() as channel:
-            while len(found) < count:
+            while len(payloads) < count:
                 method, _, body = channel.basic_get(query)
                 if method is not None:
-                    self._fresh.append(method.delivery_tag)
-                    found.append(body)
-                elif found or time.monotonic() > end:
+                    self._received.append(method.delivery_tag)
+                    payloads.append(body)
+                elif payloads or time.monotonic() > end:
                     break
                 else:
                     channel.connection.sleep(_PAUSE)
-        return found
+        return payloads
 
     def _hand_out(self) -> None:
-        self._pending += self._fresh
-        self._fresh.clear()
+        self._pending += self._received
+        self._received.clear()
 
-    def _give_back(self) -> None:
+    def _requeue(self) -> None:
         with self._talking() as channel:
-            for tag in self._fresh:
+            for tag in self._received:
                 channel.basic_nack(tag, requeue=True)
-        self._fresh.clear()
+        self._received.clear()
 
     @contextmanager
     def _talking(self) -> Iterator[Any]:
@@ -125,21 +125,21 @@ class RabbitMQBackend(Backend):
                 self._channel = self._pika.BlockingConnection(self._parameters).channel()
             yield self._channel
         except errors.AMQPError as error:
-            self._channel, self._fresh, self._pending = None, [], []
-            raise told(error, errors) from None
+            self._channel, self._received, self._pending = None, [], []
+            raise translate_error(error, errors) from None
 
 
-def told(error: Any, errors: Any) -> RunError:
+def translate_error(error: Any, errors: Any) -> RunError:
     """Return the error for people: a refusal is final, a connection that is lost is not."""
-    words = str(error) or type(error).__name__
+    text = str(error) or type(error).__name__
     refused = (errors.ProbableAuthenticationError, errors.AuthenticationError, errors.ProbableAccessDeniedError)
     if isinstance(error, refused):
-        return RunError(f"RabbitMQ refuses the login: {words}", hint="look at user, password and vhost of amqp_url.")
+        return RunError(f"RabbitMQ refuses the login: {text}", hint="look at user, password and vhost of amqp_url.")
     if isinstance(error, errors.UnroutableError):
         return RunError("RabbitMQ has no queue of that name")
     if isinstance(error, errors.AMQPConnectionError):
-        return TransientError(f"RabbitMQ is away: {words}")
-    return RunError(f"RabbitMQ refuses: {words}")
+        return TransientError(f"RabbitMQ is away: {text}")
+    return RunError(f"RabbitMQ refuses: {text}")
 
 
 def require_pika() -> Any:

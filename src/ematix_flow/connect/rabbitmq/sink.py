@@ -6,13 +6,13 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ematix_flow.connect.broker.acknowledged_sink import ConfirmedSink
-from ematix_flow.connect.rabbitmq.client import LASTING, require_pika, told
+from ematix_flow.connect.rabbitmq.client import LASTING, require_pika, translate_error
 from ematix_flow.errors import RunError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ematix_flow.connect.base.sink import Message
+    from ematix_flow.connect.base.sink import OutgoingMessage
     from ematix_flow.declare.connection.brokers import RabbitMQConnection
 
 NOT_FOUND = 404
@@ -23,25 +23,25 @@ class RabbitMQSink(ConfirmedSink):
 
     kind: ClassVar[str] = "rabbitmq"
 
-    def __init__(self, connection: RabbitMQConnection, place: str, guarantee: str) -> None:
+    def __init__(self, connection: RabbitMQConnection, queue: str, guarantee: str) -> None:
         del guarantee
         self._pika = require_pika()
-        self._name, self._queue = connection.name, place
+        self._name, self._queue = connection.name, queue
         self._parameters = self._pika.URLParameters(connection.amqp_url)
         self._channel: Any = None
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """Return the queue and where it is."""
         to = self._parameters
         return f"{to.host}:{to.port}/{to.virtual_host}/{self._queue}"
 
-    def look(self) -> None:
+    def probe(self) -> None:
         """Refuse a queue that is not there."""
         with self._talking() as channel:
             channel.queue_declare(self._queue, passive=True)
 
-    def send(self, messages: Sequence[Message]) -> None:
+    def send(self, messages: Sequence[OutgoingMessage]) -> None:
         """Send messages one by one, each when the one before is confirmed."""
         with self._talking() as channel:
             for message in messages:
@@ -65,19 +65,19 @@ class RabbitMQSink(ConfirmedSink):
             yield self._channel
         except errors.AMQPError as error:
             self.close()
-            raise self._told(error) from None
+            raise self._translate_error(error) from None
 
-    def _told(self, error: Any) -> RunError:
+    def _translate_error(self, error: Any) -> RunError:
         errors = self._pika.exceptions
-        gone = isinstance(error, errors.ChannelClosedByBroker) and error.reply_code == NOT_FOUND
-        if gone or isinstance(error, errors.UnroutableError):
+        is_missing = isinstance(error, errors.ChannelClosedByBroker) and error.reply_code == NOT_FOUND
+        if is_missing or isinstance(error, errors.UnroutableError):
             message = f"there is no queue {self._queue!r}"
             hint = f"create it, or look at target_queue= of the stream; asked {self._name!r}."
             return RunError(message, hint=hint)
         if isinstance(error, errors.NackError):
             message = f"queue {self._queue!r} refused a message"
             return TransientError(message, hint="it may be full (x-max-length with reject-publish).")
-        return told(error, errors)
+        return translate_error(error, errors)
 
-    def _properties(self, message: Message) -> Any:
+    def _properties(self, message: OutgoingMessage) -> Any:
         return self._pika.BasicProperties(message_id=message.id, delivery_mode=LASTING, headers=dict(message.headers))

@@ -7,16 +7,16 @@ import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ematix_flow.connect.base.event_time import LAST_MS
-from ematix_flow.connect.spool.log import Message
+from ematix_flow.connect.spool.log import QueueMessage
 from ematix_flow.connect.spool.receiver import Broker
-from ematix_flow.connect.spool.source import SpooledSource, columns_beside
+from ematix_flow.connect.spool.source import SpooledSource, metadata_columns
 from ematix_flow.errors import RunError, TransientError
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base.columns import SourceColumn
     from ematix_flow.declare.connection.brokers import RabbitMQConnection
 
-HELD = 5_000
+MAX_UNACKED = 5_000
 """Messages that the broker sends before the first of them is acknowledged."""
 
 _FORBIDDEN, _MISSING = 403, 404
@@ -27,7 +27,7 @@ class RabbitMQSource(SpooledSource):
 
     kind: ClassVar[str] = "rabbitmq"
     queue_column: ClassVar[str] = "_queue"
-    columns: ClassVar[tuple[SourceColumn, ...]] = columns_beside("_queue")
+    columns: ClassVar[tuple[SourceColumn, ...]] = metadata_columns("_queue")
 
     def __init__(self, connection: RabbitMQConnection, query: str) -> None:
         super().__init__(connection.name, query)
@@ -43,7 +43,7 @@ class RabbitMQSource(SpooledSource):
         return _Consumer(self._connection, self.query)
 
 
-def _shown(value: Any) -> str:
+def _decoded(value: Any) -> str:
     """Return as text what a publisher may have written as any bytes."""
     return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
@@ -56,7 +56,7 @@ class _Consumer(Broker):
         self._queue = queue
         self._connection: Any = None
         self._channel: Any = None
-        self._got: list[Message] = []
+        self._messages: list[QueueMessage] = []
         self._newest = 0
 
     def open(self) -> None:
@@ -69,28 +69,28 @@ class _Consumer(Broker):
         except (ValueError, TypeError):
             message = f"rabbitmq connection {self._described.name!r} has an amqp_url that cannot be read"
             raise RunError(message, hint="it is written like amqp://user:password@host:5672/vhost.") from None
-        self._got, self._newest = [], 0
+        self._messages, self._newest = [], 0
         tag = self._described.consumer_tag
         try:
             self._connection = pika.BlockingConnection(parameters)
             self._channel = self._connection.channel()
-            self._channel.basic_qos(prefetch_count=HELD)
+            self._channel.basic_qos(prefetch_count=MAX_UNACKED)
             self._channel.basic_consume(self._queue, self._take, **({"consumer_tag": tag} if tag else {}))
         except (AMQPError, OSError) as error:
-            raise self._told(error) from None
+            raise self._translate_error(error) from None
 
-    def receive(self, seconds: float) -> list[Message]:
+    def receive(self, seconds: float) -> list[QueueMessage]:
         """Return what came, and answer the broker's heartbeats."""
         from pika.exceptions import AMQPError
 
         try:
             self._connection.process_data_events(time_limit=seconds)
         except (AMQPError, OSError) as error:
-            raise self._told(error) from None
+            raise self._translate_error(error) from None
         if not self._channel.is_open or self._channel.consumer_tags == []:
             raise TransientError(f"RabbitMQ gives no more messages of {self._queue!r}: the queue or its node went away")
-        got, self._got = self._got, []
-        return got
+        messages, self._messages = self._messages, []
+        return messages
 
     def accept(self) -> None:
         """Acknowledge everything up to the newest message that was given."""
@@ -99,7 +99,7 @@ class _Consumer(Broker):
         try:
             self._channel.basic_ack(self._newest, multiple=True)
         except (AMQPError, OSError) as error:
-            raise self._told(error) from None
+            raise self._translate_error(error) from None
 
     def close(self) -> None:
         """Close the connection, with what is still to be sent."""
@@ -117,13 +117,13 @@ class _Consumer(Broker):
         # A publisher that means milliseconds names a year that no calendar has.
         known = 0 < (properties.timestamp or 0) <= LAST_MS / 1000
         at = int((properties.timestamp if known else time.time()) * 1_000_000)
-        headers = json.dumps(properties.headers, default=_shown, ensure_ascii=False) if properties.headers else None
-        key, name = _shown(delivery.routing_key), properties.message_id
-        message = Message(body, key, headers, at, None if name is None else _shown(name))
-        self._got.append(message)
+        headers = json.dumps(properties.headers, default=_decoded, ensure_ascii=False) if properties.headers else None
+        key, name = _decoded(delivery.routing_key), properties.message_id
+        message = QueueMessage(body, key, headers, at, None if name is None else _decoded(name))
+        self._messages.append(message)
         self._newest = delivery.delivery_tag
 
-    def _told(self, error: BaseException) -> RunError:
+    def _translate_error(self, error: BaseException) -> RunError:
         """Return the error for people; a refusal by the broker does not pass by itself."""
         from pika.exceptions import (
             AuthenticationError,

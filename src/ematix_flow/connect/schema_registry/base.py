@@ -43,7 +43,7 @@ class Registry(ABC):
 
     @property
     @abstractmethod
-    def shown(self) -> str:
+    def display_address(self) -> str:
         """Return the registry for people."""
 
     def subject_of(self, topic: str) -> str:
@@ -77,12 +77,12 @@ class Registry(ABC):
             return _known[key]
         if time.monotonic() - _unknown.get(key, -FORGET) < FORGET:
             return None
-        found = self.fetched(number)
-        if found is None:
+        schema = self.fetched(number)
+        if schema is None:
             _unknown[key] = time.monotonic()
         else:
-            _known[key] = found
-        return found
+            _known[key] = schema
+        return schema
 
 
 _known: dict[tuple[Registry, SchemaId], Schema] = {}

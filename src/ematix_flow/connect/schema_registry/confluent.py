@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from ematix_flow.connect.schema_registry.base import AVRO, Registry, Schema
-from ematix_flow.connect.schema_registry.requests import Login, ask, once
+from ematix_flow.connect.schema_registry.requests import Login, once, request_json
 from ematix_flow.errors import RunError
 from ematix_flow.wording import quantity
 
@@ -31,7 +31,7 @@ class ConfluentRegistry(Registry):
     auto_register: bool = True
 
     @property
-    def shown(self) -> str:
+    def display_address(self) -> str:
         """Return the address."""
         return self.url
 
@@ -49,41 +49,41 @@ class ConfluentRegistry(Registry):
 
     def fetched(self, schema: SchemaId) -> Schema | None:
         """Ask for a schema by its number."""
-        found = self._ask(f"/schemas/ids/{schema}")
-        return None if found is None else self._schema(schema, found)
+        document = self._request(f"/schemas/ids/{schema}")
+        return None if document is None else self._schema(schema, document)
 
     def latest(self, subject: str) -> Schema | None:
         """Ask for the last version of a subject."""
-        found = self._ask(f"/subjects/{quote(subject, safe='')}/versions/latest")
-        return None if found is None else self._schema(int(found["id"]), found)
+        document = self._request(f"/subjects/{quote(subject, safe='')}/versions/latest")
+        return None if document is None else self._schema(int(document["id"]), document)
 
     def register(self, subject: str, kind: str, text: str) -> Schema:
         """Add a version to a subject."""
-        asked = {"schema": text, "schemaType": kind}
-        found = self._ask(f"/subjects/{quote(subject, safe='')}/versions", asked) or {}
-        if "id" not in found:
+        body = {"schema": text, "schemaType": kind}
+        document = self._request(f"/subjects/{quote(subject, safe='')}/versions", body) or {}
+        if "id" not in document:
             message = f"schema registry {self.url} did not register a schema for {subject!r}"
             raise RunError(message)
-        return Schema(int(found["id"]), kind, text)
+        return Schema(int(document["id"]), kind, text)
 
-    def _ask(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-        return ask(self.url, path, self.login, body)
+    def _request(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+        return request_json(self.url, path, self.login, body)
 
-    def _schema(self, number: SchemaId, found: Mapping[str, Any]) -> Schema:
-        imports = dict(self._imports(found, set()))
-        return Schema(number, str(found.get("schemaType") or AVRO), str(found["schema"]), tuple(imports.items()))
+    def _schema(self, number: SchemaId, document: Mapping[str, Any]) -> Schema:
+        imports = dict(self._imports(document, set()))
+        return Schema(number, str(document.get("schemaType") or AVRO), str(document["schema"]), tuple(imports.items()))
 
-    def _imports(self, found: Mapping[str, Any], seen: set[str]) -> Iterator[tuple[str, str]]:
-        for reference in found.get("references") or ():
+    def _imports(self, document: Mapping[str, Any], visited: set[str]) -> Iterator[tuple[str, str]]:
+        for reference in document.get("references") or ():
             name, subject = str(reference["name"]), quote(str(reference["subject"]), safe="")
-            if name in seen:
+            if name in visited:
                 continue
-            seen.add(name)
-            used = self._ask(f"/subjects/{subject}/versions/{reference['version']}")
+            visited.add(name)
+            used = self._request(f"/subjects/{subject}/versions/{reference['version']}")
             if used is None:
                 message = f"schema registry {self.url} does not know {reference['subject']!r}, which a schema uses"
                 raise RunError(message)
-            yield from self._imports(used, seen)
+            yield from self._imports(used, visited)
             yield name, str(used["schema"])
 
 
@@ -109,5 +109,5 @@ def registry_at(url: str, login: Login | None, *, register: bool) -> ConfluentRe
         raise RunError(message)
     if login is None and parts.username and parts.password:
         login = Login(unquote(parts.username), unquote(parts.password))
-    place = parts.netloc.rpartition("@")[2]
-    return ConfluentRegistry(urlunsplit((parts.scheme, place, parts.path.rstrip("/"), "", "")), login, register)
+    host = parts.netloc.rpartition("@")[2]
+    return ConfluentRegistry(urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", "")), login, register)

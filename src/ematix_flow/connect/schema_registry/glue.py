@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ematix_flow.connect.base.retry import AWS_REQUEST
-from ematix_flow.connect.formats.schema_decoders import needed
+from ematix_flow.connect.formats.schema_decoders import require_module
 from ematix_flow.connect.schema_registry.base import Registry, Schema
 from ematix_flow.errors import RunError, TransientError
 from ematix_flow.wording import quantity
@@ -30,7 +30,7 @@ PLAIN, PACKED = 0, 5
 LARGEST = 64 << 20
 """Bytes that a packed message may have."""
 
-_making = threading.Lock()
+_client_lock = threading.Lock()
 _MISSING = ("EntityNotFoundException",)
 _AWAY = ("ThrottlingException", "InternalServiceException", "ServiceUnavailable", "RequestLimitExceeded")
 
@@ -47,7 +47,7 @@ class GlueRegistry(Registry):
     auto_register: bool = True
 
     @property
-    def shown(self) -> str:
+    def display_address(self) -> str:
         """Return name and region."""
         return f"{self.registry_name} of AWS Glue in {self.region}"
 
@@ -70,21 +70,23 @@ class GlueRegistry(Registry):
 
     def fetched(self, schema: SchemaId) -> Schema | None:
         """Ask for a version by its identity."""
-        found = self._ask(lambda glue: glue.get_schema_version(SchemaVersionId=str(schema)))
-        return None if found is None else _schema(found)
+        response = self._request(lambda glue: glue.get_schema_version(SchemaVersionId=str(schema)))
+        return None if response is None else _schema(response)
 
     def latest(self, subject: str) -> Schema | None:
         """Ask for the last version of a schema."""
         newest = {"LatestVersion": True}
-        asked = self._ask(lambda glue: glue.get_schema_version(SchemaId=self._id(subject), SchemaVersionNumber=newest))
-        return None if asked is None else _schema(asked)
+        response = self._request(
+            lambda glue: glue.get_schema_version(SchemaId=self._id(subject), SchemaVersionNumber=newest)
+        )
+        return None if response is None else _schema(response)
 
     def register(self, subject: str, kind: str, text: str) -> Schema:
         """Add a version to a schema, or make the schema."""
-        asked = {"SchemaId": self._id(subject), "SchemaDefinition": text}
-        found = self._ask(lambda glue: glue.register_schema_version(**asked))
-        if found is None:
-            found = self._ask(
+        request = {"SchemaId": self._id(subject), "SchemaDefinition": text}
+        response = self._request(lambda glue: glue.register_schema_version(**request))
+        if response is None:
+            response = self._request(
                 lambda glue: glue.create_schema(
                     RegistryId={"RegistryName": self.registry_name},
                     SchemaName=subject,
@@ -93,18 +95,18 @@ class GlueRegistry(Registry):
                     SchemaDefinition=text,
                 )
             )
-        if found is None or str(found.get("Status", found.get("SchemaVersionStatus"))) == "FAILURE":
-            message = f"schema registry {self.shown} did not register a schema for {subject!r}"
+        if response is None or str(response.get("Status", response.get("SchemaVersionStatus"))) == "FAILURE":
+            message = f"schema registry {self.display_address} did not register a schema for {subject!r}"
             raise RunError(message, hint="is there a registry of that name, and is the schema compatible?")
-        return Schema(str(found["SchemaVersionId"]), kind, text, by_order=True)
+        return Schema(str(response["SchemaVersionId"]), kind, text, by_order=True)
 
     def _id(self, subject: str) -> dict[str, str]:
         return {"RegistryName": self.registry_name, "SchemaName": subject}
 
-    def _ask(self, call: Callable[[Any], Any]) -> Any:
+    def _request(self, call: Callable[[Any], Any]) -> Any:
         """Return what Glue answers; None where it knows no such thing."""
-        exceptions = needed("botocore.exceptions", "s3")
-        with _making:
+        exceptions = require_module("botocore.exceptions", "s3")
+        with _client_lock:
             client = _client(os.getpid(), self)
         try:
             return call(client)
@@ -112,12 +114,14 @@ class GlueRegistry(Registry):
             code = str(error.response.get("Error", {}).get("Code", ""))
             if code in _MISSING:
                 return None
-            message = f"schema registry {self.shown}: {error.response.get('Error', {}).get('Message', '')} ({code})"
+            message = (
+                f"schema registry {self.display_address}: {error.response.get('Error', {}).get('Message', '')} ({code})"
+            )
             raise (TransientError if code in _AWAY else RunError)(message) from None
         except (exceptions.NoCredentialsError, exceptions.ProfileNotFound) as error:
-            raise RunError(f"schema registry {self.shown}: {error}") from None
+            raise RunError(f"schema registry {self.display_address}: {error}") from None
         except exceptions.BotoCoreError as error:
-            raise TransientError(f"schema registry {self.shown} cannot be asked: {error}") from None
+            raise TransientError(f"schema registry {self.display_address} cannot be asked: {error}") from None
 
 
 def glue_registry(connection: GlueSchemaRegistryConnection) -> GlueRegistry:
@@ -132,25 +136,25 @@ def glue_registry(connection: GlueSchemaRegistryConnection) -> GlueRegistry:
     )
 
 
-def _schema(found: Any) -> Schema:
+def _schema(response: Any) -> Schema:
     return Schema(
-        str(found["SchemaVersionId"]), str(found["DataFormat"]), str(found["SchemaDefinition"]), by_order=True
+        str(response["SchemaVersionId"]), str(response["DataFormat"]), str(response["SchemaDefinition"]), by_order=True
     )
 
 
 def _unpacked(body: bytes) -> bytes | str:
     unpack = zlib.decompressobj()
     try:
-        made = unpack.decompress(body, LARGEST)
+        content = unpack.decompress(body, LARGEST)
     except zlib.error as error:
         return f"cannot be unpacked: {error}"
-    return made if unpack.eof else "cannot be unpacked: it is cut off or too large"
+    return content if unpack.eof else "cannot be unpacked: it is cut off or too large"
 
 
 @lru_cache(maxsize=8)
 def _client(process: int, registry: GlueRegistry) -> Any:
     del process
-    boto3, config = needed("boto3", "s3"), needed("botocore.config", "s3")
+    boto3, config = require_module("boto3", "s3"), require_module("botocore.config", "s3")
     session = boto3.Session(profile_name=registry.profile, region_name=registry.region)
     return session.client(
         "glue",

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 def registry_of(connection: KafkaConnection) -> Registry:
     """Return the registry of a connection whose references are filled in; it is not asked yet."""
-    found = connection.schema_registry
-    if isinstance(found, GlueSchemaRegistryConnection):
+    registry = connection.schema_registry
+    if isinstance(registry, GlueSchemaRegistryConnection):
         from ematix_flow.connect.schema_registry.glue import glue_registry
 
-        return glue_registry(found)
-    if isinstance(found, SchemaRegistryConnection):
-        return confluent_registry(found)
+        return glue_registry(registry)
+    if isinstance(registry, SchemaRegistryConnection):
+        return confluent_registry(registry)
     if connection.schema_registry_url:
         return registry_at(connection.schema_registry_url, None, register=True)
     message = f"connection {connection.name!r} has payloads of {connection.payload_format}, but no schema registry"

@@ -53,13 +53,15 @@ class _Stay(HTTPRedirectHandler):
 _opener = build_opener(_Stay)
 
 
-def ask(url: str, path: str, login: Login | None, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+def request_json(
+    url: str, path: str, login: Login | None, body: Mapping[str, Any] | None = None
+) -> dict[str, Any] | None:
     """Return the object that a registry answers; None where it knows no such thing."""
     for attempt in attempts(SCHEMA_REGISTRY):
         with attempt:
-            found = once(url, path, login, body)
-    if found is None or isinstance(found, dict):
-        return found
+            document = once(url, path, login, body)
+    if document is None or isinstance(document, dict):
+        return document
     raise _no_registry(url)
 
 
@@ -73,8 +75,8 @@ def once(
     data = None if body is None else json.dumps(body).encode()
     request = Request(url + path, data, headers)  # noqa: S310 - the scheme was looked at
     try:
-        with _opener.open(request, timeout=seconds) as answer:
-            return json.loads(answer.read(LARGEST))
+        with _opener.open(request, timeout=seconds) as response:
+            return json.loads(response.read(LARGEST))
     except HTTPError as error:
         with error:
             _raise_refusal(url, error.code, error.read(LARGEST))
@@ -86,24 +88,24 @@ def once(
         raise _no_registry(url) from None
 
 
-def _raise_refusal(url: str, status: int, answer: bytes) -> None:
+def _raise_refusal(url: str, status: int, body: bytes) -> None:
     """Raise what is wrong, unless something was only looked for and not found."""
     try:
-        said = json.loads(answer)
+        document = json.loads(body)
     except ValueError:
-        said = None
-    told = said if isinstance(said, dict) else {}
+        document = None
+    details = document if isinstance(document, dict) else {}
     if status in _BUSY or status >= 500:  # noqa: PLR2004 - out of order
         message = f"schema registry {url} is out of order: it answers {status}"
         raise TransientError(message)
-    if status == 404 and told.get("error_code") in _MISSING:  # noqa: PLR2004
+    if status == 404 and details.get("error_code") in _MISSING:  # noqa: PLR2004
         return
     if status in (401, 403):
         message = f"schema registry {url} refuses the login"
         raise RunError(message, hint="look at basic_auth_user and basic_auth_password of its connection.")
     if status in (404, 405) or status < 400:  # noqa: PLR2004
         raise _no_registry(url)
-    message = f"schema registry {url} answers {status}: {redact(str(told.get('message', ''))[:500])}"
+    message = f"schema registry {url} answers {status}: {redact(str(details.get('message', ''))[:500])}"
     raise RunError(message)
 
 

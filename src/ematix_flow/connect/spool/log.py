@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base.stream_source import VALUE
 from ematix_flow.connect.spool.recovery import (
-    SEEN,
+    IDENTITIES_FILE,
     SEGMENT,
     name_of,
     owned,
@@ -28,7 +28,7 @@ from ematix_flow.connect.spool.recovery import (
     sync_folder,
     write_file,
 )
-from ematix_flow.connect.spool.segments import IDENTITY, IDENTITY_BYTES, Batch, frame
+from ematix_flow.connect.spool.segments import IDENTITY, IDENTITY_BYTES, SegmentBatch, frame
 from ematix_flow.errors import NO_ROOM, RunError, TransientError
 from ematix_flow.failpoints import failpoint
 
@@ -55,7 +55,7 @@ class SpoolFullError(TransientError):
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class QueueMessage:
     """One message of a queue."""
 
     payload: bytes
@@ -78,8 +78,8 @@ class Message:
 def spool_folder(name: str) -> Path:
     """Return the folder of the spool for a source."""
     root = Path(os.environ.get(ROOT) or DEFAULT_ROOT).expanduser()
-    shown = "".join(letter if letter.isalnum() else "-" for letter in name)[:60]
-    return root / f"{shown}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    slug = "".join(character if character.isalnum() else "-" for character in name)[:60]
+    return root / f"{slug}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
 class Spool:
@@ -93,7 +93,7 @@ class Spool:
             self._owner = owned(folder) if own else None
             self.id = name_of(folder)
             self._batches = recovered(folder, repair=own)
-            self._seen = remembered(folder, self._batches, REMEMBERED) if own else OrderedDict()
+            self._identities = remembered(folder, self._batches, REMEMBERED) if own else OrderedDict()
         except OSError as error:
             self._disown()
             raise _unusable(folder, error) from None
@@ -118,36 +118,36 @@ class Spool:
         with self._turn:
             return self._end
 
-    def append(self, messages: Sequence[Message]) -> int:
+    def append(self, messages: Sequence[QueueMessage]) -> int:
         """Bring messages safely to the disk and give how many of them are new; either all are safe or none."""
-        fresh: OrderedDict[bytes, None] = OrderedDict()
-        taken: list[tuple[Message, bytes | None]] = []
+        new_identities: OrderedDict[bytes, None] = OrderedDict()
+        accepted: list[tuple[QueueMessage, bytes | None]] = []
         for message in messages:
             identity = message.identity
             if identity is not None:
-                if identity in self._seen or identity in fresh:
+                if identity in self._identities or identity in new_identities:
                     continue
-                fresh[identity] = None
-            taken.append((message, identity))
-        if taken:
-            batch = self._written(frame(self._end, _table(taken)), len(taken))
+                new_identities[identity] = None
+            accepted.append((message, identity))
+        if accepted:
+            batch = self._write_batch(frame(self._end, _table(accepted)), len(accepted))
             with self._turn:
                 self._batches.append(batch)
                 self._end = batch.end
-                self._seen.update(fresh)
-                while len(self._seen) > REMEMBERED:
-                    self._seen.popitem(last=False)
-        return len(taken)
+                self._identities.update(new_identities)
+                while len(self._identities) > REMEMBERED:
+                    self._identities.popitem(last=False)
+        return len(accepted)
 
-    def batches(self, begin: int, end: int) -> list[Batch]:
+    def batches(self, begin: int, end: int) -> list[SegmentBatch]:
         """Return the batches that hold the messages from one number up to another."""
         with self._turn:
             at = max(0, bisect_right(self._batches, begin, key=lambda batch: batch.first) - 1)
-            found = []
+            batches = []
             while at < len(self._batches) and self._batches[at].first < end:
-                found.append(self._batches[at])
+                batches.append(self._batches[at])
                 at += 1
-        return [batch for batch in found if batch.end > begin]
+        return [batch for batch in batches if batch.end > begin]
 
     def trim(self, least: int) -> None:
         """Remove the files whose messages all lie before a number; the newest one stays, it knows what comes next.
@@ -155,15 +155,15 @@ class Spool:
         Where there is no room to note what they held they stay until the next time.
         """
         with self._turn:
-            keep = {batch.path for batch in self._batches if batch.end > least}
-            keep |= {batch.path for batch in self._batches[-1:]}
-            gone = sorted({batch.path for batch in self._batches} - keep)
-            seen = b"".join(self._seen)
-        if not gone or not self._noted(seen):
+            retained = {batch.path for batch in self._batches if batch.end > least}
+            retained |= {batch.path for batch in self._batches[-1:]}
+            removed = sorted({batch.path for batch in self._batches} - retained)
+            identities = b"".join(self._identities)
+        if not removed or not self._noted(identities):
             return
         with self._turn:
-            self._batches = [batch for batch in self._batches if batch.path not in gone]
-        for path in gone:
+            self._batches = [batch for batch in self._batches if batch.path not in removed]
+        for path in removed:
             Path(path).unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -171,10 +171,10 @@ class Spool:
         self._leave_file()
         self._disown()
 
-    def _noted(self, seen: bytes) -> bool:
+    def _noted(self, identities: bytes) -> bool:
         """Write down which messages are known; gives False where there is no room for that."""
         try:
-            write_file(self._folder, SEEN, seen)
+            write_file(self._folder, IDENTITIES_FILE, identities)
         except OSError as error:
             if error.errno in NO_ROOM:
                 return False
@@ -186,7 +186,7 @@ class Spool:
             os.close(self._owner)
         self._owner = None
 
-    def _written(self, data: bytes, count: int) -> Batch:
+    def _write_batch(self, data: bytes, count: int) -> SegmentBatch:
         try:
             self._room_for(len(data))
             file = self._open_file()
@@ -197,7 +197,7 @@ class Spool:
         except OSError as error:
             self._cut()
             raise _unusable(self._folder, error) from None
-        batch = Batch(self._path, self._end, count, self._size, len(data))
+        batch = SegmentBatch(self._path, self._end, count, self._size, len(data))
         self._size += len(data)
         if self._size >= SEGMENT_BYTES:
             self._leave_file()
@@ -242,16 +242,16 @@ def _write_all(file: int, data: bytes) -> None:
         left = left[os.write(file, left) :]
 
 
-def _table(messages: Sequence[tuple[Message, bytes | None]]) -> pa.Table:
+def _table(messages: Sequence[tuple[QueueMessage, bytes | None]]) -> pa.Table:
     import pyarrow as pa
 
-    moment = pa.timestamp("us", tz="UTC")
+    timestamp = pa.timestamp("us", tz="UTC")
     return pa.table(
         {
             VALUE: pa.array([message.payload for message, _ in messages], pa.binary()),
             "_key": pa.array([message.key for message, _ in messages], pa.string()),
             "_headers": pa.array([message.headers for message, _ in messages], pa.string()),
-            "_event_ts": pa.array([message.at for message, _ in messages], moment),
+            "_event_ts": pa.array([message.at for message, _ in messages], timestamp),
             "_message_id": pa.array([message.id for message, _ in messages], pa.string()),
             IDENTITY: pa.array([identity for _, identity in messages], pa.binary(IDENTITY_BYTES)),
         }

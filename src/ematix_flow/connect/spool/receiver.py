@@ -15,7 +15,7 @@ from ematix_flow.errors import TransientError
 from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.spool.log import Message, Spool
+    from ematix_flow.connect.spool.log import QueueMessage, Spool
 
 TOGETHER = 1_000
 """Messages from which a batch is written at once."""
@@ -23,10 +23,10 @@ TOGETHER = 1_000
 GATHER_SECONDS = 0.05
 """Seconds that messages wait for others, so that many of them share one sync of the disk."""
 
-PATIENCE = 60.0
+OUTAGE_SECONDS = 60.0
 """Seconds that a broker may be away before the stream is told; one that was never there is told of at once."""
 
-FULL_PATIENCE = 5.0
+FULL_SECONDS = 5.0
 """Seconds that an empty spool may have no room before the stream is told."""
 
 
@@ -41,7 +41,7 @@ class Broker(ABC):
         """Connect and begin to receive; what was received before and not accepted comes again."""
 
     @abstractmethod
-    def receive(self, seconds: float) -> list[Message]:
+    def receive(self, seconds: float) -> list[QueueMessage]:
         """Return the messages that came, after so many seconds at most; the broker holds back more than a bound."""
 
     @abstractmethod
@@ -72,8 +72,8 @@ class Receiver:
         trouble, since = self._trouble, self._since
         if trouble is None or not idle:
             return
-        patience = FULL_PATIENCE if isinstance(trouble, SpoolFullError) else PATIENCE if self._ever else 0.0
-        if time.monotonic() - since > patience:
+        limit = FULL_SECONDS if isinstance(trouble, SpoolFullError) else OUTAGE_SECONDS if self._ever else 0.0
+        if time.monotonic() - since > limit:
             raise trouble
 
     @property
@@ -109,21 +109,21 @@ class Receiver:
 
     def _receive(self) -> None:
         """Receive until there is a reason to end."""
-        waiting: list[Message] = []
+        waiting: list[QueueMessage] = []
         since = time.monotonic()
         while not self._over.is_set():
-            got = self._broker.receive(GATHER_SECONDS)
+            received = self._broker.receive(GATHER_SECONDS)
             now = time.monotonic()
-            if got:
+            if received:
                 since = since if waiting else now
                 self._holds = True
-                waiting += got
+                waiting += received
             if waiting and (
-                self._broker.gathers or len(waiting) >= TOGETHER or now - since >= GATHER_SECONDS or not got
+                self._broker.gathers or len(waiting) >= TOGETHER or now - since >= GATHER_SECONDS or not received
             ):
-                waiting = self._kept(waiting)
+                waiting = self._append(waiting)
 
-    def _kept(self, messages: list[Message]) -> list[Message]:
+    def _append(self, messages: list[QueueMessage]) -> list[QueueMessage]:
         """Write messages and acknowledge them; gives those back for which there is no room yet."""
         try:
             self._spool.append(messages)

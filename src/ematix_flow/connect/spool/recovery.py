@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ematix_flow.connect.spool.segments import Batch
+    from ematix_flow.connect.spool.segments import SegmentBatch
 
 SEGMENT = ".seg"
-SEEN = "seen"
+IDENTITIES_FILE = "seen"
 """File with the identities of messages whose own files are gone."""
 
 
@@ -52,10 +52,10 @@ def name_of(folder: Path) -> str:
     return name
 
 
-def recovered(folder: Path, *, repair: bool = True) -> list[Batch]:
+def recovered(folder: Path, *, repair: bool = True) -> list[SegmentBatch]:
     """Return the batches that are whole; with `repair` what a crash left of the last one is cut off."""
     paths = sorted(folder.glob(f"*{SEGMENT}"))
-    found: list[Batch] = []
+    intact: list[SegmentBatch] = []
     for number, path in enumerate(paths, 1):
         try:
             batches = list(batches_in(str(path)))
@@ -63,31 +63,31 @@ def recovered(folder: Path, *, repair: bool = True) -> list[Batch]:
             # Its owner removed it while somebody else looks: every target has what it held.
             continue
         if number == len(paths):
-            found += _whole(path, batches, repair=repair)
+            intact += _whole(path, batches, repair=repair)
         else:
             # What lies behind was written, could neither be synced nor taken back, and was written again.
-            found += [batch for batch in batches if batch.first < int(paths[number].stem)]
-    for before, after in pairwise(found):
+            intact += [batch for batch in batches if batch.first < int(paths[number].stem)]
+    for before, after in pairwise(intact):
         if before.end != after.first:
             raise _damaged(before.path, before.end)
-    return found
+    return intact
 
 
-def remembered(folder: Path, batches: Sequence[Batch], most: int) -> OrderedDict[bytes, None]:
+def remembered(folder: Path, batches: Sequence[SegmentBatch], most: int) -> OrderedDict[bytes, None]:
     """Return the identities of the newest messages, the oldest first."""
-    seen: OrderedDict[bytes, None] = OrderedDict()
+    identities: OrderedDict[bytes, None] = OrderedDict()
     with suppress(FileNotFoundError):
-        kept = (folder / SEEN).read_bytes()
-        seen.update((kept[at : at + IDENTITY_BYTES], None) for at in range(0, len(kept), IDENTITY_BYTES))
+        data = (folder / IDENTITIES_FILE).read_bytes()
+        identities.update((data[at : at + IDENTITY_BYTES], None) for at in range(0, len(data), IDENTITY_BYTES))
     count, newest = 0, len(batches)
     while newest and count < most:
         newest -= 1
         count += batches[newest].count
     for batch in batches[newest:]:
-        seen.update((one, None) for one in messages_of(batch).column(IDENTITY).to_pylist() if one is not None)
-    while len(seen) > most:
-        seen.popitem(last=False)
-    return seen
+        identities.update((one, None) for one in messages_of(batch).column(IDENTITY).to_pylist() if one is not None)
+    while len(identities) > most:
+        identities.popitem(last=False)
+    return identities
 
 
 def write_file(folder: Path, name: str, data: bytes) -> None:
@@ -111,7 +111,7 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _whole(path: Path, batches: list[Batch], *, repair: bool) -> list[Batch]:
+def _whole(path: Path, batches: list[SegmentBatch], *, repair: bool) -> list[SegmentBatch]:
     """Return the batches before the first that is not whole, and with `repair` cut the file there.
 
     A batch behind it was written after it was safe: then it is no torn end but damage, and nothing is cut.

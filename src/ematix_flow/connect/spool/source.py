@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from ematix_flow.connect.base.columns import SourceColumn
-from ematix_flow.connect.base.stream_source import EARLIEST, LATEST, REWIND, MessagePiece, StreamSource, from_text
+from ematix_flow.connect.base.stream_source import EARLIEST, LATEST, REWIND, MessagePartition, StreamSource, from_text
 from ematix_flow.connect.spool.log import Spool, spool_folder
 from ematix_flow.connect.spool.receiver import Receiver
 from ematix_flow.connect.spool.segments import read_batches
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base.stream_source import Position
     from ematix_flow.connect.spool.receiver import Broker
-    from ematix_flow.connect.spool.segments import Batch
+    from ematix_flow.connect.spool.segments import SegmentBatch
 
-PIECE = 25_000
+PARTITION_MESSAGES = 25_000
 """About how many messages are read together."""
 
 _NEXT, _SPOOL, _EMPTY = "next", "spool", "until_empty"
@@ -60,42 +60,44 @@ class SpooledSource(StreamSource):
 
     def begin(self) -> None:
         """Own the spool, and receive."""
-        self._spool = self._opened(own=True)
+        self._spool = self._open_spool(own=True)
         self._receiver = Receiver(self.broker(), self._spool)
 
     def start(self, where: str) -> Position:
         """Return the place of the oldest message that is kept, the one after the newest, or a number that is written out."""
-        spool = self._opened()
+        spool = self._open_spool()
         if where == EARLIEST:
             return {_SPOOL: spool.id, _NEXT: spool.first}
         if where == LATEST:
             # The end of a queue is not known before it has been received.
             return {_SPOOL: spool.id, _NEXT: spool.end, _EMPTY: True}
         if where.lstrip().startswith("{"):
-            return self._written(from_text(where), spool)
+            return self._requested_position(from_text(where), spool)
         message = f"{where!r} is no place in a queue, which keeps no past"
         raise RunError(message, hint='say earliest, latest or a number as {"next": 120}.')
 
     def ahead(self, position: Position, most: int, end_offset: Position | None = None) -> Position:
         """Return the number up to which messages are safe in the spool."""
-        spool = self._opened()
-        at, end = self._number(position, spool), spool.end
+        spool = self._open_spool()
+        at, end = self._next_number(position, spool), spool.end
         if end_offset is not None and not end_offset.get(_EMPTY):
             end = max(at, min(end, int(end_offset[_NEXT])))
         if self._receiver is not None:
             self._receiver.check(idle=end == at)
         return {_SPOOL: spool.id, _NEXT: min(end, at + most)}
 
-    def pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:
+    def plan_partitions(
+        self, begin: Position, end: Position, column_names: Sequence[str]
+    ) -> tuple[MessagePartition, ...]:
         """Return the messages between two numbers."""
-        spool, first, last = self._opened(), int(begin[_NEXT]), int(end[_NEXT])
+        spool, first, last = self._open_spool(), int(begin[_NEXT]), int(end[_NEXT])
         queue = (self.queue_column, self.query)
         groups = _groups(spool.batches(first, last))
         return tuple(
-            MessagePiece(
+            MessagePartition(
                 f"{self.query}/{max(first, group[0].first)}-{min(last, group[-1].end) - 1}",
                 min(last, group[-1].end) - max(first, group[0].first),
-                partial(read_batches, tuple(group), first, last, queue, tuple(wanted)),
+                partial(read_batches, tuple(group), first, last, queue, tuple(column_names)),
             )
             for group in groups
         )
@@ -104,7 +106,7 @@ class SpooledSource(StreamSource):
         """Return the difference of two numbers; the end of a queue is not reached before it has been empty for a while."""
         if not end.get(_EMPTY):
             return max(0, int(end[_NEXT]) - int(begin[_NEXT]))
-        spool = self._opened()
+        spool = self._open_spool()
         left = spool.end - int(begin[_NEXT])
         quiet = self._receiver is not None and self._receiver.silence >= self.quiet
         # Asked again: a message may have come between the two questions.
@@ -112,9 +114,9 @@ class SpooledSource(StreamSource):
 
     def waiting(self, position: Position) -> Mapping[str, int]:
         """Return how many messages wait in the spool; what still lies in the queue is not known here."""
-        return {self.query: max(0, self._opened().end - int(position[_NEXT]))}
+        return {self.query: max(0, self._open_spool().end - int(position[_NEXT]))}
 
-    def settled(self, positions: Sequence[Position]) -> None:
+    def commit_offsets(self, positions: Sequence[Position]) -> None:
         """Remove what every target has."""
         if self._receiver is not None and self._spool is not None and positions:
             self._spool.trim(min(int(position[_NEXT]) for position in positions))
@@ -127,12 +129,12 @@ class SpooledSource(StreamSource):
             self._spool.close()
         self._receiver = self._spool = None
 
-    def _opened(self, *, own: bool = False) -> Spool:
+    def _open_spool(self, *, own: bool = False) -> Spool:
         if self._spool is None:
             self._spool = Spool(self._spool_folder, own=own)
         return self._spool
 
-    def _number(self, position: Position, spool: Spool) -> int:
+    def _next_number(self, position: Position, spool: Spool) -> int:
         """Return the number of a position; one of another spool, or whose messages are gone, is refused."""
         at = int(position[_NEXT])
         if position.get(_SPOOL) != spool.id:
@@ -143,15 +145,15 @@ class SpooledSource(StreamSource):
             raise StreamLostError(message, hint=REWIND)
         return at
 
-    def _written(self, given: Position, spool: Spool) -> Position:
-        number = given.get(_NEXT)
+    def _requested_position(self, requested: Position, spool: Spool) -> Position:
+        number = requested.get(_NEXT)
         if not isinstance(number, int) or not spool.first <= number <= spool.end:
             message = f"{number!r} is no place in the spool of {self.query!r}, which has {spool.first} to {spool.end}"
             raise RunError(message, hint=f'for example {{"next": {spool.first}}}.')
         return {_SPOOL: spool.id, _NEXT: number}
 
 
-def columns_beside(queue: str) -> tuple[SourceColumn, ...]:
+def metadata_columns(queue: str) -> tuple[SourceColumn, ...]:
     """Return what messages have beside their payload, with the column that names their queue."""
     return (
         SourceColumn("_key", "text"),
@@ -162,11 +164,11 @@ def columns_beside(queue: str) -> tuple[SourceColumn, ...]:
     )
 
 
-def _groups(batches: Sequence[Batch]) -> list[list[Batch]]:
+def _groups(batches: Sequence[SegmentBatch]) -> list[list[SegmentBatch]]:
     """Put neighbours together until they are worth a piece of their own."""
-    groups: list[list[Batch]] = []
+    groups: list[list[SegmentBatch]] = []
     for batch in batches:
-        if not groups or sum(one.count for one in groups[-1]) >= PIECE:
+        if not groups or sum(one.count for one in groups[-1]) >= PARTITION_MESSAGES:
             groups.append([])
         groups[-1].append(batch)
     return groups

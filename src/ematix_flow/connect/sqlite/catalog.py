@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from ematix_flow.connect.base.columns import FoundColumn, FoundTable, SourceColumn
+from ematix_flow.connect.base.columns import ColumnSchema, SourceColumn, TableSchema
 from ematix_flow.connect.sqlite import types as sqlite_types
 from ematix_flow.connect.types.identifiers import quoted
 
@@ -17,29 +17,29 @@ SAMPLE_ROWS = 1000
 VIEW = "_flow_described"
 
 
-def find_table(session: Session, name: str, *, bounds: bool = False) -> FoundTable | None:
+def find_table(session: Session, name: str, *, bounds: bool = False) -> TableSchema | None:
     """Describe a table from SQLite's pragmas; with `bounds`, whole numbers are as wide as the table's conditions allow."""
-    found = session.query(
+    entries = session.query(
         "SELECT type, sql FROM main.sqlite_master WHERE lower(name) = lower(?) AND type IN ('table', 'view')", (name,)
     )
-    if not found:
+    if not entries:
         return None
     rows = session.query(
         "SELECT name, type, \"notnull\", pk FROM pragma_table_xinfo(?, 'main') WHERE hidden <> 1 ORDER BY cid", (name,)
     )
     key = tuple(column for _, column in sorted((pk, column) for column, _, _, pk in rows if pk))
-    return FoundTable(
+    return TableSchema(
         columns=tuple(
-            FoundColumn(
+            ColumnSchema(
                 column,
-                sqlite_types.as_enforced(column, declared, found[0][1] or "") if bounds else declared or "no type",
+                sqlite_types.as_enforced(column, declared, entries[0][1] or "") if bounds else declared or "no type",
                 nullable=not not_null and not _is_row_id(column, declared, key),
             )
             for column, declared, not_null, _ in rows
         ),
         primary_key=key,
         unique=_unique(session, name),
-        problem=_problem(*found[0]),
+        problem=_problem(*entries[0]),
     )
 
 
@@ -73,7 +73,7 @@ def describe(session: Session, sql: str) -> tuple[SourceColumn, ...]:
     try:
         rows = session.query(f"SELECT name, type FROM pragma_table_xinfo('{VIEW}', 'temp') ORDER BY cid")
         families = {name: sqlite_types.family(declared) for name, declared in rows}
-        families |= _sampled(session, [name for name, found in families.items() if not found])
+        families |= _sampled(session, [name for name, family in families.items() if not family])
     finally:
         session.execute(f"DROP VIEW temp.{VIEW}")
     return tuple(SourceColumn(name, families[name], declared) for name, declared in rows)

@@ -31,7 +31,7 @@ from ematix_flow.connect.staging.parquet import (
     process_folder,
 )
 from ematix_flow.connect.types.arrow import REJECTS
-from ematix_flow.connect.types.fingerprint import told
+from ematix_flow.connect.types.fingerprint import format_fingerprint
 from ematix_flow.connect.types.identifiers import listed, quoted, text
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ematix_flow.connect.base.columns import FoundTable, SourceColumn
+    from ematix_flow.connect.base.columns import SourceColumn, TableSchema
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.stage import StageColumn, StageSpec, WorkTable
     from ematix_flow.connect.sqlite.session import SQLiteSession
     from ematix_flow.declare.table.types import ColumnType
-    from ematix_flow.records import Part
+    from ematix_flow.records import TaskReport
 
 READ_ROWS = 65_536
 
@@ -69,12 +69,12 @@ class SQLite(FileDatabase):
 
     def probe(self) -> str:
         """Open the file and say what it is."""
-        session = self.look() if self.exists() else self.session()
+        session = self.read_only_session() if self.exists() else self.session()
         try:
             tables = session.query("SELECT COUNT(*) FROM main.sqlite_master WHERE type = 'table'")[0][0]
         finally:
             session.close()
-        return f"SQLite {sqlite3.sqlite_version}, {self.shown_path}, {tables} tables"
+        return f"SQLite {sqlite3.sqlite_version}, {self.display_path}, {tables} tables"
 
     def session(self) -> SQLiteSession:
         """Open the database; a missing file is created."""
@@ -83,7 +83,7 @@ class SQLite(FileDatabase):
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         return open_file(Path(self.path))
 
-    def look(self) -> SQLiteSession:
+    def read_only_session(self) -> SQLiteSession:
         """Open the file that is there; it may be read while another process writes."""
         return open_memory(self.name) if self.in_memory else open_file(Path(self.path), create=False)
 
@@ -97,11 +97,11 @@ class SQLite(FileDatabase):
 
     # Tables
 
-    def place(self, schema: str, name: str) -> TableName:
+    def table_name(self, schema: str, name: str) -> TableName:
         """SQLite has no schemas: any but `main` becomes a prefix."""
         return TableName("", name if schema in ("", "main") else f"{schema}_{name}")
 
-    def bookkeeping(self, name: str) -> TableName:
+    def metadata_table(self, name: str) -> TableName:
         """Our own tables have a prefix."""
         return TableName("", f"ematix_flow_{name}")
 
@@ -114,20 +114,20 @@ class SQLite(FileDatabase):
         """Check everything: SQLite would take any value in any column."""
         return sqlite_types.check_clause(column)
 
-    def same_type(self, found: str, wanted: str) -> bool:
+    def same_type(self, existing: str, declared: str) -> bool:
         """Compare types; a plain INTEGER is wide enough for every whole number."""
-        return sqlite_types.same_type(found, wanted)
+        return sqlite_types.same_type(existing, declared)
 
-    def widening(self, found: str, wanted: str) -> bool:
+    def widening(self, existing: str, declared: str) -> bool:
         """Say yes when whole numbers grow: SQLite keeps all of them alike, and only a condition has to change."""
-        return sqlite_types.widens(found, wanted)
+        return sqlite_types.widens(existing, declared)
 
-    def alter_type_sql(self, table: str, column: str, wanted: str, *, nullable: bool) -> str:
+    def alter_type_sql(self, table: str, column: str, declared: str, *, nullable: bool) -> str:
         """Return the statement that puts a wider condition into the definition of the table, as SQLite's manual has it."""
-        wider = text(sqlite_types.integer_definition(column, wanted, nullable=nullable))
+        wider = text(sqlite_types.integer_definition(column, declared, nullable=nullable))
         sql = "sql"
-        for word in sqlite_types.INTEGERS:
-            narrow = sqlite_types.integer_definition(column, word, nullable=nullable)
+        for type_name in sqlite_types.INTEGERS:
+            narrow = sqlite_types.integer_definition(column, type_name, nullable=nullable)
             sql = f"replace({sql}, {text(narrow)}, {wider})"
         name = table[1:-1].replace('""', '"')
         return f"{DEFINE} SET sql = {sql} WHERE type = 'table' AND name = {text(name)}"
@@ -135,12 +135,12 @@ class SQLite(FileDatabase):
     def fingerprint(self, session: Session, table: TableName, columns: Sequence[str]) -> str:
         """Add up a hash of every row, in whatever order they come."""
         sql = f"SELECT COUNT(*), flow_fingerprint({listed(columns)}) FROM main.{quoted(table.name)}"
-        return told(session.query(sql))
+        return format_fingerprint(session.query(sql))
 
     def create_schema(self, session: Session, schema: str) -> None:
         """Do nothing: a schema is only a prefix here."""
 
-    def find_table(self, session: Session, table: TableName) -> FoundTable | None:
+    def find_table(self, session: Session, table: TableName) -> TableSchema | None:
         """Describe a table."""
         return sqlite_catalog.find_table(session, table.name, bounds=True)
 
@@ -167,8 +167,8 @@ class SQLite(FileDatabase):
             return Opened((Split(sql=sql),))
         copy = process_folder() / f"read-{uuid.uuid4().hex}.sqlite"
         with closing(sqlite3.connect(copy)) as target:
-            _opened(session).connection.backup(target)
-        return Opened((Split(sql=sql, snapshot=str(copy)),), keep_open=_removed_after(copy))
+            _sqlite_session(session).connection.backup(target)
+        return Opened((Split(sql=sql, snapshot=str(copy)),), resources=_removed_after(copy))
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Read one split through a connection that cannot write."""
@@ -183,23 +183,23 @@ class SQLite(FileDatabase):
 
     # Staging
 
-    def staged_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
+    def staged_relation(self, session: Session, spec: StageSpec, reports: Sequence[TaskReport]) -> str:
         """Load the named files into a temporary table of this session."""
         table = _temporary(session, STAGED_ROWS, [f"{quoted(c.name)} {self.ddl_type(c.type)}" for c in spec.columns])
         rows = 0
-        for batch in batches(spec, [part.path for part in parts if part.path]):
-            rows += _opened(session).fill(table, len(spec.columns), rows_of(batch, spec.columns))
-        if rows != sum(part.rows for part in parts):
-            raise changed(spec, f"rows loaded: {rows}, but staged: {sum(part.rows for part in parts)}")
+        for batch in batches(spec, [report.path for report in reports if report.path]):
+            rows += _sqlite_session(session).fill(table, len(spec.columns), rows_of(batch, spec.columns))
+        if rows != sum(report.rows for report in reports):
+            raise changed(spec, f"rows loaded: {rows}, but staged: {sum(report.rows for report in reports)}")
         _index(session, STAGED_ROWS, [column.name for column in spec.columns if column.in_key])
         return table
 
-    def reject_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
+    def reject_relation(self, session: Session, spec: StageSpec, reports: Sequence[TaskReport]) -> str:
         """Load the named reject files into a temporary table of this session."""
         table = _temporary(session, STAGED_REJECTS, [f"{quoted(name)} TEXT" for name in REJECTS.names])
-        for batch in batches(spec, [part.reject_path for part in parts if part.reject_path]):
+        for batch in batches(spec, [report.reject_path for report in reports if report.reject_path]):
             rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
-            _opened(session).fill(table, len(REJECTS), rows)
+            _sqlite_session(session).fill(table, len(REJECTS), rows)
         return table
 
     def create_work_table(self, session: Session, table: WorkTable, incarnation: str) -> str:
@@ -215,7 +215,7 @@ class SQLite(FileDatabase):
         session.query(f"EXPLAIN QUERY PLAN {sql}")
 
 
-def _opened(session: Session) -> SQLiteSession:
+def _sqlite_session(session: Session) -> SQLiteSession:
     return cast("SQLiteSession", session)
 
 

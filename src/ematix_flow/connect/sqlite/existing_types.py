@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 class SQLiteTypes(ExistingTypes):
     """By affinity, as SQLite itself does; a column without a type takes every value as it is."""
 
-    _TEXT_KEPT = 15
+    _EXACT_DIGITS = 15
     """Digits that a number of SQLite gives back; a longer one travels as text."""
 
-    def carried_as(self, native: str, given: ColumnType) -> ColumnType | None:
+    def carried_as(self, native: str, incoming: ColumnType) -> ColumnType | None:
         """Carry values as the column keeps them."""
         if native == "no type":
-            return given
+            return incoming
         size = SIZE.search(native)
-        found = family(native)
-        if found == "decimal" and size and int(size[1]) <= self._TEXT_KEPT:
+        type_family = family(native)
+        if type_family == "decimal" and size and int(size[1]) <= self._EXACT_DIGITS:
             return types.Numeric(int(size[1]), int(size[2] or 0))
         kinds: dict[str, ColumnType] = {
             "integer": types.BigInt(),
@@ -35,22 +35,22 @@ class SQLiteTypes(ExistingTypes):
             "json": types.JSONB(),
             "uuid": types.UUID(),
         }
-        return kinds.get(found, types.Text())
+        return kinds.get(type_family, types.Text())
 
     def takes(self, native: str, declared: ColumnType) -> bool:
         """Return True where SQLite keeps a value as it is; what has the affinity of numbers bends text that looks like one."""
-        size, kind, word = SIZE.search(native), declared.kind, SIZE.sub("", native).upper()
+        size, kind, base_name = SIZE.search(native), declared.kind, SIZE.sub("", native).upper()
         if native == "no type":
             return True
-        if word in ("DECIMAL", "NUMERIC"):
-            digits = (int(size[1]), int(size[2] or 0)) if size else (self._TEXT_KEPT, getattr(declared, "scale", 0))
-            return digits[0] <= self._TEXT_KEPT and digits_fit(declared, *digits)
+        if base_name in ("DECIMAL", "NUMERIC"):
+            digits = (int(size[1]), int(size[2] or 0)) if size else (self._EXACT_DIGITS, getattr(declared, "scale", 0))
+            return digits[0] <= self._EXACT_DIGITS and digits_fit(declared, *digits)
         points = {"DATETIME": ("timestamp", "timestamp_tz"), "TIMESTAMP WITH TIME ZONE": ("timestamp_tz",)}
         kinds = {
             "integer": WHOLE_KINDS,
             "float": ("float", "double"),
-            "text": TEXT_KINDS if re.search("CHAR|CLOB|TEXT", word) else (),
+            "text": TEXT_KINDS if re.search("CHAR|CLOB|TEXT", base_name) else (),
             "boolean": ("boolean",),
             "binary": ("bytes",),
         }
-        return kind in points.get(word, kinds.get(family(native), ()))
+        return kind in points.get(base_name, kinds.get(family(native), ()))

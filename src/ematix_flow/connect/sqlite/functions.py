@@ -95,8 +95,8 @@ def double(x: Value) -> float | None:
     """Return a finite floating point number, or NULL."""
     if isinstance(x, bytes) or x is None or (isinstance(x, str) and not _DOUBLE.fullmatch(x)):
         return None
-    found = float(x)
-    return found if math.isfinite(found) or isinstance(x, float) else None
+    number = float(x)
+    return number if math.isfinite(number) or isinstance(x, float) else None
 
 
 def rounded(x: Value, scale: int) -> Value:
@@ -111,7 +111,7 @@ def rounded(x: Value, scale: int) -> Value:
 
 def timestamp(x: str | None) -> str | None:
     """Return a checked ISO text in fixed width."""
-    return None if x is None else _written(datetime.fromisoformat(x))
+    return None if x is None else _format_timestamp(datetime.fromisoformat(x))
 
 
 def day(x: str | None) -> str | None:
@@ -121,32 +121,34 @@ def day(x: str | None) -> str | None:
 
 def earlier(x: str | None, minutes: int) -> str | None:
     """Return the time some minutes before."""
-    return None if x is None else _written(datetime.fromisoformat(x) - timedelta(minutes=minutes))
+    return None if x is None else _format_timestamp(datetime.fromisoformat(x) - timedelta(minutes=minutes))
 
 
 def truncated(x: str | None, precision: str) -> str | None:
     """Return the start of the second, day, week, ... that the time is in; a zone at the end stays."""
     if x is None:
         return None
-    found = datetime.fromisoformat(x)
+    value = datetime.fromisoformat(x)
     match precision:
         case "second" | "minute" | "hour" | "day":
-            start = _zeroed(found, precision)
+            start = _zeroed(value, precision)
         case "week":
-            start = _zeroed(found, "day") - timedelta(days=found.weekday())
+            start = _zeroed(value, "day") - timedelta(days=value.weekday())
         case "month":
-            start = _zeroed(found, "day").replace(day=1)
+            start = _zeroed(value, "day").replace(day=1)
         case "quarter":
-            start = _zeroed(found, "day").replace(month=found.month - (found.month - 1) % 3, day=1)
+            start = _zeroed(value, "day").replace(month=value.month - (value.month - 1) % 3, day=1)
         case _:
-            start = _zeroed(found, "day").replace(month=1, day=1)
-    return _written(start) + x[26:]
+            start = _zeroed(value, "day").replace(month=1, day=1)
+    return _format_timestamp(start) + x[26:]
 
 
 def wall(x: str | None, zone: str) -> str | None:
     """Return the wall time of a zone for a UTC time."""
     return (
-        None if x is None else _written(datetime.fromisoformat(x[:26]).replace(tzinfo=UTC).astimezone(ZoneInfo(zone)))
+        None
+        if x is None
+        else _format_timestamp(datetime.fromisoformat(x[:26]).replace(tzinfo=UTC).astimezone(ZoneInfo(zone)))
     )
 
 
@@ -183,24 +185,24 @@ def _rounded(number: Decimal, scale: int) -> Decimal:
             return number
 
 
-def _zeroed(found: datetime, precision: str) -> datetime:
-    kept = ("day", "hour", "minute", "second").index(precision)
+def _zeroed(value: datetime, precision: str) -> datetime:
+    last = ("day", "hour", "minute", "second").index(precision)
     hour, minute, second = (
-        part if at < kept else 0 for at, part in enumerate((found.hour, found.minute, found.second))
+        part if at < last else 0 for at, part in enumerate((value.hour, value.minute, value.second))
     )
-    return found.replace(hour=hour, minute=minute, second=second, microsecond=0)
+    return value.replace(hour=hour, minute=minute, second=second, microsecond=0)
 
 
-def _written(found: datetime) -> str:
-    return found.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
+def _format_timestamp(value: datetime) -> str:
+    return value.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
 
 
 def _expand(match: re.Match[str], replacement: str) -> str:
     def group(reference: re.Match[str]) -> str:
-        word = reference.group(1)
-        if word == "\\":
-            return word
-        return match.group(0 if word == "&" else int(word)) or ""
+        name = reference.group(1)
+        if name == "\\":
+            return name
+        return match.group(0 if name == "&" else int(name)) or ""
 
     return re.sub(r"\\([0-9&\\])", group, replacement)
 

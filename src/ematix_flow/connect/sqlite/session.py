@@ -35,9 +35,9 @@ DEFINE = "UPDATE main.sqlite_master"
 class SQLiteSession(Session):
     """A connection in autocommit mode, so that transactions begin and end only where we say so."""
 
-    def __init__(self, connection: sqlite3.Connection, place: str) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: str) -> None:
         self.connection = connection
-        self._place = place
+        self._path = path
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
         """Run one statement and give the rows it changed."""
@@ -71,10 +71,10 @@ class SQLiteSession(Session):
 
     def fill(self, table: str, width: int, rows: Iterable[Sequence[object]]) -> int:
         """Insert many rows and give how many there were."""
-        marks = ", ".join("?" * width)
+        placeholders = ", ".join("?" * width)
         # Outside a transaction every row would be one of its own.
         self.connection.execute("SAVEPOINT flow_fill")
-        count = self.connection.executemany(f"INSERT INTO {table} VALUES ({marks})", cast("Any", rows)).rowcount
+        count = self.connection.executemany(f"INSERT INTO {table} VALUES ({placeholders})", cast("Any", rows)).rowcount
         self.connection.execute("RELEASE flow_fill")
         return count
 
@@ -83,7 +83,7 @@ class SQLiteSession(Session):
         try:
             self.connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
-            raise _told(error, self._place) from None
+            raise _translate_error(error, self._path) from None
 
     def commit(self) -> None:
         """Commit; when readers keep SQLite from it, the locks are given back before the error is raised."""
@@ -118,7 +118,7 @@ def open_file(path: Path, *, create: bool = True) -> SQLiteSession:
         connection.execute(f"PRAGMA cache_size = -{CACHE_KILOBYTES}")
     except sqlite3.Error as error:
         connection.close()
-        raise _told(error, str(path)) from None
+        raise _translate_error(error, str(path)) from None
     return SQLiteSession(connection, str(path))
 
 
@@ -149,11 +149,11 @@ def _connect(address: str) -> sqlite3.Connection:
     return connection
 
 
-def _told(error: sqlite3.Error, place: str) -> Exception:
+def _translate_error(error: sqlite3.Error, path: str) -> Exception:
     """Return the error for people when it is about a lock."""
     if primary_code(error) not in BUSY:
         return error
-    message = f"the SQLite file {place} is locked by another process"
+    message = f"the SQLite file {path} is locked by another process"
     hint = "SQLite lets one process write at a time: end the other one's transaction and run again."
     return TransientError(message, hint=hint)
 

@@ -78,7 +78,7 @@ _FAMILIES = {
     "VARBINARY": "binary",
 }
 
-_BY_PART = (("INT", "integer"), ("CHAR", "text"), ("CLOB", "text"), ("TEXT", "text"), ("BLOB", "binary"))
+_BY_SUBSTRING = (("INT", "integer"), ("CHAR", "text"), ("CLOB", "text"), ("TEXT", "text"), ("BLOB", "binary"))
 _FLOATS = ("REAL", "FLOA", "DOUB")
 
 
@@ -114,15 +114,15 @@ INTEGERS = {"SMALLINT": 16, "INT": 32, "BIGINT": 64}
 """Our words for whole numbers, by their bits, from the narrowest."""
 
 
-def widens(found: str, wanted: str) -> bool:
+def widens(existing: str, declared: str) -> bool:
     """Return whether a condition on whole numbers would have to allow more."""
-    return found in INTEGERS and wanted in INTEGERS and INTEGERS[found] < INTEGERS[wanted]
+    return existing in INTEGERS and declared in INTEGERS and INTEGERS[existing] < INTEGERS[declared]
 
 
-def integer_definition(name: str, word: str, *, nullable: bool) -> str:
+def integer_definition(name: str, type_name: str, *, nullable: bool) -> str:
     """Return the definition of a column of whole numbers as CREATE TABLE has it; `name` is in quotes."""
     null = " NULL" if nullable else " NOT NULL"
-    return f"{name} {word}{null} CHECK ({_integer(name, INTEGERS[word])})"
+    return f"{name} {type_name}{null} CHECK ({_integer(name, INTEGERS[type_name])})"
 
 
 def as_enforced(column: str, declared: str, table_sql: str) -> str:
@@ -148,10 +148,10 @@ def family(declared: str) -> str:
     if name in _FAMILIES:
         return _FAMILIES[name]
     # SQLite's own rules of affinity, in their order.
-    for part, found in _BY_PART:
-        if part in name:
-            return found
-    return "float" if any(part in name for part in _FLOATS) else ""
+    for substring, family_name in _BY_SUBSTRING:
+        if substring in name:
+            return family_name
+    return "float" if any(substring in name for substring in _FLOATS) else ""
 
 
 def family_of_values(storage: set[str]) -> str:
@@ -166,7 +166,7 @@ def family_of_values(storage: set[str]) -> str:
     return "binary" if kinds == {"blob"} else "text"
 
 
-def same_type(found: str, wanted: str) -> bool:
+def same_type(existing: str, declared: str) -> bool:
     """Compare two types; SQLite's plain INTEGER holds whole numbers of every size."""
-    one, other = (name.replace(" ", "").upper() for name in (found, wanted))
+    one, other = (name.replace(" ", "").upper() for name in (existing, declared))
     return one == other or (one == "INTEGER" and other in {"SMALLINT", "INT", "BIGINT"})

@@ -36,7 +36,7 @@ def _stored(array: pa.Array, column: StageColumn) -> list[Stored]:
     elif types.is_date(kind):
         array = pc.cast(array, pa.string())
     elif types.is_timestamp(kind):
-        array = _moments(array)
+        array = _timestamps(array)
     return array.to_pylist()  # type: ignore[no-any-return]
 
 
@@ -53,7 +53,7 @@ def _decimals(array: pa.Array) -> list[Stored]:
     return [None if value is None else f"{value:f}" for value in array.to_pylist()]
 
 
-def _moments(array: pa.Array) -> pa.Array:
+def _timestamps(array: pa.Array) -> pa.Array:
     text = pc.cast(pc.cast(array, pa.timestamp("us")), pa.string())
     return pc.binary_join_element_wise(text, "+00:00", "") if array.type.tz else text
 
@@ -68,11 +68,11 @@ def _array(values: Sequence[Stored]) -> pa.Array:
     try:
         array = pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError):
-        return pa.array([_text(value) for value in values], pa.string())
+        return pa.array([_text_value(value) for value in values], pa.string())
     return pc.cast(array, pa.string()) if pa.types.is_null(array.type) else array
 
 
-def _text(value: Stored) -> str | None:
+def _text_value(value: Stored) -> str | None:
     """Return a value of a column with mixed types as text; bytes that are no text as SQLite writes them."""
     if value is None or isinstance(value, str):
         return value

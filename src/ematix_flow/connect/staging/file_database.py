@@ -11,9 +11,9 @@ from ematix_flow.connect.base.database import Database
 from ematix_flow.connect.staging.parquet import (
     ParquetStager,
     check_parts,
+    create_folder,
     drop_folder,
     folders,
-    make_folder,
     process_folder,
 )
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.stage import Stager, StageSpec
     from ematix_flow.declare.connection.registry import DuckDBConnection, SQLiteConnection
-    from ematix_flow.records import Part
+    from ematix_flow.records import TaskReport
 
 
 class FileDatabase(Database):
@@ -31,13 +31,13 @@ class FileDatabase(Database):
 
     def __init__(self, connection: DuckDBConnection | SQLiteConnection) -> None:
         self.name = connection.name
-        self.shown_path = connection.path
+        self.display_path = connection.path
         # Workers may run in another folder than the driver, so a relative path is settled here.
         self.path = connection.path if connection.path == ":memory:" else str(Path(connection.path).absolute())
         self.timezone = connection.timezone
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.shown_path!r})"
+        return f"{type(self).__name__}({self.display_path!r})"
 
     @property
     def in_memory(self) -> bool:
@@ -50,7 +50,7 @@ class FileDatabase(Database):
         return (self.path,)
 
     @property
-    def part_paths(self) -> tuple[str, ...]:
+    def staging_paths(self) -> tuple[str, ...]:
         """Return where parts wait."""
         return (str(self.stage_root()),)
 
@@ -60,7 +60,7 @@ class FileDatabase(Database):
 
     def info(self) -> Mapping[str, object]:
         """Return the file under `dbname`; there is no host."""
-        return {"host": None, "port": None, "dbname": self.shown_path, "user": None}
+        return {"host": None, "port": None, "dbname": self.display_path, "user": None}
 
     def exists(self) -> bool:
         """Return whether the file is there."""
@@ -75,13 +75,13 @@ class FileDatabase(Database):
     def open_stage(self, session: Session, spec: StageSpec) -> StageSpec:
         """Make a folder beside the file that only this load writes to."""
         del session
-        return make_folder(self.stage_root(), spec)
+        return create_folder(self.stage_root(), spec)
 
     def stager(self, spec: StageSpec, partition: int, attempt: int) -> Stager:
         """Write Parquet parts named by attempt."""
         return ParquetStager(spec, partition, attempt)
 
-    def verify_stage(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> None:
+    def verify_stage(self, session: Session, spec: StageSpec, parts: Sequence[TaskReport]) -> None:
         """Compare the rows in each named file with its report."""
         del session
         check_parts(spec, parts)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from ematix_flow.connect.base.stage import Stager
 from ematix_flow.connect.formats.writers import EXTENSIONS, writer
 from ematix_flow.connect.staging.parquet import changed
-from ematix_flow.connect.storage.base import told_parts
+from ematix_flow.connect.storage.base import parse_staged_path
 from ematix_flow.connect.types.arrow import REJECTS
 from ematix_flow.failpoints import failpoint
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.stage import StageSpec
     from ematix_flow.connect.formats.writers import Writer
     from ematix_flow.connect.storage.base import Output, Store
-    from ematix_flow.records import Part
+    from ematix_flow.records import TaskReport
 
 STAMP = pa.schema([pa.field("_loaded_at", pa.timestamp("us", tz="UTC")), pa.field("_batch_id", pa.string())])
 """What every row of a file says about the load that brought it."""
@@ -41,8 +41,8 @@ class FileStager(Stager):
         options = dict(spec.options)
         self._schema = _numbered(pa.schema([*staged, *STAMP]) if self._stamp else staged, options.pop(FIELD_IDS, "{}"))
         stem = f"{spec.folder}part-{partition:05d}-{attempt}"
-        self._rows = _File(store, stem, file_format, self._schema, options)
-        self._rejects = _File(store, f"{stem}.rejects", "parquet", REJECTS, {})
+        self._rows = _StagedFile(store, stem, file_format, self._schema, options)
+        self._rejects = _StagedFile(store, f"{stem}.rejects", "parquet", REJECTS, {})
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add rows, with the stamp of the load."""
@@ -59,7 +59,7 @@ class FileStager(Stager):
     def finish(self) -> tuple[str, str]:
         """Finish both files; an attempt without rows leaves none."""
         failpoint("stage.before_task_commit")
-        return self._rows.keep(), self._rejects.keep()
+        return self._rows.finish(), self._rejects.finish()
 
     def abandon(self) -> None:
         """Forget unfinished files."""
@@ -78,7 +78,7 @@ def _numbered(schema: pa.Schema, ids: str) -> pa.Schema:
     )
 
 
-class _File:
+class _StagedFile:
     def __init__(self, store: Store, stem: str, file_format: str, schema: pa.Schema, options: dict[str, Any]) -> None:
         self._store = store
         self._stem = stem
@@ -94,18 +94,18 @@ class _File:
             self._writer = writer(self._format, self._output.stream, self._schema, self._options)
         self._writer.write(batch)
 
-    def keep(self) -> str:
+    def finish(self) -> str:
         if self._writer is None or self._output is None:
             return ""
         self._writer.close()
-        return self._output.keep()
+        return self._output.finish()
 
     def abandon(self) -> None:
         if self._output is not None:
             self._output.abandon()
 
 
-def check_files(store: Store, spec: StageSpec, parts: Sequence[Part]) -> None:
+def check_files(store: Store, spec: StageSpec, parts: Sequence[TaskReport]) -> None:
     """Compare the bytes of each named file with those that its path tells."""
     for part in parts:
         for what, path, rows in (("rows", part.path, part.rows), ("rejects", part.reject_path, part.rejected)):
@@ -113,12 +113,12 @@ def check_files(store: Store, spec: StageSpec, parts: Sequence[Part]) -> None:
                 raise changed(spec, f"the {what} of partition {part.partition} are gone or of another size")
 
 
-def reject_batches(store: Store, spec: StageSpec, parts: Sequence[Part]) -> Iterator[pa.RecordBatch]:
+def reject_batches(store: Store, spec: StageSpec, parts: Sequence[TaskReport]) -> Iterator[pa.RecordBatch]:
     """Read the rejects of the named attempts."""
     for part in parts:
         if not part.reject_path:
             continue
-        data = store.read(told_parts(part.reject_path)[0])
+        data = store.read(parse_staged_path(part.reject_path)[0])
         if data is None:
             raise changed(spec, f"the rejects of partition {part.partition} are gone")
         try:
@@ -128,5 +128,5 @@ def reject_batches(store: Store, spec: StageSpec, parts: Sequence[Part]) -> Iter
 
 
 def _is_whole(store: Store, path: str) -> bool:
-    key, size = told_parts(path)
+    key, size = parse_staged_path(path)
     return store.size(key) == size

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base.scratch import Scratch
     from ematix_flow.connect.base.stage import StageSpec
-    from ematix_flow.records import Part
+    from ematix_flow.records import TaskReport
 
 
 class ParquetStager(Stager):
@@ -38,8 +38,8 @@ class ParquetStager(Stager):
         stem = f"part-{partition:05d}-{attempt}"
         # A task of another machine stages to a folder of its own, from which the parts are carried to the driver.
         self._folder = Path(spec.folder) if spec.folder else _own_folder()
-        self._rows = _File(self._folder / f"{stem}.parquet", schema)
-        self._rejects = _File(self._folder / f"{stem}.rejects.parquet", REJECTS)
+        self._rows = _StagedParquetFile(self._folder / f"{stem}.parquet", schema)
+        self._rejects = _StagedParquetFile(self._folder / f"{stem}.rejects.parquet", REJECTS)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add rows to the file."""
@@ -54,10 +54,10 @@ class ParquetStager(Stager):
         self._rows.close()
         self._rejects.close()
         failpoint("stage.before_task_commit")
-        kept = self._rows.keep(), self._rejects.keep()
-        if not any(kept):
+        paths = self._rows.finish(), self._rejects.finish()
+        if not any(paths):
             _drop_own(self._folder)
-        return kept
+        return paths
 
     def abandon(self) -> None:
         """Remove unfinished files."""
@@ -91,7 +91,7 @@ def carried_away(file: Path) -> None:
         _drop_own(file.parent)
 
 
-class _File:
+class _StagedParquetFile:
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._path = path
         self._open = path.with_suffix(".open")
@@ -110,7 +110,7 @@ class _File:
         if self._writer is not None:
             self._writer.close()
 
-    def keep(self) -> str:
+    def finish(self) -> str:
         if self._writer is None:
             return ""
         sync(self._open)
@@ -123,7 +123,7 @@ class _File:
         self._open.unlink(missing_ok=True)
 
 
-def check_parts(spec: StageSpec, parts: Sequence[Part]) -> None:
+def check_parts(spec: StageSpec, parts: Sequence[TaskReport]) -> None:
     """Compare the rows in each named file with the report of the attempt that wrote it."""
     for part in parts:
         _check(spec, part.partition, "rows", part.path, part.rows)
@@ -132,11 +132,11 @@ def check_parts(spec: StageSpec, parts: Sequence[Part]) -> None:
 
 def _check(spec: StageSpec, partition: int, what: str, path: str, expected: int) -> None:
     try:
-        found = int(pq.read_metadata(path).num_rows) if path else 0
+        actual = int(pq.read_metadata(path).num_rows) if path else 0
     except (OSError, pa.ArrowInvalid):
         raise changed(spec, f"the {what} of partition {partition} are gone or unreadable") from None
-    if found != expected:
-        raise changed(spec, f"partition {partition} has {found} {what}, {expected} were staged")
+    if actual != expected:
+        raise changed(spec, f"partition {partition} has {actual} {what}, {expected} were staged")
 
 
 def changed(spec: StageSpec, fact: str) -> StagingLostError:
@@ -158,7 +158,7 @@ def batches(spec: StageSpec, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
 # Folders
 
 
-def make_folder(root: Path, spec: StageSpec) -> StageSpec:
+def create_folder(root: Path, spec: StageSpec) -> StageSpec:
     """Make the folder of one load; a folder that is there already is an error."""
     folder = root / spec.name
     try:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ObjectInfo:
     """One object: its key, how many bytes it has and how many seconds ago it was written."""
 
     key: str
@@ -45,7 +45,7 @@ class Store(ABC):
 
     @property
     @abstractmethod
-    def shown(self) -> str:
+    def display_address(self) -> str:
         """Return the place for people; no secret."""
 
     @abstractmethod
@@ -73,7 +73,7 @@ class Store(ABC):
         """Return the place of an object for people."""
 
     @abstractmethod
-    def reader(self, key: str, found: Found | None = None) -> IO[bytes]:
+    def reader(self, key: str, info: ObjectInfo | None = None) -> IO[bytes]:
         """Open an object for reading at any place of it, as it was found; FileNotFoundError when there is none."""
 
     @abstractmethod
@@ -93,18 +93,18 @@ class Store(ABC):
         """Remove an object; one that is gone is no error."""
 
     @abstractmethod
-    def listed(self, prefix: str) -> Iterator[Found]:
+    def listed(self, prefix: str) -> Iterator[ObjectInfo]:
         """Return the objects whose keys begin with a prefix that ends with `/`, in the order of their keys."""
 
-    def unfinished(self, prefix: str) -> Iterator[Found]:
+    def unfinished(self, prefix: str) -> Iterator[ObjectInfo]:
         """Return what somebody began to write below a prefix and has not finished; there is none by default."""
         del prefix
         return iter(())
 
     def remove_below(self, prefix: str) -> None:
         """Remove every object whose key begins with a prefix that ends with `/`."""
-        for found in list(self.listed(prefix)):
-            self.delete(found.key)
+        for info in list(self.listed(prefix)):
+            self.delete(info.key)
 
     @abstractmethod
     def output(self, key: str) -> Output:
@@ -115,7 +115,7 @@ class Store(ABC):
         """Give a staged object its final key; a move that was made before is no error."""
 
     @abstractmethod
-    def show_as(self, staged: str, final: str) -> None:
+    def publish_as(self, staged: str, final: str) -> None:
         """Give a staged object a second key, under which it stays when the first one goes; a new one, which nobody has."""
 
 
@@ -126,7 +126,7 @@ class Output(ABC):
     """Where the bytes go."""
 
     @abstractmethod
-    def keep(self) -> str:
+    def finish(self) -> str:
         """Finish the object and give its path: the key that was asked for and the bytes that it has."""
 
     @abstractmethod
@@ -148,7 +148,7 @@ class LocalStore(Store):
         self.root = Path(root)
 
     @property
-    def shown(self) -> str:
+    def display_address(self) -> str:
         """Return the folder."""
         return str(self.root)
 
@@ -182,15 +182,15 @@ class LocalStore(Store):
         """Return the path of a file."""
         return str(self.root / key)
 
-    def reader(self, key: str, found: Found | None = None) -> IO[bytes]:
+    def reader(self, key: str, info: ObjectInfo | None = None) -> IO[bytes]:
         """Open a file."""
-        del found
+        del info
         return (self.root / key).open("rb")
 
     def create(self, key: str, data: bytes) -> bool:
         """Write beside the name and link: a link never replaces what is there."""
         path = self.root / key
-        make_folder(path.parent)
+        create_folder(path.parent)
         draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         try:
             with draft.open("xb") as file:
@@ -224,21 +224,21 @@ class LocalStore(Store):
         """Remove a file."""
         (self.root / key).unlink(missing_ok=True)
 
-    def listed(self, prefix: str) -> Iterator[Found]:
+    def listed(self, prefix: str) -> Iterator[ObjectInfo]:
         """Walk a folder; names that begin with a dot are drafts."""
-        return (found for found in self._files(prefix) if not _is_draft(found.key))
+        return (info for info in self._files(prefix) if not _is_draft(info.key))
 
-    def unfinished(self, prefix: str) -> Iterator[Found]:
+    def unfinished(self, prefix: str) -> Iterator[ObjectInfo]:
         """Return the drafts below a folder; whoever was killed while writing leaves one."""
-        return (found for found in self._files(prefix) if _is_draft(found.key))
+        return (info for info in self._files(prefix) if _is_draft(info.key))
 
-    def _files(self, prefix: str) -> Iterator[Found]:
+    def _files(self, prefix: str) -> Iterator[ObjectInfo]:
         now = time.time()
         for key, entry in _walk(str(self.root / prefix), prefix):
             with suppress(FileNotFoundError):
-                seen = entry.stat()
-                if S_ISREG(seen.st_mode):
-                    yield Found(key, seen.st_size, now - seen.st_mtime)
+                status = entry.stat()
+                if S_ISREG(status.st_mode):
+                    yield ObjectInfo(key, status.st_size, now - status.st_mtime)
 
     def output(self, key: str) -> Output:
         """Write a draft beside the name."""
@@ -247,7 +247,7 @@ class LocalStore(Store):
     def move(self, staged: str, final: str) -> None:
         """Rename a file, durably."""
         source, target = self.root / staged, self.root / final
-        make_folder(target.parent)
+        create_folder(target.parent)
         try:
             source.rename(target)
         except FileNotFoundError:
@@ -255,10 +255,10 @@ class LocalStore(Store):
                 raise
         sync(target.parent)
 
-    def show_as(self, staged: str, final: str) -> None:
+    def publish_as(self, staged: str, final: str) -> None:
         """Link a file, durably; a disk without links has it copied."""
         source, target = self.root / staged, self.root / final
-        make_folder(target.parent)
+        create_folder(target.parent)
         try:
             os.link(source, target)
         except OSError as error:
@@ -277,32 +277,32 @@ class LocalStore(Store):
 class _LocalOutput(Output):
     def __init__(self, root: Path, key: str) -> None:
         path = root / key
-        make_folder(path.parent)
+        create_folder(path.parent)
         self._root = root
         self._key = key
         self._draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         self.stream = self._draft.open("xb")
 
-    def keep(self) -> str:
+    def finish(self) -> str:
         self.stream.flush()
         os.fsync(self.stream.fileno())
         size = self.stream.tell()
         self.stream.close()
         self._draft.rename(self._root / self._key)
         sync((self._root / self._key).parent)
-        return told_path(self._key, size)
+        return format_staged_path(self._key, size)
 
     def abandon(self) -> None:
         self.stream.close()
         self._draft.unlink(missing_ok=True)
 
 
-def told_path(key: str, size: int) -> str:
+def format_staged_path(key: str, size: int) -> str:
     """Return a path that tells how many bytes its object has, so that a change from outside is noticed."""
     return f"{key}:{size}"
 
 
-def told_parts(path: str) -> tuple[str, int]:
+def parse_staged_path(path: str) -> tuple[str, int]:
     """Return the key and the bytes that a path tells."""
     key, _, size = path.rpartition(":")
     return key, int(size)
@@ -311,8 +311,8 @@ def told_parts(path: str) -> tuple[str, int]:
 def _walk(folder: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Return what is below a folder in the order of its names; a folder that goes meanwhile has nothing in it."""
     try:
-        with os.scandir(folder) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
+        with os.scandir(folder) as scan:
+            entries = sorted(scan, key=lambda entry: entry.name)
     except (FileNotFoundError, NotADirectoryError):
         return
     for entry in entries:
@@ -326,11 +326,11 @@ def _is_draft(key: str) -> bool:
     return key.rpartition("/")[2].startswith(".")
 
 
-def make_folder(folder: Path) -> None:
+def create_folder(folder: Path) -> None:
     """Make a folder and those above it, each name durable before anything is put below it."""
     if folder.is_dir():
         return
-    make_folder(folder.parent)
+    create_folder(folder.parent)
     folder.mkdir(exist_ok=True)
     sync(folder.parent)
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class BucketPlace(ABC):
+class BucketLocation(ABC):
     """A bucket, a prefix in it and how to get there; what it shows of itself holds no secret."""
 
     __slots__ = ()
@@ -47,7 +47,7 @@ class BucketPlace(ABC):
 
     @property
     @abstractmethod
-    def keeps_conditions(self) -> bool:
+    def honors_conditions(self) -> bool:
         """Return whether the service is known to keep conditions on writes; others are asked."""
 
     @property
@@ -56,7 +56,7 @@ class BucketPlace(ABC):
         return None
 
     @property
-    def shown(self) -> str:
+    def display_address(self) -> str:
         """Return the address for people."""
         return self.address("").rstrip("/")
 
@@ -70,7 +70,7 @@ class BucketPlace(ABC):
 
     def info(self) -> Mapping[str, object]:
         """Return the service and the address for people."""
-        return {"host": self.service, "port": None, "dbname": self.shown, "user": self.user}
+        return {"host": self.service, "port": None, "dbname": self.display_address, "user": self.user}
 
 
 def as_prefix(written: str) -> str:

@@ -6,12 +6,12 @@ import io
 from abc import ABC, abstractmethod
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from ematix_flow.connect.storage.base import Output, StoreUnavailableError, told_path
+from ematix_flow.connect.storage.base import Output, StoreUnavailableError, format_staged_path
 from ematix_flow.connect.storage.requests import PreconditionError
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.storage.base import Found
-    from ematix_flow.connect.storage.location import BucketPlace
+    from ematix_flow.connect.storage.base import ObjectInfo
+    from ematix_flow.connect.storage.location import BucketLocation
     from ematix_flow.connect.storage.object_store import BucketStore
 
 PART = 8 << 20
@@ -40,12 +40,12 @@ class Upload(ABC):
 class ObjectReader(io.RawIOBase):
     """One version of an object; who reads on is given more at a time."""
 
-    def __init__(self, store: BucketStore[BucketPlace], found: Found) -> None:
+    def __init__(self, store: BucketStore[BucketLocation], info: ObjectInfo) -> None:
         super().__init__()
         self._store = store
-        self._key = found.key
-        self._size = found.size
-        self._version = found.version
+        self._key = info.key
+        self._size = info.size
+        self._version = info.version
         self._position = 0
         self._window = b""
         self._begin = 0
@@ -72,17 +72,17 @@ class ObjectReader(io.RawIOBase):
     def read(self, size: int | None = -1) -> bytes:
         """Return as many bytes as were asked for, fewer only at the end: Arrow takes no other answer."""
         end = self._size if size is None or size < 0 else min(self._position + size, self._size)
-        pieces = []
+        chunks = []
         while self._position < end:
-            pieces.append(self._some(end - self._position))
-            self._position += len(pieces[-1])
-        return b"".join(pieces)
+            chunks.append(self._some(end - self._position))
+            self._position += len(chunks[-1])
+        return b"".join(chunks)
 
     def readinto(self, buffer: Any) -> int:
         """Fill a buffer, or as much of it as is at hand."""
-        wanted = memoryview(buffer).cast("B")
-        data = self._some(len(wanted))
-        wanted[: len(data)] = data
+        view = memoryview(buffer).cast("B")
+        data = self._some(len(view))
+        view[: len(data)] = data
         self._position += len(data)
         return len(data)
 
@@ -110,11 +110,11 @@ class ObjectReader(io.RawIOBase):
 class PartsOutput(Output):
     """An object that is uploaded part by part; one that fits into the buffer is sent at once."""
 
-    def __init__(self, store: BucketStore[BucketPlace], key: str) -> None:
+    def __init__(self, store: BucketStore[BucketLocation], key: str) -> None:
         self._parts = _Parts(store, key)
         self.stream = cast("IO[bytes]", self._parts)
 
-    def keep(self) -> str:
+    def finish(self) -> str:
         """Finish the upload."""
         return self._parts.finish()
 
@@ -124,7 +124,7 @@ class PartsOutput(Output):
 
 
 class _Parts(io.RawIOBase):
-    def __init__(self, store: BucketStore[BucketPlace], key: str) -> None:
+    def __init__(self, store: BucketStore[BucketLocation], key: str) -> None:
         super().__init__()
         self._store = store
         self._key = key
@@ -159,7 +159,7 @@ class _Parts(io.RawIOBase):
             self._store.put(self._key, bytes(self._buffer))
         else:
             self._upload.finish(bytes(self._buffer))
-        return told_path(self._key, size)
+        return format_staged_path(self._key, size)
 
     def abort(self) -> None:
         self._buffer.clear()

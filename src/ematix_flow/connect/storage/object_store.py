@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from ematix_flow.connect.base.retry import BUCKET_PROBE, BUCKET_REQUEST
 from ematix_flow.connect.storage.base import Store, StoreError, StoreUnavailableError
-from ematix_flow.connect.storage.location import BucketPlace
+from ematix_flow.connect.storage.location import BucketLocation
 from ematix_flow.connect.storage.object_io import ObjectReader, PartsOutput
 from ematix_flow.connect.storage.requests import (
     PROBE_SECONDS,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.connect.base.retry import RetryPolicy
-    from ematix_flow.connect.storage.base import Found, Output
+    from ematix_flow.connect.storage.base import ObjectInfo, Output
     from ematix_flow.connect.storage.object_io import Upload
 
 PAGE = 1000
@@ -42,7 +42,7 @@ _trusted: set[tuple[int, Any]] = set()
 
 _opening = threading.Lock()
 
-P_co = TypeVar("P_co", bound=BucketPlace, covariant=True)
+P_co = TypeVar("P_co", bound=BucketLocation, covariant=True)
 _Response = TypeVar("_Response")
 
 
@@ -51,7 +51,7 @@ class Page:
     """One response to a listing, with the time of the service."""
 
     now: datetime
-    objects: Sequence[Found]
+    objects: Sequence[ObjectInfo]
     folders: Sequence[str] = ()
     """Keys of the bucket up to the slash after the prefix, if the listing is cut there."""
     next: Any = None
@@ -62,42 +62,42 @@ class Page:
 class BucketStore(Store, Generic[P_co]):
     """The objects below a prefix of a bucket."""
 
-    place: P_co
+    location: P_co
 
     @property
-    def shown(self) -> str:
+    def display_address(self) -> str:
         """Return the address of the bucket and the prefix."""
-        return self.place.shown
+        return self.location.display_address
 
     def address(self, key: str) -> str:
         """Return the address of an object."""
-        return self.place.address(key)
+        return self.location.address(key)
 
     def path(self, key: str) -> str:
         """Return the address of an object."""
-        return self.place.address(key)
+        return self.location.address(key)
 
     def at(self, prefix: str) -> Self:
         """Return the store of another prefix of the bucket."""
-        return type(self)(replace(cast("Any", self.place), prefix=prefix))
+        return type(self)(replace(cast("Any", self.location), prefix=prefix))
 
     # What a service has to do; everything but the last three is one request
 
     @staticmethod
     @abstractmethod
-    def connect(place: Any, seconds: tuple[float, float]) -> Any:
+    def connect(location: Any, seconds: tuple[float, float]) -> Any:
         """Return a client of the service that sends every request once."""
 
     @staticmethod
     @abstractmethod
-    def error_of(place: Any, operation: str, error: Exception) -> StoreError | None:
+    def error_of(location: Any, operation: str, error: Exception) -> StoreError | None:
         """Return what an error of the client means, or None for any other error."""
 
     @abstractmethod
     def _get(self, key: str) -> bytes: ...
 
     @abstractmethod
-    def _head(self, key: str) -> Found: ...
+    def _head(self, key: str) -> ObjectInfo: ...
 
     @abstractmethod
     def _range(self, key: str, first: int, last: int, version: str) -> bytes: ...
@@ -112,7 +112,7 @@ class BucketStore(Store, Generic[P_co]):
     def _delete(self, key: str) -> None: ...
 
     @abstractmethod
-    def copy(self, staged: Found, final: str) -> None:
+    def copy(self, staged: ObjectInfo, final: str) -> None:
         """Copy an object inside the service; it is seen when it is whole."""
 
     @abstractmethod
@@ -127,14 +127,16 @@ class BucketStore(Store, Generic[P_co]):
         A client belongs to one process: what travels to tasks is the place with its credentials.
         """
         with _opening:  # to make a client is not safe in threads, to use it is
-            return self.once("reach", lambda: _client(os.getpid(), type(self), self.place.anywhere, deadlines(seconds)))
+            return self.once(
+                "reach", lambda: _client(os.getpid(), type(self), self.location.anywhere, deadlines(seconds))
+            )
 
     def once(self, operation: str, call: Callable[[], _Response]) -> _Response:
         """Return the response to a request; what goes wrong is an error of stores."""
         try:
             return call()
         except Exception as error:
-            refused = self.error_of(self.place, operation, error)
+            refused = self.error_of(self.location, operation, error)
             if refused is None:
                 raise
             raise refused from None
@@ -148,12 +150,12 @@ class BucketStore(Store, Generic[P_co]):
     def probe(self) -> str:
         """Say that the bucket answers; nobody waits longer than a few seconds."""
         client = self.client(PROBE_SECONDS)
-        self.request("list", lambda: self._page(client, self.place.prefix, None, 1, cut=False), BUCKET_PROBE)
-        return f"{self.place.noun} {self.place.root} at {self.place.service}"
+        self.request("list", lambda: self._page(client, self.location.prefix, None, 1, cut=False), BUCKET_PROBE)
+        return f"{self.location.noun} {self.location.root} at {self.location.service}"
 
     def now(self) -> datetime:
         """Ask for one key, and return the time of the response."""
-        return self.request("list", lambda: self._page(self.client(), self.place.prefix, None, 1, cut=False)).now
+        return self.request("list", lambda: self._page(self.client(), self.location.prefix, None, 1, cut=False)).now
 
     def read(self, key: str) -> bytes | None:
         """Get an object."""
@@ -162,7 +164,7 @@ class BucketStore(Store, Generic[P_co]):
         except MissingObjectError:
             return None
 
-    def find(self, key: str) -> Found | None:
+    def find(self, key: str) -> ObjectInfo | None:
         """Return what the service says about an object, or None when there is none."""
         try:
             return self.request("read", lambda: self._head(key))
@@ -171,8 +173,8 @@ class BucketStore(Store, Generic[P_co]):
 
     def size(self, key: str) -> int | None:
         """Ask for the size of an object."""
-        found = self.find(key)
-        return None if found is None else found.size
+        info = self.find(key)
+        return None if info is None else info.size
 
     def range(self, key: str, first: int, last: int, version: str) -> bytes:
         """Return the bytes from the first to the last of one version; PreconditionError when it was replaced."""
@@ -183,16 +185,16 @@ class BucketStore(Store, Generic[P_co]):
                 raise PreconditionError(f"{self.address(key)} is another one") from None
             raise FileNotFoundError(f"there is no object {self.address(key)} any more") from None
 
-    def reader(self, key: str, found: Found | None = None) -> IO[bytes]:
+    def reader(self, key: str, info: ObjectInfo | None = None) -> IO[bytes]:
         """Open an object for reading by ranges."""
-        known = found or self.find(key)
+        known = info or self.find(key)
         if known is None:
             raise FileNotFoundError(f"there is no object {self.address(key)}")
         return cast("IO[bytes]", ObjectReader(self, known))
 
-    def listed(self, prefix: str) -> Iterator[Found]:
+    def listed(self, prefix: str) -> Iterator[ObjectInfo]:
         """List page by page; ages are by the clock of the service, and keys that stand for folders are left out."""
-        return (found for page in self._pages(prefix) for found in page.objects if not found.key.endswith("/"))
+        return (info for page in self._pages(prefix) for info in page.objects if not info.key.endswith("/"))
 
     def folders(self) -> set[str]:
         """Return the names up to the first slash after the prefix."""
@@ -257,8 +259,8 @@ class BucketStore(Store, Generic[P_co]):
 
     def _check_conditions(self, key: str, data: bytes) -> None:
         """Refuse a service that replaces objects which it was told not to replace: commits would overwrite each other."""
-        known = (os.getpid(), self.place)
-        if self.place.keeps_conditions or known in _trusted:
+        known = (os.getpid(), self.location)
+        if self.location.honors_conditions or known in _trusted:
             return
         try:
             self.request("write", lambda: self._put(key, data, new=True))
@@ -266,26 +268,26 @@ class BucketStore(Store, Generic[P_co]):
             _trusted.add(known)
             return
         message = (
-            f"{self.place.endpoint} replaces objects that it is told not to replace (it ignores conditions on writes), "
+            f"{self.location.endpoint} replaces objects that it is told not to replace (it ignores conditions on writes), "
             "so that loads could overwrite each other's commits: it can be a source, but no target"
         )
         raise StoreError(message)
 
     def move(self, staged: str, final: str) -> None:
         """Copy inside the service and delete the staged object."""
-        found = self.find(staged)
-        if found is not None and self._copied(found, final):
+        info = self.find(staged)
+        if info is not None and self._copied(info, final):
             self.delete(staged)
         elif self.size(final) is None:
             raise FileNotFoundError(f"there is no object {self.address(staged)}")
 
-    def show_as(self, staged: str, final: str) -> None:
+    def publish_as(self, staged: str, final: str) -> None:
         """Copy inside the service."""
-        found = self.find(staged)
-        if found is None or not self._copied(found, final):
+        info = self.find(staged)
+        if info is None or not self._copied(info, final):
             raise FileNotFoundError(f"there is no object {self.address(staged)}")
 
-    def _copied(self, staged: Found, final: str) -> bool:
+    def _copied(self, staged: ObjectInfo, final: str) -> bool:
         """Copy an object; False when another session has moved it meanwhile."""
         try:
             self.copy(staged, final)
@@ -298,14 +300,14 @@ class BucketStore(Store, Generic[P_co]):
 
     def own(self, key: str) -> str:
         """Return a key of the bucket as a key of this store."""
-        return key.removeprefix(self.place.prefix)
+        return key.removeprefix(self.location.prefix)
 
     def whole(self, key: str) -> str:
         """Return a key of this store as a key of the bucket."""
-        return f"{self.place.prefix}{key}"
+        return f"{self.location.prefix}{key}"
 
 
 @lru_cache(maxsize=32)
-def _client(process: int, store: type[BucketStore[Any]], place: BucketPlace, seconds: tuple[float, float]) -> Any:
+def _client(process: int, store: type[BucketStore[Any]], location: BucketLocation, seconds: tuple[float, float]) -> Any:
     del process
-    return store.connect(place, seconds)
+    return store.connect(location, seconds)

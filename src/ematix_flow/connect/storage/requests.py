@@ -33,7 +33,7 @@ class PreconditionError(StoreError):
     """The object is there already, or is no longer the one that was meant."""
 
 
-class UnreachedError(StoreUnavailableError):
+class StoreUnreachableError(StoreUnavailableError):
     """Nobody answers at the address of the service, so that nothing was asked of it."""
 
 
@@ -52,7 +52,7 @@ def repeated(call: Callable[[], _Response], policy: RetryPolicy = BUCKET_REQUEST
             return call()
         except StoreUnavailableError as error:
             failures += 1
-            limits = (policy.attempts, BUCKET_UNREACHED.attempts if isinstance(error, UnreachedError) else None)
+            limits = (policy.attempts, BUCKET_UNREACHED.attempts if isinstance(error, StoreUnreachableError) else None)
             if failures >= min(filter(None, limits)):
                 raise
         time.sleep(policy.wait_after(failures))

@@ -8,12 +8,12 @@ from ematix_flow.connect.base.lake_engine import SparkRequirements
 from ematix_flow.connect.storage.s3.client import keys_of
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.storage.s3.client import S3Place
+    from ematix_flow.connect.storage.s3.client import S3Location
 
 SDK = "2.29.52"
 """The AWS SDK that this version of Hadoop was made with."""
 
-NEEDS = SparkRequirements(
+REQUIREMENTS = SparkRequirements(
     # Java opens a bucket once, with the keys it has then: those of one command are not for the next one.
     own=True,
     packages=(
@@ -35,29 +35,29 @@ NEEDS = SparkRequirements(
 )
 
 
-def bucket_settings(place: S3Place) -> dict[str, str]:
+def bucket_settings(location: S3Location) -> dict[str, str]:
     """Return Hadoop's settings for a bucket, secrets among them; they are set on a running session only."""
-    given = {
-        "endpoint": place.endpoint,
-        "endpoint.region": place.region,
-        "path.style.access": str(place.path_style).lower(),
-        "connection.ssl.enabled": str(not place.endpoint.startswith("http://")).lower(),
+    settings = {
+        "endpoint": location.endpoint,
+        "endpoint.region": location.region,
+        "path.style.access": str(location.path_style).lower(),
+        "connection.ssl.enabled": str(not location.endpoint.startswith("http://")).lower(),
         "create.conditional.enabled": "true",
-        **_credentials(place),
+        **_credentials(location),
     }
-    return {f"fs.s3a.bucket.{place.bucket}.{name}": value for name, value in given.items() if value}
+    return {f"fs.s3a.bucket.{location.bucket}.{name}": value for name, value in settings.items() if value}
 
 
-def _credentials(place: S3Place) -> dict[str, str]:
-    if not place.access_key_id and not place.profile:
+def _credentials(location: S3Location) -> dict[str, str]:
+    if not location.access_key_id and not location.profile:
         # Java looks for them itself, on every machine that has tasks, and renews what ends.
         return {"aws.credentials.provider": "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"}
-    keys = keys_of(place)
+    keys = keys_of(location)
     return {
         "access.key": keys.access_key_id,
         "secret.key": keys.secret_access_key,
         "session.token": keys.session_token,
-        "auth.profile.name": place.profile,
+        "auth.profile.name": location.profile,
         "aws.credentials.provider": f"org.apache.hadoop.fs.s3a.{'Temporary' if keys.session_token else 'Simple'}"
         "AWSCredentialsProvider",
     }

@@ -38,9 +38,9 @@ def digits_fit(declared: ColumnType, precision: int, scale: int) -> bool:
 class ExistingTypes:
     """What a system says about its own types; this one has none that a load could write."""
 
-    def carried_as(self, native: str, given: ColumnType) -> ColumnType | None:
+    def carried_as(self, native: str, incoming: ColumnType) -> ColumnType | None:
         """Return the declared type that carries values to a column; `given` is what the rows have, None refuses."""
-        del native, given
+        del native, incoming
         return None
 
     def takes(self, native: str, declared: ColumnType) -> bool:

@@ -21,7 +21,7 @@ def sum_sql(table: str, row_hash: str) -> str:
     return f"SELECT COUNT(*), COALESCE(SUM({row_hash}), 0) FROM {table}"
 
 
-def told(rows: Sequence[tuple[Any, ...]]) -> str:
+def format_fingerprint(rows: Sequence[tuple[Any, ...]]) -> str:
     """Return what the query answered as a text."""
     count, total = rows[0]
     return f"{int(count)}:{int(total)}" if count else EMPTY
@@ -35,4 +35,4 @@ def shortest(decimal: str) -> str:
 
 def qualified(table: TableName) -> str:
     """Return a table's name in double quotes."""
-    return ".".join(quoted(part) for part in (table.schema, table.name) if part)
+    return ".".join(quoted(name) for name in (table.schema, table.name) if name)

@@ -10,7 +10,7 @@ from ematix_flow.declare.table import types
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base.catalog import Catalog
-    from ematix_flow.connect.base.columns import FoundColumn
+    from ematix_flow.connect.base.columns import ColumnSchema
     from ematix_flow.declare.table.types import ColumnType
 
 _PLAIN: tuple[ColumnType, ...] = (
@@ -33,7 +33,7 @@ _SIZED = ("VARCHAR", "NUMERIC", "DECIMAL", "DECIMALTEXT")
 
 
 @dataclass(frozen=True, slots=True)
-class FoundType:
+class CarrierType:
     """The declared type that carries values to a column."""
 
     type: ColumnType
@@ -41,15 +41,15 @@ class FoundType:
     """What the database calls the type, where it is another one and the database has to cast."""
 
 
-def found_type(database: Catalog, column: FoundColumn, given: ColumnType) -> FoundType | None:
+def carrier_type(database: Catalog, column: ColumnSchema, incoming: ColumnType) -> CarrierType | None:
     """Return how values of type `given` get into a column; None where no load can write it."""
     native = column.base or column.type
     plain = (*_PLAIN, types.UUID()) if native.upper() == "UUID" else _PLAIN
     for candidate in (*_sized(native), *plain):
         if database.same_type(native, database.ddl_type(candidate)):
-            return FoundType(candidate, column.base)
-    carried = database.existing.carried_as(native, given)
-    return None if carried is None else FoundType(carried, native)
+            return CarrierType(candidate, column.base)
+    carried = database.existing.carried_as(native, incoming)
+    return None if carried is None else CarrierType(carried, native)
 
 
 def _sized(native: str) -> tuple[ColumnType, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar
 
-from ematix_flow.declare.masking import MARK, is_secret_field, mask_value
+from ematix_flow.declare.masking import REDACTED, is_secret_field, mask_value
 from ematix_flow.declare.origin import caller_origin
 from ematix_flow.errors import DeclareError, DeclareTypeError, did_you_mean
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ematix_flow.errors import Origin
 
 _NOT_SETTINGS = frozenset({"name", "origin", "written"})
-_WORDS_FOR_TRUE = frozenset({"true", "yes", "on", "1"})
-_WORDS_FOR_FALSE = frozenset({"false", "no", "off", "0"})
+_TRUE_VALUES = frozenset({"true", "yes", "on", "1"})
+_FALSE_VALUES = frozenset({"false", "no", "off", "0"})
 
 
 def is_open(value: object) -> bool:
@@ -49,15 +49,15 @@ class Connection:
         for setting in fields(self):
             if setting.name not in _NOT_SETTINGS:
                 self._set(setting.name, self._typed(setting.name, str(setting.type), getattr(self, setting.name)))
-        missing = [name for name in self._needed() if getattr(self, name) in ("", None)]
+        missing = [name for name in self._required_fields() if getattr(self, name) in ("", None)]
         if missing:
             raise self._wrong(f"needs {', '.join(missing)}")
-        for name, words in self.choices.items():
-            self._check_choice(name, words)
+        for name, allowed in self.choices.items():
+            self._check_choice(name, allowed)
         self._check_family()
         self._check()
 
-    def _needed(self) -> tuple[str, ...]:
+    def _required_fields(self) -> tuple[str, ...]:
         """Return the fields that must not be empty."""
         return self.required
 
@@ -79,32 +79,32 @@ class Connection:
             return value
         base = annotation.removesuffix(" | None")
         try:
-            typed = _READERS.get(base, _as_given)(value)
+            typed = _READERS.get(base, _unchanged)(value)
         except ValueError:
-            raise self._wrong(f"cannot use its {name}", f"{name} must be {_TYPE_WORDS[base]}.") from None
+            raise self._wrong(f"cannot use its {name}", f"{name} must be {_TYPE_NAMES[base]}.") from None
         except TypeError:
-            message = f"{self.kind} connection {self.name!r}: {name} must be {_TYPE_WORDS[base]}"
+            message = f"{self.kind} connection {self.name!r}: {name} must be {_TYPE_NAMES[base]}"
             raise DeclareTypeError(message, origin=self.origin) from None
         return typed
 
-    def _check_choice(self, name: str, words: tuple[str, ...]) -> None:
+    def _check_choice(self, name: str, allowed: tuple[str, ...]) -> None:
         value = getattr(self, name)
         if not isinstance(value, str) or not value or is_open(value):
             return
-        word = next((known for known in words if known.lower() == value.lower()), value.lower())
-        word = self.spellings.get(name, {}).get(word, word)
-        if word not in words:
+        choice = next((known for known in allowed if known.lower() == value.lower()), value.lower())
+        choice = self.spellings.get(name, {}).get(choice, choice)
+        if choice not in allowed:
             # The value itself stays out of the message: it may have come out of a secret store.
-            raise self._wrong(f"has an unknown {name}", did_you_mean(word, words))
-        self._set(name, word)
+            raise self._wrong(f"has an unknown {name}", did_you_mean(choice, allowed))
+        self._set(name, choice)
 
     def settings(self) -> dict[str, object]:
         """Return every field of the kind with its value."""
         return {name: getattr(self, name) for name in setting_names(type(self))}
 
-    def described(self, mark: str = MARK) -> dict[str, object]:
+    def described(self, replacement: str = REDACTED) -> dict[str, object]:
         """Return every field as it may be shown."""
-        return masked((self.written or self).settings(), mark)
+        return masked((self.written or self).settings(), replacement)
 
     def __repr__(self) -> str:
         pairs = "".join(f", {name}={value!r}" for name, value in self.described().items())
@@ -122,26 +122,26 @@ def setting_names(cls: type[Connection]) -> tuple[str, ...]:
     return tuple(setting.name for setting in ordered if setting.name not in _NOT_SETTINGS)
 
 
-def masked(settings: Mapping[str, object], mark: str = MARK) -> dict[str, object]:
+def masked(settings: Mapping[str, object], replacement: str = REDACTED) -> dict[str, object]:
     """Return settings as they may be shown."""
-    return {name: _masked(name, value, mark) for name, value in settings.items()}
+    return {name: _masked(name, value, replacement) for name, value in settings.items()}
 
 
-def _masked(name: str, value: object, mark: str) -> object:
+def _masked(name: str, value: object, replacement: str) -> object:
     if value is None or isinstance(value, bool | Connection):
         return value
     if is_secret_field(name) and value != "":
-        return mark
+        return replacement
     if isinstance(value, Mapping):
-        return masked(value, mark)
-    return mask_value(value, mark) if isinstance(value, str) else value
+        return masked(value, replacement)
+    return mask_value(value, replacement) if isinstance(value, str) else value
 
 
-def _as_given(value: object) -> object:
+def _unchanged(value: object) -> object:
     return value
 
 
-def _text(value: object) -> str:
+def _to_text(value: object) -> str:
     if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
         return ",".join(value)
     if isinstance(value, os.PathLike):
@@ -151,7 +151,7 @@ def _text(value: object) -> str:
     return value
 
 
-def _number(value: object) -> int:
+def _to_int(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise TypeError
     return int(value)
@@ -162,17 +162,17 @@ def _flag(value: object) -> bool:
         return value
     if not isinstance(value, str):
         raise TypeError
-    if value.lower() in _WORDS_FOR_TRUE | _WORDS_FOR_FALSE:
-        return value.lower() in _WORDS_FOR_TRUE
+    if value.lower() in _TRUE_VALUES | _FALSE_VALUES:
+        return value.lower() in _TRUE_VALUES
     raise ValueError
 
 
 def _options(value: object) -> dict[str, object]:
-    found = json.loads(value) if isinstance(value, str) else value
-    if not isinstance(found, Mapping):
+    parsed = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(parsed, Mapping):
         raise TypeError
-    return dict(found)
+    return dict(parsed)
 
 
-_READERS = {"str": _text, "int": _number, "bool": _flag, "Options": _options}
-_TYPE_WORDS = {"str": "text", "int": "a whole number", "bool": "true or false", "Options": "a table of options"}
+_READERS = {"str": _to_text, "int": _to_int, "bool": _flag, "Options": _options}
+_TYPE_NAMES = {"str": "text", "int": "a whole number", "bool": "true or false", "Options": "a table of options"}

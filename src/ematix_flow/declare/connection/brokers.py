@@ -155,26 +155,26 @@ class KafkaConnection(Connection):
         named = (self.sasl_mechanism or "").removeprefix("SCRAM-").lower()
         if self.sasl_scram_username and not self.sasl_scram_mechanism and named.startswith("sha-"):
             self._set("sasl_scram_mechanism", named)
-        ways = {
+        logins = {
             "PLAIN": (self.sasl_plain_username, self.sasl_plain_password),
             "SCRAM": (self.sasl_scram_username, self.sasl_scram_password, self.sasl_scram_mechanism),
             "MSK-IAM": (self.msk_iam_region,),
         }
-        chosen = [way for way, parts in ways.items() if any(parts)]
+        chosen = [login for login, values in logins.items() if any(values)]
         if len(chosen) > 1:
             raise self._wrong(f"has more than one way to log in: {', '.join(chosen)}")
-        for way in chosen:
-            if not all(ways[way]):
+        for login in chosen:
+            if not all(logins[login]):
                 hint = "PLAIN: username and password; SCRAM: username, password and mechanism."
-                raise self._wrong(f"has an incomplete {way} login", hint)
+                raise self._wrong(f"has an incomplete {login} login", hint)
         self._check_mechanism(chosen)
 
     def _check_mechanism(self, chosen: list[str]) -> None:
         """Refuse a sasl_mechanism that the given credentials do not belong to; MSK-IAM may find its own."""
         if not self.sasl_mechanism or is_open(self.sasl_mechanism):
             return
-        way = {"PLAIN": "PLAIN", "AWS_MSK_IAM": "MSK-IAM"}.get(self.sasl_mechanism, "SCRAM")
-        if chosen != [way] and (chosen or way != "MSK-IAM"):
-            raise self._wrong(f"says sasl_mechanism {self.sasl_mechanism}, but has no {way} login")
-        if way == "SCRAM" and self.sasl_mechanism.lower() != f"scram-{self.sasl_scram_mechanism}":
+        login = {"PLAIN": "PLAIN", "AWS_MSK_IAM": "MSK-IAM"}.get(self.sasl_mechanism, "SCRAM")
+        if chosen != [login] and (chosen or login != "MSK-IAM"):
+            raise self._wrong(f"says sasl_mechanism {self.sasl_mechanism}, but has no {login} login")
+        if login == "SCRAM" and self.sasl_mechanism.lower() != f"scram-{self.sasl_scram_mechanism}":
             raise self._wrong("names two different SCRAM mechanisms")

@@ -190,7 +190,7 @@ class DeltaS3Connection(Connection):
     path_style: bool | None = field(default=None, kw_only=True)
     """Name the bucket in the path of a request instead of its host; by default everywhere but at Amazon."""
 
-    def _needed(self) -> tuple[str, ...]:
+    def _required_fields(self) -> tuple[str, ...]:
         chain = self.default_credentials or bool(self.profile)
         return tuple(n for n in self.required if not (chain and n in S3_KEYS))
 
@@ -234,8 +234,8 @@ class IcebergConnection(Connection):
             raise self._wrong(*_NO_LAKE)
         if self.bucket and not self.warehouse and self.catalog_type != "rest":
             self._set("warehouse", f"s3://{self.bucket}/{self.prefix.strip('/')}".rstrip("/"))
-        needs = {"hadoop": ("warehouse",), "jdbc": ("uri", "warehouse"), "rest": ("uri",), "glue": ("warehouse",)}
-        missing = [name for name in needs.get(self.catalog_type, ()) if not getattr(self, name)]
+        required = {"hadoop": ("warehouse",), "jdbc": ("uri", "warehouse"), "rest": ("uri",), "glue": ("warehouse",)}
+        missing = [name for name in required.get(self.catalog_type, ()) if not getattr(self, name)]
         if missing:
             raise self._wrong(f"of catalog_type {self.catalog_type!r} needs {', '.join(missing)}")
         if self.catalog_type == "hadoop" and self.warehouse.startswith(_S3_SCHEMES):

@@ -85,7 +85,7 @@ class ObjectStoreS3Connection(_Files):
     path_style: bool | None = field(default=None, kw_only=True)
     """Name the bucket in the path of a request instead of its host; by default everywhere but at Amazon."""
 
-    def _needed(self) -> tuple[str, ...]:
+    def _required_fields(self) -> tuple[str, ...]:
         chain = self.default_credentials or bool(self.profile)
         return tuple(n for n in self.required if not (chain and n in S3_KEYS))
 
@@ -98,7 +98,7 @@ class ObjectStoreS3Connection(_Files):
 class _UrlBucket(_Files):
     """Files in a bucket that a URL may name; `url` fills in the fields that say the same."""
 
-    ways: ClassVar[tuple[str, ...]] = ()
+    credential_fields: ClassVar[tuple[str, ...]] = ()
     """Fields of which one says where the credentials are."""
     from_url: ClassVar[tuple[str, ...]] = ()
     """Required fields that a URL gives."""
@@ -107,21 +107,21 @@ class _UrlBucket(_Files):
     default_credentials: bool = field(default=False, kw_only=True)
     """Take the credentials from where the libraries of the service look for them."""
 
-    def _needed(self) -> tuple[str, ...]:
+    def _required_fields(self) -> tuple[str, ...]:
         return tuple(n for n in self.required if not (self.url and n in self.from_url))
 
     def _check_family(self) -> None:
         if self.url and not is_open(self.url):
             for name, value in self._read_url(self.url).items():
-                given = getattr(self, name)
-                if given and not is_open(given) and str(given).strip("/") != value.strip("/"):
+                current = getattr(self, name)
+                if current and not is_open(current) and str(current).strip("/") != value.strip("/"):
                     raise self._wrong(f"says two things about its {name}", "give it in the url or as a field.")
                 self._set(name, value)
-        chosen = [name for name in self.ways if getattr(self, name)]
+        chosen = [name for name in self.credential_fields if getattr(self, name)]
         if len(chosen) > 1:
             raise self._wrong(f"has {' and '.join(chosen)}", "give one of them.")
         if not chosen:
-            raise self._wrong(f"needs {', '.join(self.ways[:-1])} or {self.ways[-1]}")
+            raise self._wrong(f"needs {', '.join(self.credential_fields[:-1])} or {self.credential_fields[-1]}")
 
     def _read_url(self, url: str) -> dict[str, str]:
         """Return the fields that a URL fills in."""
@@ -134,7 +134,7 @@ class ObjectStoreGCSConnection(_UrlBucket):
 
     kind: ClassVar[str] = "object_store_gcs"
     required: ClassVar[tuple[str, ...]] = ("bucket", "format")
-    ways: ClassVar[tuple[str, ...]] = ("credentials_path", "default_credentials", "anonymous")
+    credential_fields: ClassVar[tuple[str, ...]] = ("credentials_path", "default_credentials", "anonymous")
     from_url: ClassVar[tuple[str, ...]] = ("bucket",)
 
     bucket: str = ""
@@ -148,10 +148,10 @@ class ObjectStoreGCSConnection(_UrlBucket):
     """Ask without credentials, as a public bucket allows."""
 
     def _read_url(self, url: str) -> dict[str, str]:
-        found = _GCS_URL.fullmatch(url)
-        if found is None:
+        url_match = _GCS_URL.fullmatch(url)
+        if url_match is None:
             raise self._wrong("has a url that names no bucket", "say gs://bucket/prefix, and nothing else in it.")
-        return {"bucket": found["bucket"], "prefix": found["prefix"] or ""}
+        return {"bucket": url_match["bucket"], "prefix": url_match["prefix"] or ""}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -160,7 +160,12 @@ class ObjectStoreAzureConnection(_UrlBucket):
 
     kind: ClassVar[str] = "object_store_azure"
     required: ClassVar[tuple[str, ...]] = ("container", "format")
-    ways: ClassVar[tuple[str, ...]] = ("account_key", "sas_token", "connection_string", "default_credentials")
+    credential_fields: ClassVar[tuple[str, ...]] = (
+        "account_key",
+        "sas_token",
+        "connection_string",
+        "default_credentials",
+    )
     from_url: ClassVar[tuple[str, ...]] = ("container",)
 
     account: str = ""
@@ -180,18 +185,18 @@ class ObjectStoreAzureConnection(_UrlBucket):
             raise self._wrong("needs account")
 
     def _read_url(self, url: str) -> dict[str, str]:
-        found = next((match for pattern in _AZURE_URLS if (match := pattern.fullmatch(url))), None)
-        if found is None:
+        url_match = next((match for pattern in _AZURE_URLS if (match := pattern.fullmatch(url))), None)
+        if url_match is None:
             raise self._wrong(
                 "has a url that names no container",
                 "say abfss://container@account.dfs.core.windows.net/prefix or az://container/prefix; "
                 "a token belongs into sas_token.",
             )
-        parts = {name: value or "" for name, value in found.groupdict().items()}
-        host = parts.pop("host", _AZURE_HOST)
+        settings = {name: value or "" for name, value in url_match.groupdict().items()}
+        host = settings.pop("host", _AZURE_HOST)
         if host != _AZURE_HOST:
-            parts["endpoint"] = f"https://{parts['account']}.blob.{host}"
-        return parts
+            settings["endpoint"] = f"https://{settings['account']}.blob.{host}"
+        return settings
 
 
 BucketConnection: TypeAlias = ObjectStoreS3Connection | ObjectStoreGCSConnection | ObjectStoreAzureConnection

@@ -135,44 +135,46 @@ _registry: dict[str, Connection] = {}
 def connection_from_class(cls: type) -> Connection:
     """Return the connection that a class body declares; its name is the class name unless `name` says otherwise."""
     origin = caller_origin()
-    found = {name: value for base in reversed(cls.__mro__[:-1]) for name, value in vars(base).items()}
-    given = {name: value for name, value in found.items() if not name.startswith("_") and not _is_behaviour(value)}
-    name = given.pop("name", cls.__name__)
-    if "kind" not in given and "type" not in given:
+    attributes = {name: value for base in reversed(cls.__mro__[:-1]) for name, value in vars(base).items()}
+    raw_fields = {
+        name: value for name, value in attributes.items() if not name.startswith("_") and not _is_behaviour(value)
+    }
+    name = raw_fields.pop("name", cls.__name__)
+    if "kind" not in raw_fields and "type" not in raw_fields:
         raise DeclareTypeError(f"connection {name!r} needs a kind", hint=_kinds_hint(""), origin=origin)
-    return connection_from_fields(name, given, origin=origin)
+    return connection_from_fields(name, raw_fields, origin=origin)
 
 
-def connection_from_fields(name: str, given: Mapping[str, object], *, origin: Origin | None = None) -> Connection:
+def connection_from_fields(name: str, raw_fields: Mapping[str, object], *, origin: Origin | None = None) -> Connection:
     """Return the connection of these fields; without a kind the scheme of its URL decides."""
     origin = origin or caller_origin()
-    word, settings = canonical_fields(name, given, origin)
-    return _build(KINDS[kind_named(word, settings)], name, _implied(word, settings), origin)
+    kind_name, settings = canonical_fields(name, raw_fields, origin)
+    return _build(KINDS[kind_named(kind_name, settings)], name, _implied(kind_name, settings), origin)
 
 
 def canonical_fields(
-    name: str, given: Mapping[str, object], origin: Origin | None = None
+    name: str, raw_fields: Mapping[str, object], origin: Origin | None = None
 ) -> tuple[str, dict[str, object]]:
     """Return the word for the kind, and the fields under their one internal name; unknown ones are refused."""
-    rest = dict(given)
-    word = _kind_word(name, rest, origin)
-    kind = kind_named(word, rest)
+    remaining = dict(raw_fields)
+    kind_name = _pop_kind(name, remaining, origin)
+    kind = kind_named(kind_name, remaining)
     if kind not in KINDS:
         raise DeclareTypeError(
-            f"connection {name!r} has an unknown kind {word!r}", hint=_kinds_hint(word), origin=origin
+            f"connection {name!r} has an unknown kind {kind_name!r}", hint=_kinds_hint(kind_name), origin=origin
         )
     spellings, known = FIELD_SPELLINGS.get(kind, {}), setting_names(KINDS[kind])
     settings: dict[str, object] = {}
-    for key, value in rest.items():
+    for key, value in remaining.items():
         if key not in known and key not in spellings:
-            words = [*known, *spellings, "kind"]
+            known_names = [*known, *spellings, "kind"]
             message = f"{kind} connection {name!r} has no field {key!r}"
-            raise DeclareTypeError(message, hint=did_you_mean(key, words), origin=origin)
+            raise DeclareTypeError(message, hint=did_you_mean(key, known_names), origin=origin)
         field = spellings.get(key, key)
         if field in settings:
             raise DeclareTypeError(f"{kind} connection {name!r} says {field} twice", origin=origin)
         settings[field] = value
-    return word, settings
+    return kind_name, settings
 
 
 def connection_from_url(name: str, url: str, *, origin: Origin | None = None) -> Connection:
@@ -222,30 +224,30 @@ def _is_behaviour(value: object) -> bool:
     return inspect.isroutine(value) or isinstance(value, (property, type))
 
 
-def _kind_word(name: str, rest: dict[str, object], origin: Origin | None) -> str:
+def _pop_kind(name: str, remaining: dict[str, object], origin: Origin | None) -> str:
     """Take the kind out of the fields, or read it off the URL."""
-    if "kind" in rest and "type" in rest:
+    if "kind" in remaining and "type" in remaining:
         raise DeclareTypeError(f"connection {name!r} says kind and type", hint="they mean the same.", origin=origin)
-    word = rest.pop("kind", None) or rest.pop("type", None)
-    if word is None:
-        url = rest.get("url", rest.get("dsn"))
+    kind_name = remaining.pop("kind", None) or remaining.pop("type", None)
+    if kind_name is None:
+        url = remaining.get("url", remaining.get("dsn"))
         if not isinstance(url, str):
             raise DeclareTypeError(f"connection {name!r} needs a kind", hint=_kinds_hint(""), origin=origin)
-        word = fields_of_url(name, url, origin)[0]
-    if not isinstance(word, str):
+        kind_name = fields_of_url(name, url, origin)[0]
+    if not isinstance(kind_name, str):
         raise DeclareTypeError(f"connection {name!r}: kind must be text", hint=_kinds_hint(""), origin=origin)
-    return word
+    return kind_name
 
 
-def _implied(word: str, settings: dict[str, object]) -> dict[str, object]:
-    implied = KIND_IMPLIES.get(word.strip().lower(), {})
+def _implied(kind_name: str, settings: dict[str, object]) -> dict[str, object]:
+    implied = KIND_IMPLIES.get(kind_name.strip().lower(), {})
     if any(settings.get(name) for name in OTHER_CREDENTIALS):
         implied = {name: value for name, value in implied.items() if name != "default_credentials"}
     return {**implied, **settings}
 
 
-def _kinds_hint(word: str) -> str:
-    match = nearest(word, [*KINDS, *KIND_SPELLINGS])
+def _kinds_hint(kind_name: str) -> str:
+    match = nearest(kind_name, [*KINDS, *KIND_SPELLINGS])
     return f"{f'did you mean {match!r}? ' if match else ''}Kinds: {', '.join(sorted(KINDS))}."
 
 

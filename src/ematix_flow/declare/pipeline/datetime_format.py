@@ -13,7 +13,7 @@ _WIDTHS = {"YYYY": 4, "MM": 2, "DD": 2, "HH24": 2, "MI": 2, "SS": 2}
 _REFUSED_LITERALS = frozenset("^[]\\'")
 
 
-class Part(Enum):
+class Presence(Enum):
     """Whether a value has a part of variable length."""
 
     ABSENT = "absent"
@@ -22,7 +22,7 @@ class Part(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FormatElement:
     """A run of characters at a fixed place: a token such as `MM`, or literal text."""
 
     text: str
@@ -37,13 +37,13 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class MomentFormat:
+class DatetimeFormat:
     """A format: pieces of fixed width, then perhaps a fraction of a second, then perhaps an offset."""
 
-    pieces: tuple[Piece, ...]
-    fraction: Part = Part.ABSENT
+    elements: tuple[FormatElement, ...]
+    fraction: Presence = Presence.ABSENT
     """One to six digits after a point."""
-    offset: Part = Part.ABSENT
+    offset: Presence = Presence.ABSENT
     """`Z`, `+02`, `+0200` or `+02:00`; a value without one is UTC."""
     any_separator: bool = False
     """Whether a `T` between date and time may also be a blank."""
@@ -51,36 +51,36 @@ class MomentFormat:
     @property
     def width(self) -> int:
         """Return the characters before the parts of variable length."""
-        return sum(p.width for p in self.pieces)
+        return sum(p.width for p in self.elements)
 
     def start(self, token: str) -> int | None:
         """Return the place of a token, or None when the format does not have it."""
-        return next((p.start for p in self.pieces if p.is_token and p.text == token), None)
+        return next((p.start for p in self.elements if p.is_token and p.text == token), None)
 
 
-def read_format(text: object) -> MomentFormat:
+def read_format(text: object) -> DatetimeFormat:
     """Return the format that the text spells."""
     if not isinstance(text, str) or not text:
         raise DeclareError(f"a format is text such as 'YYYY-MM-DD', not {text!r}")
-    words = _words(text)
-    fraction = offset = Part.ABSENT
-    if words and words[-1] in {"OF", "TZH:TZM"}:
-        words.pop()
-        offset = Part.REQUIRED
-    if words[-3:] in (["SS", ".", "MS"], ["SS", ".", "US"]):
-        del words[-2:]
-        fraction = Part.REQUIRED
-    pieces: list[Piece] = []
-    for word in words:
-        start = pieces[-1].start + pieces[-1].width if pieces else 1
-        pieces.append(Piece(word.strip('"'), start, word in _WIDTHS))
-    found = MomentFormat(tuple(pieces), fraction, offset)
-    _check(text, found)
-    return found
+    tokens = _tokenize(text)
+    fraction = offset = Presence.ABSENT
+    if tokens and tokens[-1] in {"OF", "TZH:TZM"}:
+        tokens.pop()
+        offset = Presence.REQUIRED
+    if tokens[-3:] in (["SS", ".", "MS"], ["SS", ".", "US"]):
+        del tokens[-2:]
+        fraction = Presence.REQUIRED
+    elements: list[FormatElement] = []
+    for token in tokens:
+        start = elements[-1].start + elements[-1].width if elements else 1
+        elements.append(FormatElement(token.strip('"'), start, token in _WIDTHS))
+    parsed = DatetimeFormat(tuple(elements), fraction, offset)
+    _check(text, parsed)
+    return parsed
 
 
-def _words(text: str) -> list[str]:
-    words: list[str] = []
+def _tokenize(text: str) -> list[str]:
+    tokens: list[str] = []
     at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
@@ -89,23 +89,23 @@ def _words(text: str) -> list[str]:
                 f"the format {text!r} is not understood at {text[at:]!r}",
                 hint="known parts: YYYY MM DD HH24 MI SS MS US OF, punctuation, T, and text in double quotes",
             )
-        word = match.group()
-        words.append(word if word.startswith('"') else word.upper())
+        token = match.group()
+        tokens.append(token if token.startswith('"') else token.upper())
         at = match.end()
-    return words
+    return tokens
 
 
-def _check(text: str, found: MomentFormat) -> None:
-    tokens = [p.text for p in found.pieces if p.is_token]
+def _check(text: str, parsed: DatetimeFormat) -> None:
+    tokens = [p.text for p in parsed.elements if p.is_token]
     if len(tokens) != len(set(tokens)):
         raise DeclareError(f"the format {text!r} names a part twice")
-    if any(p.text in {"MS", "US", "OF", "TZH:TZM"} for p in found.pieces):
+    if any(p.text in {"MS", "US", "OF", "TZH:TZM"} for p in parsed.elements):
         raise DeclareError(
             f"the format {text!r} has a fraction or an offset in the middle",
             hint="the fraction follows the seconds as `SS.MS`, the offset stands at the end",
         )
-    needed = {"YYYY": (), "DD": ("MM",), "HH24": ("DD",), "MI": ("HH24",), "SS": ("MI",)}
-    missing = {n for t in tokens for n in needed.get(t, ()) if n not in tokens}
+    prerequisites = {"YYYY": (), "DD": ("MM",), "HH24": ("DD",), "MI": ("HH24",), "SS": ("MI",)}
+    missing = {n for t in tokens for n in prerequisites.get(t, ()) if n not in tokens}
     if "YYYY" not in tokens or missing:
         raise DeclareError(f"the format {text!r} lacks {', '.join(sorted(missing)) or 'YYYY'}")
 
@@ -114,7 +114,9 @@ _DATE = read_format("YYYY-MM-DD")
 _SLASHED = read_format("MM/DD/YYYY")
 ISO_DATE = (_DATE,)
 ISO_TIMESTAMP = (
-    MomentFormat(read_format("YYYY-MM-DDTHH24:MI:SS").pieces, Part.OPTIONAL, Part.OPTIONAL, any_separator=True),
+    DatetimeFormat(
+        read_format("YYYY-MM-DDTHH24:MI:SS").elements, Presence.OPTIONAL, Presence.OPTIONAL, any_separator=True
+    ),
     _DATE,
 )
 DEFAULT_TIMESTAMPS = (*ISO_TIMESTAMP, _SLASHED)

@@ -40,35 +40,35 @@ def targets_of(options: dict[str, Any]) -> tuple[tuple[TargetDeclaration, ...], 
     if not many:
         message = "targets= is empty"
         raise DeclareTypeError(message, hint="name at least one ematix.target(...).")
-    declared = _inheriting([_written(entry) for entry in many], options)
+    declared = _inheriting([_entry_options(entry) for entry in many], options)
     _refuse_duplicate_targets(declared)
     return declared, True
 
 
 def _refuse_duplicate_targets(targets: tuple[TargetDeclaration, ...]) -> None:
     """Refuse two targets that are the same table: what was loaded is remembered by connection and table."""
-    seen: set[tuple[str, str]] = set()
+    known: set[tuple[str, str]] = set()
     for one in targets:
-        place = (one.connection_name, one.table.qualified_name)
-        if place in seen:
+        key = (one.connection_name, one.table.qualified_name)
+        if key in known:
             message = f"two targets are the table {one.table.qualified_name} of connection {one.connection_name!r}"
             raise DeclareError(message, hint="give each a table class of its own, also when their prefix= differs.")
-        seen.add(place)
+        known.add(key)
 
 
 def _target(declared: Any, options: Mapping[str, Any]) -> TargetDeclaration:
-    given = {name: options[name] for name in WRITE_KEYWORDS if options.get(name) is not None}
+    specified = {name: options[name] for name in WRITE_KEYWORDS if options.get(name) is not None}
     table = table_of(declared)
-    written = write(given.get("mode"), **{name: given.get(name) for name in WRITE_OPTIONS})
+    written = write(specified.get("mode"), **{name: specified.get(name) for name in WRITE_OPTIONS})
     return TargetDeclaration(
         table=table,
         write=written,
-        connection=connection_reference("target_connection", given.get("target_connection")),
-        column_map=given.get("column_map"),
-        files=file_options(**{name: given.get(name) for name in FILE_OPTIONS}),
-        partition_by=_partitions(table, given.get("partition_by")),
-        quality=quality_of(given, table, written),
-        given=given,
+        connection=connection_reference("target_connection", specified.get("target_connection")),
+        column_map=specified.get("column_map"),
+        files=file_options(**{name: specified.get(name) for name in FILE_OPTIONS}),
+        partition_by=_partitions(table, specified.get("partition_by")),
+        quality=quality_of(specified, table, written),
+        declared_options=specified,
     )
 
 
@@ -78,17 +78,17 @@ def _partitions(table: Table, value: Any) -> tuple[str, ...]:
     return texts
 
 
-def _written(entry: Any) -> tuple[Any, Mapping[str, Any]]:
+def _entry_options(entry: Any) -> tuple[Any, Mapping[str, Any]]:
     """Return the table and the options that one entry of a list of targets says itself."""
     if isinstance(entry, TargetDeclaration):
-        return entry.table, entry.given
+        return entry.table, entry.declared_options
     fields = getattr(entry, "as_batch_target", None)
     if fields is None:
         message = f"{entry!r} is not a target"
         raise DeclareTypeError(message, hint="use ematix.target(Table, ...) or Target(table=..., connection=...).")
     declared, connection, options = fields()
-    said = {"target_connection": connection, **options}
-    return declared, {name: value for name, value in said.items() if value is not None}
+    specified = {"target_connection": connection, **options}
+    return declared, {name: value for name, value in specified.items() if value is not None}
 
 
 def _inheriting(
@@ -97,11 +97,11 @@ def _inheriting(
     """Return the targets, each with those options of the pipeline that its mode takes and that it does not say itself."""
     shared = {name: options[name] for name in WRITE_KEYWORDS if options.get(name) is not None}
     known = {column.name for declared, _ in entries for column in table_of(declared).columns}
-    modes = [said.get("mode", shared.get("mode")) for _, said in entries]
+    modes = [specified.get("mode", shared.get("mode")) for _, specified in entries]
     refuse_untaken(shared, modes)
     return tuple(
-        _target(declared, {**_taken(shared, mode, declared, known), **said})
-        for (declared, said), mode in zip(entries, modes, strict=True)
+        _target(declared, {**_inherited(shared, mode, declared, known), **specified})
+        for (declared, specified), mode in zip(entries, modes, strict=True)
     )
 
 
@@ -119,10 +119,10 @@ def takes(mode: Any, option: str) -> bool:
     return not isinstance(mode, str) or mode not in MODES or MODES[mode] in MODES_OF.get(option, (MODES[mode],))
 
 
-def _taken(shared: Mapping[str, Any], mode: Any, declared: Any, known: set[str]) -> dict[str, Any]:
-    taken = {name: value for name, value in shared.items() if takes(mode, name)}
-    if isinstance(taken.get("column_map"), dict):
+def _inherited(shared: Mapping[str, Any], mode: Any, declared: Any, known: set[str]) -> dict[str, Any]:
+    inherited = {name: value for name, value in shared.items() if takes(mode, name)}
+    if isinstance(inherited.get("column_map"), dict):
         own = {column.name for column in table_of(declared).columns}
         # Columns of the other targets are theirs; one that no target has is refused when the load is planned.
-        taken["column_map"] = {c: e for c, e in taken["column_map"].items() if c in own or c not in known}
-    return taken
+        inherited["column_map"] = {c: e for c, e in inherited["column_map"].items() if c in own or c not in known}
+    return inherited

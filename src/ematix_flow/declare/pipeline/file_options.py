@@ -37,10 +37,10 @@ class FileOptions:
     csv_escape: str | None = None
     csv_null_value: str | None = None
 
-    def given(self) -> dict[str, Any]:
+    def specified(self) -> dict[str, Any]:
         """Return the options that were said."""
-        said = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in said.items() if value is not None}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 FILE_OPTIONS = tuple(field.name for field in fields(FileOptions))
@@ -64,9 +64,9 @@ def check_read_options(name: str, options: Mapping[str, Any] | None, file_format
     """Refuse words that do not belong there, and options of another format than the files have, where that is known."""
     if options is None:
         return
-    wanted, known = READ_OPTIONS[name]
-    if file_format is not None and file_format != wanted:
-        message = f"{name}= is for {wanted} files, and these are {file_format}"
+    option_format, known = READ_OPTIONS[name]
+    if file_format is not None and file_format != option_format:
+        message = f"{name}= is for {option_format} files, and these are {file_format}"
         raise DeclareError(message)
     for key in options:
         if key not in known:
@@ -75,10 +75,10 @@ def check_read_options(name: str, options: Mapping[str, Any] | None, file_format
 
 def check_written_as(options: FileOptions, file_format: str) -> None:
     """Refuse options of another format than the files are written in."""
-    for name in options.given():
-        wanted = name.partition("_")[0]
-        if wanted in ("parquet", "csv") and wanted != file_format:
-            message = f"{name}= is for {wanted} files, and these are {file_format}"
+    for name in options.specified():
+        option_format = name.partition("_")[0]
+        if option_format in ("parquet", "csv") and option_format != file_format:
+            message = f"{name}= is for {option_format} files, and these are {file_format}"
             raise DeclareError(message)
 
 
@@ -107,7 +107,7 @@ def _check_prefix(prefix: Any) -> None:
     if not isinstance(prefix, str):
         message = f"prefix= takes a folder's name, not {type(prefix).__name__}"
         raise DeclareTypeError(message)
-    parts = prefix.strip("/").split("/")
-    if any(not part or part.startswith(("_", ".")) or "\0" in part for part in parts):
+    segments = prefix.strip("/").split("/")
+    if any(not segment or segment.startswith(("_", ".")) or "\0" in segment for segment in segments):
         message = f"prefix={prefix!r} is not a folder that readers shall see"
         raise DeclareError(message, hint="name a folder below the connection; no part of it begins with _ or a dot.")

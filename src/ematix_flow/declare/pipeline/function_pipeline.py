@@ -31,7 +31,7 @@ def register(
     alert_every_attempt.
     """
     origin = caller_origin()
-    given = {
+    options = {
         "schedule": schedule,
         "timezone": timezone,
         "depends_on": depends_on,
@@ -46,7 +46,7 @@ def register(
                 message = f"{function.__name__}() takes arguments, which no run could fill"
                 raise DeclareTypeError(message, hint="register a function without arguments, or use @ematix.pipeline.")
             PROJECT.add_pipeline(
-                Pipeline(name=name, function=function, targets=(), **timing_of(timing_keywords(given)), origin=origin)
+                Pipeline(name=name, function=function, targets=(), **timing_of(timing_keywords(options)), origin=origin)
             )
         except FlowError as error:
             raise error.at(origin) from None

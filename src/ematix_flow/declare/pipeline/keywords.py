@@ -90,31 +90,31 @@ ALIASES = {
 CONVERTED = ("watermark_column", "ttl_seconds")
 
 
-def pipeline_keywords(given: Mapping[str, Any]) -> dict[str, Any]:
+def pipeline_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keywords of a pipeline under their one name."""
-    return _keywords(given, tuple(PIPELINE_KEYWORDS), "a pipeline")
+    return _keywords(keywords, tuple(PIPELINE_KEYWORDS), "a pipeline")
 
 
-def target_keywords(given: Mapping[str, Any]) -> dict[str, Any]:
+def target_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keywords of one target under their one name."""
-    return _keywords(given, tuple(WRITE_KEYWORDS), "a target")
+    return _keywords(keywords, tuple(WRITE_KEYWORDS), "a target")
 
 
-def timing_keywords(given: Mapping[str, Any]) -> dict[str, Any]:
+def timing_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keywords of a registered function under their one name."""
-    return _keywords(given, tuple(TIMING_KEYWORDS), "a registered pipeline")
+    return _keywords(keywords, tuple(TIMING_KEYWORDS), "a registered pipeline")
 
 
-def _keywords(given: Mapping[str, Any], known: tuple[str, ...], what: str) -> dict[str, Any]:
+def _keywords(keywords: Mapping[str, Any], known: tuple[str, ...], what: str) -> dict[str, Any]:
     result: dict[str, Any] = {}
-    for word, value in given.items():
-        name = ALIASES.get(word, word)
+    for keyword, value in keywords.items():
+        name = ALIASES.get(keyword, keyword)
         if name not in known and name not in CONVERTED:
-            message = f"{what} has no keyword {word!r}"
-            raise DeclareTypeError(message, hint=did_you_mean(word, (*known, *ALIASES, *CONVERTED)))
+            message = f"{what} has no keyword {keyword!r}"
+            raise DeclareTypeError(message, hint=did_you_mean(keyword, (*known, *ALIASES, *CONVERTED)))
         if result.get(name) is not None and value is not None:
             message = f"{what} says {name} twice"
-            raise DeclareTypeError(message, hint=f"{word!r} is another spelling of {name!r}.")
+            raise DeclareTypeError(message, hint=f"{keyword!r} is another spelling of {name!r}.")
         result[name] = value
     _incremental(result)
     _durations(result)
@@ -122,20 +122,20 @@ def _keywords(given: Mapping[str, Any], known: tuple[str, ...], what: str) -> di
 
 
 def _incremental(options: dict[str, Any]) -> None:
-    asked, column = options.pop("incremental", None), options.pop("watermark_column", None)
-    if asked not in (None, True, False, FILES):
-        message = f"incremental={asked!r} is not known"
+    requested, column = options.pop("incremental", None), options.pop("watermark_column", None)
+    if requested not in (None, True, False, FILES):
+        message = f"incremental={requested!r} is not known"
         raise DeclareError(message, hint="True with watermark_column=, or 'files' for files that were not loaded yet.")
-    if asked == FILES:
+    if requested == FILES:
         options["incremental"] = FILES
-        asked = None
+        requested = None
     if column is not None and options.get("incremental_column") not in (None, column):
         message = "watermark_column= and incremental_column= name different columns"
         raise DeclareError(message)
-    if asked and not (column or options.get("incremental_column")):
+    if requested and not (column or options.get("incremental_column")):
         message = "incremental=True needs watermark_column="
         raise DeclareError(message, hint="name the column that grows, for example watermark_column='received_at'.")
-    if column is not None and asked is not False:
+    if column is not None and requested is not False:
         options["incremental_column"] = column
 
 

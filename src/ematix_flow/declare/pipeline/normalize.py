@@ -15,12 +15,12 @@ from ematix_flow.declare.table.markers import Normalizer
 from ematix_flow.errors import DeclareError, DeclareTypeError, did_you_mean
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.pipeline.datetime_format import MomentFormat
+    from ematix_flow.declare.pipeline.datetime_format import DatetimeFormat
 
 Literal = bool | int | float | str | Decimal | datetime | date
 """A value that can be written into SQL."""
 
-FAILURE_WORDS = ("null", "default", "error")
+FAILURE_POLICIES = ("null", "default", "error")
 TRUNC_PRECISIONS = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
 TRUTHY = ("true", "1", "yes", "y")
 FALSY = ("false", "0", "no", "n")
@@ -103,8 +103,8 @@ class PhoneNormalize(Normalizer):
 class _Parse(Normalizer):
     def __post_init__(self) -> None:
         on_failure, default = getattr(self, "on_failure"), getattr(self, "default")  # noqa: B009 - fields of the subclasses
-        if on_failure not in FAILURE_WORDS:
-            hint = did_you_mean(str(on_failure), FAILURE_WORDS)
+        if on_failure not in FAILURE_POLICIES:
+            hint = did_you_mean(str(on_failure), FAILURE_POLICIES)
             raise DeclareError(f"on_failure={on_failure!r} is not known", hint=hint)
         if on_failure == "default" and default is None:
             raise DeclareError('on_failure="default" needs default=')
@@ -127,7 +127,7 @@ class ParseTimestamp(_Parse):
         _Parse.__post_init__(self)
         object.__setattr__(self, "formats", _check_formats(self.format, self.formats, self.on_failure))
 
-    def accepted(self) -> tuple[MomentFormat, ...]:
+    def accepted(self) -> tuple[DatetimeFormat, ...]:
         """Return the formats in the order in which they are tried."""
         return _accepted(self.format, self.formats) or DEFAULT_TIMESTAMPS
 
@@ -145,7 +145,7 @@ class ParseDate(_Parse):
         _Parse.__post_init__(self)
         object.__setattr__(self, "formats", _check_formats(self.format, self.formats, self.on_failure))
 
-    def accepted(self) -> tuple[MomentFormat, ...]:
+    def accepted(self) -> tuple[DatetimeFormat, ...]:
         """Return the formats in the order in which they are tried."""
         return _accepted(self.format, self.formats) or DEFAULT_DATES
 
@@ -233,11 +233,11 @@ class ParseBool(Normalizer):
     falsy: tuple[str, ...] = FALSY
 
     def __post_init__(self) -> None:
-        for words in ("truthy", "falsy"):
-            value = getattr(self, words)
+        for option in ("truthy", "falsy"):
+            value = getattr(self, option)
             if isinstance(value, str) or not all(isinstance(w, str) for w in value):
-                raise DeclareTypeError(f"parse_bool({words}=) takes a list of words, not {value!r}")
-            object.__setattr__(self, words, tuple(w.lower() for w in value))
+                raise DeclareTypeError(f"parse_bool({option}=) takes a list of words, not {value!r}")
+            object.__setattr__(self, option, tuple(w.lower() for w in value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +308,7 @@ def _check_formats(single: object, several: object, on_failure: str) -> tuple[st
     return tuple(several)
 
 
-def _accepted(single: str | None, several: tuple[str, ...] | None) -> tuple[MomentFormat, ...]:
+def _accepted(single: str | None, several: tuple[str, ...] | None) -> tuple[DatetimeFormat, ...]:
     return tuple(read_format(f) for f in ((single,) if single else several or ()))
 
 

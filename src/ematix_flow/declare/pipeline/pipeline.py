@@ -37,7 +37,7 @@ class TargetDeclaration:
     """How a lake divides the table; what the table says where this is empty."""
     quality: Quality = field(default_factory=Quality)
     """What its rows have to satisfy before they become visible."""
-    given: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    declared_options: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """The keywords that the target itself was declared with; a pipeline adds to them."""
 
     @property
@@ -184,8 +184,8 @@ class Source:
         if version is not None and timestamp is not None:
             message = "a source has version= or timestamp=, not both"
             raise DeclareError(message)
-        moment = timestamp.isoformat() if hasattr(timestamp, "isoformat") else timestamp
-        travel = {"version": version, "timestamp": moment}
+        instant = timestamp.isoformat() if hasattr(timestamp, "isoformat") else timestamp
+        travel = {"version": version, "timestamp": instant}
         return cls(connection, table=(schema, table), options={k: v for k, v in travel.items() if v is not None})
 
     delta = iceberg = _lake
@@ -202,19 +202,19 @@ class Source:
         return cls(connection, path=path, options=options)
 
 
-def _named_connections(given: Mapping[str, Any]) -> dict[str, str | Connection]:
+def _named_connections(connections: Mapping[str, Any]) -> dict[str, str | Connection]:
     """Return the connections of a query over several, or refuse words that no query could write."""
-    if not isinstance(given, Mapping) or not given:
+    if not isinstance(connections, Mapping) or not connections:
         message = "connections= of Source.sql(...) names no connection"
         raise DeclareTypeError(message, hint='give words for connections: {"pg": "warehouse", "lake": lake}.')
-    found: dict[str, str | Connection] = {}
-    for word, value in given.items():
-        if not isinstance(word, str) or not word.isidentifier() or word.lower() in map(str.lower, found):
-            message = f"connections= of Source.sql(...) has {word!r}, which cannot stand for a connection"
+    named: dict[str, str | Connection] = {}
+    for alias, value in connections.items():
+        if not isinstance(alias, str) or not alias.isidentifier() or alias.lower() in map(str.lower, named):
+            message = f"connections= of Source.sql(...) has {alias!r}, which cannot stand for a connection"
             raise DeclareError(message, hint="use plain words, each once: letters, digits and underscores.")
-        reference = connection_reference(f"connections[{word!r}]", value)
-        found[word] = "default" if reference is None else reference
-    return found
+        reference = connection_reference(f"connections[{alias!r}]", value)
+        named[alias] = "default" if reference is None else reference
+    return named
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,10 +253,10 @@ def connection_reference(option: str, value: Any) -> str | Connection | None:
     if value is None or isinstance(value, str | Connection):
         return value
     # Other values stay out of the message: they may hold a password.
-    shown = (
+    description = (
         value.__name__ if isinstance(value, type) else repr(value) if isinstance(value, int) else type(value).__name__
     )
-    message = f"{option}={shown} is not a connection; is @ematix.connection missing?"
+    message = f"{option}={description} is not a connection; is @ematix.connection missing?"
     raise DeclareTypeError(message, hint="use a name, or a connection made by @ematix.connection or a typed class.")
 
 

@@ -80,11 +80,11 @@ def write(mode: object, **options: Any) -> Write:
     if mode not in MODES:
         message = f"unknown mode {mode!r}"
         raise UnsupportedError(message, hint=did_you_mean(mode, MODES))
-    given = {name: value for name, value in options.items() if value is not None}
+    specified = {name: value for name, value in options.items() if value is not None}
     for name in _COLUMNS:
-        if name in given:
-            given[name] = column_names(name, given[name])
-    result = Write(mode=MODES[mode], spelled=mode, **given)
+        if name in specified:
+            specified[name] = column_names(name, specified[name])
+    result = Write(mode=MODES[mode], spelled=mode, **specified)
     _check(result)
     return result
 

@@ -27,14 +27,14 @@ BY_ROW = (NOT_NULL, UNIQUE, BETWEEN, IS_IN, REGEX, EXISTS_IN, SQL)
 
 NUMBERS = ("small_int", "integer", "big_int", "float", "double", "numeric")
 TEXTS = ("text", "string")
-MOMENTS = ("date", "timestamp", "timestamp_tz")
+DATETIMES = ("date", "timestamp", "timestamp_tz")
 _KINDS = {
-    UNIQUE: (*NUMBERS, *TEXTS, *MOMENTS, "boolean", "uuid", "bytes"),
-    BETWEEN: (*NUMBERS, *TEXTS, *MOMENTS),
-    IS_IN: (*NUMBERS, *TEXTS, *MOMENTS, "boolean", "uuid"),
+    UNIQUE: (*NUMBERS, *TEXTS, *DATETIMES, "boolean", "uuid", "bytes"),
+    BETWEEN: (*NUMBERS, *TEXTS, *DATETIMES),
+    IS_IN: (*NUMBERS, *TEXTS, *DATETIMES, "boolean", "uuid"),
     REGEX: TEXTS,
-    FRESHNESS: MOMENTS,
-    EXISTS_IN: (*NUMBERS, *TEXTS, *MOMENTS, "boolean", "uuid"),
+    FRESHNESS: DATETIMES,
+    EXISTS_IN: (*NUMBERS, *TEXTS, *DATETIMES, "boolean", "uuid"),
 }
 """Kinds of columns that an expectation can be about; the others can be about any."""
 

@@ -50,19 +50,19 @@ def quality_of(options: Mapping[str, Any], table: Table, write: Write) -> Qualit
     one_of("on_quality_failure", policy, POLICIES)
     column, sla = options.get("freshness_column"), options.get("freshness_sla")
     if column is not None:
-        _check_moment(table, column)
+        _check_freshness_column(table, column)
     declared = _declared(options.get("expectations"), table)
-    asked = options.get("expectations") is not None or (column is not None and sla is not None)
+    is_requested = options.get("expectations") is not None or (column is not None and sla is not None)
     if column is not None and sla is not None:
         declared.append(Expectation(FRESHNESS, f"{FRESHNESS}({column})", (column,), within=sla))
     for expectation in declared:
         check_expectation(expectation, table)
-    found = _named([*declared, *_of_table(table, write, declared)] if asked else [])
+    expectations = _named([*declared, *_of_table(table, write, declared)] if is_requested else [])
     alert = switch("alert_on_quality_warn", options.get("alert_on_quality_warn") or False)
-    return Quality(found, policy, sla, column, alert)
+    return Quality(expectations, policy, sla, column, alert)
 
 
-def _check_moment(table: Table, name: object) -> None:
+def _check_freshness_column(table: Table, name: object) -> None:
     if not isinstance(name, str):
         message = f"freshness_column= takes the name of a column, not {type(name).__name__}"
         raise DeclareTypeError(message)
@@ -87,21 +87,21 @@ def _declared(value: Any, table: Table) -> list[Expectation]:
 
 def _of_table(table: Table, write: Write, declared: Iterable[Expectation]) -> list[Expectation]:
     """Return what the table says of its own rows: columns without NULL, and keys; what was declared is not repeated."""
-    found = [Expectation(NOT_NULL, f"{NOT_NULL}({c.name})", (c.name,)) for c in table.columns if not c.nullable]
+    implied = [Expectation(NOT_NULL, f"{NOT_NULL}({c.name})", (c.name,)) for c in table.columns if not c.nullable]
     # scd2 keeps several versions of one key, and by event time one load may bring them all.
     groups = () if write.mode == "scd2" else (table.primary_key, table.natural_keys or (), *table.unique_constraints)
     keys = dict.fromkeys(tuple(group) for group in groups if group)
-    found += [Expectation(UNIQUE, f"{UNIQUE}({', '.join(names)})", names) for names in keys]
+    implied += [Expectation(UNIQUE, f"{UNIQUE}({', '.join(names)})", names) for names in keys]
     known = {(one.kind, one.columns) for one in declared}
-    return [one for one in found if (one.kind, one.columns) not in known]
+    return [one for one in implied if (one.kind, one.columns) not in known]
 
 
-def _named(found: list[Expectation]) -> tuple[Expectation, ...]:
+def _named(expectations: list[Expectation]) -> tuple[Expectation, ...]:
     """Return the expectations, each under a name that no other one has."""
-    seen: dict[str, int] = {}
+    counts: dict[str, int] = {}
     result = []
-    for one in found:
-        seen[one.name] = seen.get(one.name, 0) + 1
-        number = seen[one.name]
+    for one in expectations:
+        counts[one.name] = counts.get(one.name, 0) + 1
+        number = counts[one.name]
         result.append(one if number == 1 else replace(one, name=f"{one.name} #{number}"))
     return tuple(result)

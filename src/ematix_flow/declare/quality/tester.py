@@ -65,21 +65,21 @@ class Tester:
 
     def sql(self, name: str, condition: str, *, severity: str | None = None) -> Expectation:
         """Expect a condition of every row, in the SQL of the target; as in a CHECK, one that is unknown holds."""
-        said, text = filled_text("name", name), filled_text("condition", condition)
-        return self.take(Expectation(q.SQL, said, (), severity, text=text))
+        checked_name, text = filled_text("name", name), filled_text("condition", condition)
+        return self.take(Expectation(q.SQL, checked_name, (), severity, text=text))
 
     def query(self, name: str, query: str, *, severity: str | None = None) -> Expectation:
         """Expect no rows from a query of the target over the table `rows`, which is the load."""
-        said, text = filled_text("name", name), filled_text("query", query)
-        return self.take(Expectation(q.QUERY, said, (), severity, text=text))
+        checked_name, text = filled_text("name", name), filled_text("query", query)
+        return self.take(Expectation(q.QUERY, checked_name, (), severity, text=text))
 
     def python(self, name: str, function: Callable[[Any], Any], *, severity: str | None = None) -> Expectation:
         """Expect that a function of the load's rows gives True, or 0 offending rows."""
         if not callable(function):
             message = f"python() takes a function, not {type(function).__name__}"
             raise DeclareTypeError(message)
-        said = filled_text("name", name)
-        return self.take(Expectation(q.PYTHON, said, (), severity, function=function))
+        checked_name = filled_text("name", name)
+        return self.take(Expectation(q.PYTHON, checked_name, (), severity, function=function))
 
     def take(self, expectation: Expectation) -> Expectation:
         """Write one down."""
@@ -149,11 +149,11 @@ def _value(method: str, value: Any) -> Any:
     return value
 
 
-def _check_order(said: str, low: Any, high: Any) -> None:
+def _check_order(label: str, low: Any, high: Any) -> None:
     try:
         wrong = low is not None and high is not None and low > high
     except TypeError:
         return  # a text beside a date: what both mean in the column is known when the load is planned
     if wrong:
-        message = f"{said}: {low!r} is greater than {high!r}"
+        message = f"{label}: {low!r} is greater than {high!r}"
         raise DeclareError(message)

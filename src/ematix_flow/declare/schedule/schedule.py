@@ -111,11 +111,11 @@ def retry_from(value: Any) -> Retry | None:
         message = f"retry= is a dict, not {type(value).__name__}"
         raise DeclareError(message)
     fields: dict[str, Any] = {}
-    for key, given in value.items():
+    for key, setting in value.items():
         if key not in RETRY_KEYS:
             message = f"retry has no key {key!r}"
             raise DeclareError(message, hint=did_you_mean(str(key), RETRY_KEYS))
-        fields[RETRY_KEYS[key]] = given
+        fields[RETRY_KEYS[key]] = setting
     if "backoff_factor" in value or "backoff_seconds" in value:
         fields.setdefault("backoff", "exponential")
     return _checked(fields)
@@ -124,7 +124,7 @@ def retry_from(value: Any) -> Retry | None:
 def _checked(fields: dict[str, Any]) -> Retry:
     attempts = fields.get("max_attempts", 1)
     if "retries" in fields:
-        attempts = _number("retries", fields["retries"]) + 1
+        attempts = _check_number("retries", fields["retries"]) + 1
     seconds = {
         "base": _seconds("base", fields.get("base"), 1) or _seconds("retry_backoff_ms", fields.get("base_ms"), 1000),
         "max_backoff": _seconds("max_backoff_secs", fields.get("max_backoff"), 1),
@@ -133,10 +133,10 @@ def _checked(fields: dict[str, Any]) -> Retry:
     retry = Retry(
         max_attempts=attempts,
         backoff=fields.get("backoff", "fixed"),
-        factor=_number("backoff_factor", fields.get("factor", 2.0)),
+        factor=_check_number("backoff_factor", fields.get("factor", 2.0)),
         retry_on=_reasons(fields.get("retry_on", ())),
         jitter=_fraction(fields.get("jitter", 0.0)),
-        **{name: given for name, given in seconds.items() if given is not None},
+        **{name: setting for name, setting in seconds.items() if setting is not None},
     )
     if not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1:
         message = f"retry max_attempts={attempts!r} must be a whole number of at least 1"
@@ -147,7 +147,7 @@ def _checked(fields: dict[str, Any]) -> Retry:
     return retry
 
 
-def _number(key: str, value: Any) -> Any:
+def _check_number(key: str, value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         message = f"retry {key}={value!r} must be a number from 0"
         raise DeclareError(message)
@@ -164,7 +164,7 @@ def _fraction(value: Any) -> float:
 
 
 def _seconds(key: str, value: Any, per_second: int) -> timedelta | None:
-    return None if value is None else timedelta(seconds=_number(key, value) / per_second)
+    return None if value is None else timedelta(seconds=_check_number(key, value) / per_second)
 
 
 def _reasons(value: Any) -> tuple[str, ...]:

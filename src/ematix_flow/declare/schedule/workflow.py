@@ -54,9 +54,9 @@ def _condition(kind: str, members: Sequence[Any]) -> TriggerOp:
     if not members:
         message = f"{kind.title()}Of() needs at least one pipeline"
         raise DeclareError(message)
-    found = tuple(member if isinstance(member, TriggerOp) else name_of(member) for member in members)
-    _refuse_twice("upstream", [member for member in found if isinstance(member, str)])
-    return TriggerOp(kind, found)
+    checked = tuple(member if isinstance(member, TriggerOp) else name_of(member) for member in members)
+    _refuse_twice("upstream", [member for member in checked if isinstance(member, str)])
+    return TriggerOp(kind, checked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def workflow(
     try:
         _refuse_unknown(unknown)
         declared = Workflow(
-            name=_text("name", name),
+            name=_check_name("name", name),
             jobs=_jobs(jobs),
             triggered_by=_trigger(triggered_by),
             schedule=check_schedule(schedule, timezone),
@@ -116,10 +116,10 @@ def workflow(
 
 def name_of(value: Any) -> str:
     """Return the name of a pipeline or workflow that was named or handed over."""
-    return _text("member", getattr(value, "name", value))
+    return _check_name("member", getattr(value, "name", value))
 
 
-def _text(option: str, value: Any) -> str:
+def _check_name(option: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
         message = f"{option}={value!r} must be a name"
         raise DeclareError(message)
@@ -153,18 +153,18 @@ def _message(value: Any) -> Source | None:
 
 
 def _check_triggers(declared: Workflow) -> None:
-    given = [declared.triggered_by, declared.schedule, declared.on_message]
+    triggers = [declared.triggered_by, declared.schedule, declared.on_message]
     streams = [name for name in declared.jobs if name in PROJECT.streams]
     if declared.timezone is not None and declared.schedule is None:
         message = "timezone= belongs to schedule="
         raise DeclareError(message)
-    if streams and any(given):
+    if streams and any(triggers):
         message = f"{streams[0]!r} is a stream, which runs all the time, so the workflow takes no trigger"
         raise DeclareError(message)
     if declared.on_message is not None and (declared.triggered_by or declared.schedule):
         message = "on_message= stands alone: no triggered_by= and no schedule= beside it"
         raise DeclareError(message)
-    if not streams and not any(given):
+    if not streams and not any(triggers):
         message = f"nothing sets workflow {declared.name!r} off"
         raise DeclareError(message, hint="give schedule=, triggered_by= or on_message=.")
     for name in declared.triggered_by.leaves() if declared.triggered_by else ():
@@ -177,11 +177,11 @@ def _refuse_circle(declared: Workflow) -> None:
     """Refuse a workflow that sets itself off through its jobs: it would fire for ever."""
     jobs = {**PROJECT.jobs, **dict.fromkeys(declared.jobs, declared)}
     workflows = {**PROJECT.workflows, declared.name: declared}
-    ways = [(declared, (f"workflow {declared.name}",))]
-    seen: set[str] = set()
-    while ways:
-        workflow, way = ways.pop()
-        succeeded = {workflow.name: way} | {n: (*way, n) for n in workflow.jobs if jobs.get(n) is workflow}
+    paths = [(declared, (f"workflow {declared.name}",))]
+    visited: set[str] = set()
+    while paths:
+        workflow, path = paths.pop()
+        succeeded = {workflow.name: path} | {n: (*path, n) for n in workflow.jobs if jobs.get(n) is workflow}
         for after in workflows.values():
             cause = (
                 next((n for n in after.triggered_by.leaves() if n in succeeded), None) if after.triggered_by else None
@@ -192,9 +192,9 @@ def _refuse_circle(declared: Workflow) -> None:
             if after is declared:
                 message = f"workflow {declared.name!r} sets itself off for ever: {' -> '.join(longer)}"
                 raise DeclareError(message, hint="take one of these out of jobs= or triggered_by=.")
-            if after.name not in seen:
-                seen.add(after.name)
-                ways.append((after, longer))
+            if after.name not in visited:
+                visited.add(after.name)
+                paths.append((after, longer))
 
 
 def _claim_jobs(declared: Workflow) -> None:
@@ -205,16 +205,16 @@ def _claim_jobs(declared: Workflow) -> None:
             warnings.warn(text, UserWarning, stacklevel=4)
 
 
-def _refuse_twice(word: str, names: Sequence[str]) -> None:
+def _refuse_twice(kind: str, names: Sequence[str]) -> None:
     twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
     if twice:
-        message = f"{word} {twice[0]!r} stands there twice"
+        message = f"{kind} {twice[0]!r} stands there twice"
         raise DeclareError(message)
 
 
 def _refuse_unknown(unknown: dict[str, Any]) -> None:
-    for word in unknown:
-        message = f"a workflow has no keyword {word!r}"
+    for keyword in unknown:
+        message = f"a workflow has no keyword {keyword!r}"
         known = ("name", "jobs", "triggered_by", "schedule", "timezone", "on_message")
-        hint = "write triggered_by= instead." if word == "depends_on" else did_you_mean(word, known)
+        hint = "write triggered_by= instead." if keyword == "depends_on" else did_you_mean(keyword, known)
         raise DeclareTypeError(message, hint=hint)

@@ -19,11 +19,11 @@ from ematix_flow.declare.stream.stream import (
     ENGINES,
     ON_ERROR,
     Stream,
-    StreamSource,
+    StreamSourceDeclaration,
     StreamTransform,
     name_of,
 )
-from ematix_flow.declare.stream.targets import stream_targets, targets_said
+from ematix_flow.declare.stream.targets import declared_targets, stream_targets
 from ematix_flow.declare.stream.udf import PythonAggregateUdfHandle, PythonScalarUdfHandle, functions_of
 from ematix_flow.declare.stream.windows import Join, Window
 from ematix_flow.declare.values import filled_text, one_of, port_number, whole_number
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.stream.stream import StreamTarget
     from ematix_flow.errors import Origin
 
-_PARTS = {"window": Window, "join": Join, "cdc": CDC, "state_store": StateStore, "watermark": Watermark}
+_SECTIONS = {"window": Window, "join": Join, "cdc": CDC, "state_store": StateStore, "watermark": Watermark}
 SETTINGS = (
     "idle_pause_ms", "dead_letter_topic", "dlq_store", "dlq_max_attempts", "delivery", "metrics_port",
     "max_rows_per_batch",
@@ -49,12 +49,12 @@ RESERVED = "source"
 def stream_from_keywords(keywords: Mapping[str, Any], origin: Origin | None) -> Stream:
     """Return the stream that the keywords of Python declare."""
     options = stream_keywords(keywords)
-    said, fan_out = targets_said(options)
-    sources = _sources_said(options)
-    return make_stream(sources, stream_targets(said, options), options, fan_out=fan_out, origin=origin)
+    declared, fan_out = declared_targets(options)
+    sources = _declared_sources(options)
+    return build_stream(sources, stream_targets(declared, options), options, fan_out=fan_out, origin=origin)
 
 
-def make_stream(
+def build_stream(
     sources: Sequence[tuple[Any, Any]],
     targets: tuple[StreamTarget, ...],
     options: Mapping[str, Any],
@@ -63,7 +63,7 @@ def make_stream(
     origin: Origin | None,
 ) -> Stream:
     """Return the checked stream of pairs (connection, query), of targets and of the other options."""
-    parts = {name: _part(name, options.get(name), kind) for name, kind in _PARTS.items()}
+    sections = {name: _check_section(name, options.get(name), kind) for name, kind in _SECTIONS.items()}
     stream = Stream(
         name=_name(options.get("name")),
         sources=_sources(sources),
@@ -74,7 +74,7 @@ def make_stream(
         aggregate_udfs=functions_of("aggregate_udfs", options.get("aggregate_udfs"), PythonAggregateUdfHandle),
         fan_out=fan_out,
         origin=origin,
-        **parts,
+        **sections,
         **_settings(options),
     )
     check_stream(stream)
@@ -89,7 +89,7 @@ def _name(value: Any) -> str:
     return name
 
 
-def _sources_said(options: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+def _declared_sources(options: Mapping[str, Any]) -> list[tuple[Any, Any]]:
     one, query, many = (options.get(name) for name in ("source", "source_query", "sources"))
     if many is None:
         if one is None or query is None:
@@ -102,10 +102,10 @@ def _sources_said(options: Mapping[str, Any]) -> list[tuple[Any, Any]]:
     if not isinstance(many, list | tuple) or not all(isinstance(entry, Source) for entry in many):
         message = "sources= takes a list of Source(...)"
         raise DeclareTypeError(message, hint="for example sources=[Source(connection=kafka, query='orders')].")
-    return [(entry.connection, _query(entry)) for entry in many]
+    return [(entry.connection, _source_query(entry)) for entry in many]
 
 
-def _query(source: Source) -> Any:
+def _source_query(source: Source) -> Any:
     """Return what a source of a stream reads, however it was said."""
     if source.options or source.columns:
         message = "a source of a stream takes no columns and no options"
@@ -113,44 +113,46 @@ def _query(source: Source) -> Any:
     return source.query or source.path or (".".join(source.table) if source.table else None)
 
 
-def _sources(pairs: Sequence[tuple[Any, Any]]) -> tuple[StreamSource, ...]:
+def _sources(pairs: Sequence[tuple[Any, Any]]) -> tuple[StreamSourceDeclaration, ...]:
     if not pairs:
         message = "sources= is empty"
         raise DeclareError(message, hint="name at least one Source(...).")
-    found = []
+    checked = []
     for written, query in pairs:
         connection = connection_reference("source", written)
         if connection is None or query is None:
             message = f"a source of a stream needs a {'connection' if connection is None else 'query'}"
             raise DeclareError(message, hint="for example Source(connection=kafka, query='orders').")
-        found.append((connection, filled_text("query", query)))
-    queries = [query for _, query in found]
-    places = [(name_of(connection), query) for connection, query in found]
-    for name, query in places:
-        if places.count((name, query)) > 1:
+        checked.append((connection, filled_text("query", query)))
+    queries = [query for _, query in checked]
+    keys = [(name_of(connection), query) for connection, query in checked]
+    for name, query in keys:
+        if keys.count((name, query)) > 1:
             message = f"two sources read {query!r} of connection {name!r}"
             raise DeclareError(message, hint="every row would be read twice.")
     return tuple(
-        StreamSource(connection, query, query if queries.count(query) == 1 else f"{query}@{name_of(connection)}")
-        for connection, query in found
+        StreamSourceDeclaration(
+            connection, query, query if queries.count(query) == 1 else f"{query}@{name_of(connection)}"
+        )
+        for connection, query in checked
     )
 
 
 def _transform(options: Mapping[str, Any]) -> StreamTransform:
-    given = {"sql": "transform_sql", "dialect": "dialect", "on_error": "transform_on_error"}
-    said = {name: options[word] for name, word in given.items() if options.get(word) is not None}
+    names = {"sql": "transform_sql", "dialect": "dialect", "on_error": "transform_on_error"}
+    values = {name: options[keyword] for name, keyword in names.items() if options.get(keyword) is not None}
     # Only TOML has these: they come from a time when the work was not Spark's to distribute.
-    said |= {name: options[name] for name in ("engine", "peers", "tls") if options.get(name) is not None}
-    found = StreamTransform(**said, optional_fields=_optional(options.get("optional_fields")))
-    if found.sql is not None:
-        filled_text("transform_sql", found.sql)
-    one_of("dialect", found.dialect, DIALECTS)
-    one_of("transform_on_error", found.on_error, ON_ERROR)
-    one_of("engine", found.engine, ENGINES)
-    if not isinstance(found.peers, tuple) or not all(isinstance(peer, str) for peer in found.peers):
+    values |= {name: options[name] for name in ("engine", "peers", "tls") if options.get(name) is not None}
+    transform = StreamTransform(**values, optional_fields=_optional(options.get("optional_fields")))
+    if transform.sql is not None:
+        filled_text("transform_sql", transform.sql)
+    one_of("dialect", transform.dialect, DIALECTS)
+    one_of("transform_on_error", transform.on_error, ON_ERROR)
+    one_of("engine", transform.engine, ENGINES)
+    if not isinstance(transform.peers, tuple) or not all(isinstance(peer, str) for peer in transform.peers):
         message = "peers takes a list of addresses"
         raise DeclareTypeError(message)
-    return found
+    return transform
 
 
 def _optional(value: Any) -> dict[str, str]:
@@ -180,7 +182,7 @@ def _lookups(value: Any) -> dict[str, Lookup]:
     return dict(value)
 
 
-def _part(name: str, value: Any, kind: type) -> Any:
+def _check_section(name: str, value: Any, kind: type) -> Any:
     if value is None or isinstance(value, kind):
         return value
     message = f"{name}= takes {kind.__name__}(...), not {type(value).__name__}"
@@ -190,13 +192,13 @@ def _part(name: str, value: Any, kind: type) -> Any:
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the plain words and numbers of a stream."""
     least = {"dlq_max_attempts": 1, "max_rows_per_batch": 1, "idle_pause_ms": 0}
-    found = {name: whole_number(name, options[name], low) for name, low in least.items() if name in options}
+    numbers = {name: whole_number(name, options[name], low) for name, low in least.items() if name in options}
     if "metrics_port" in options:
-        found["metrics_port"] = port_number("metrics_port", options["metrics_port"])
-    words = {"dlq_store": (DLQ_STORES, "auto"), "delivery": (DELIVERIES, AUTO)}
-    chosen = {name: options.get(name, usual) for name, (_, usual) in words.items()}
-    for name, (known, _) in words.items():
+        numbers["metrics_port"] = port_number("metrics_port", options["metrics_port"])
+    choices = {"dlq_store": (DLQ_STORES, "auto"), "delivery": (DELIVERIES, AUTO)}
+    chosen = {name: options.get(name, usual) for name, (_, usual) in choices.items()}
+    for name, (known, _) in choices.items():
         one_of(name, chosen[name], known)
     if options.get("dead_letter_topic") is not None:
         chosen["dead_letter_topic"] = filled_text("dead_letter_topic", options["dead_letter_topic"])
-    return {"idle_pause_ms": DEFAULT_IDLE_PAUSE_MS, **found, **chosen}
+    return {"idle_pause_ms": DEFAULT_IDLE_PAUSE_MS, **numbers, **chosen}

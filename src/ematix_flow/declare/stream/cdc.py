@@ -54,6 +54,6 @@ class CDC:
         if not isinstance(self.op_map, Mapping):
             message = f"op_map= takes a table of words, not {type(self.op_map).__name__}"
             raise DeclareTypeError(message, hint='for example op_map={"I": "create", "D": "delete"}.')
-        for word, operation in self.op_map.items():
-            one_of(f"op_map[{word!r}]", operation, OPERATIONS)
+        for code, operation in self.op_map.items():
+            one_of(f"op_map[{code!r}]", operation, OPERATIONS)
         object.__setattr__(self, "op_map", dict(self.op_map))

@@ -26,23 +26,23 @@ WAREHOUSES = ("snowflake", "bigquery", "redshift")
 FILES = "object_store_"
 """How the kinds of folders of files begin."""
 
-_PLACE = {
+_DESTINATION_OF_KIND = {
     **dict.fromkeys((*DATABASES, *LAKES, *WAREHOUSES), "table"),
     "kafka": "topic",
     "pubsub": "topic",
     "rabbitmq": "queue",
     "kinesis": "partition_key_prefix",
 }
-_PLACES = ("table", "topic", "queue", "prefix", "partition_key_prefix")
+_DESTINATION_OPTIONS = ("table", "topic", "queue", "prefix", "partition_key_prefix")
 _SOURCES = ("kafka", "rabbitmq", "pubsub", "kinesis", *LAKES)
 
 
-def given(reference: str | Connection) -> Connection | None:
+def inline_connection(reference: str | Connection) -> Connection | None:
     """Return a connection that was written out; what a name means is known when the stream is planned."""
     return reference if isinstance(reference, Connection) else None
 
 
-def check_stream(stream: Stream, known: Known = given) -> None:
+def check_stream(stream: Stream, known: Known = inline_connection) -> None:
     """Refuse a stream that no run could do; `known` gives the connections whose kind can be judged."""
     _refuse_duplicate_targets(stream)
     _check_sql(stream)
@@ -55,7 +55,9 @@ def check_stream(stream: Stream, known: Known = given) -> None:
     for target in stream.targets:
         _check_target(target, known(target.connection))
         if stream.cdc is not None and target.table is None:
-            message = f"cdc= changes and deletes rows, which {target.place!r} of {target.connection_name!r} cannot"
+            message = (
+                f"cdc= changes and deletes rows, which {target.destination!r} of {target.connection_name!r} cannot"
+            )
             raise DeclareError(message, hint="write to a table of a database or a lake.")
     for name, lookup in stream.lookups.items():
         connection = known(lookup.connection)
@@ -64,19 +66,19 @@ def check_stream(stream: Stream, known: Known = given) -> None:
             raise DeclareError(message, hint=f"lookups are read from {_listed(DATABASES)}.")
 
 
-def place_of(kind: str) -> str | None:
+def destination_option(kind: str) -> str | None:
     """Return the word that says where in a connection of this kind rows go; None where none can."""
-    return "prefix" if kind.startswith(FILES) else _PLACE.get(kind)
+    return "prefix" if kind.startswith(FILES) else _DESTINATION_OF_KIND.get(kind)
 
 
 def _refuse_duplicate_targets(stream: Stream) -> None:
     """Refuse two targets that are the same place."""
-    seen: set[tuple[str, str]] = set()
+    destinations: set[tuple[str, str]] = set()
     for one in stream.targets:
-        if (one.connection_name, one.place) in seen:
-            message = f"two targets are {one.place!r} of connection {one.connection_name!r}"
+        if (one.connection_name, one.destination) in destinations:
+            message = f"two targets are {one.destination!r} of connection {one.connection_name!r}"
             raise DeclareError(message, hint="every row would be written twice.")
-        seen.add((one.connection_name, one.place))
+        destinations.add((one.connection_name, one.destination))
 
 
 def _check_sql(stream: Stream) -> None:
@@ -87,7 +89,7 @@ def _check_sql(stream: Stream) -> None:
         "udfs= and aggregate_udfs=": functions,
         "optional_fields=": stream.transform.optional_fields,
     }
-    unused = next((what for what, given in used.items() if given), "")
+    unused = next((what for what, value in used.items() if value), "")
     if stream.transform.sql is None and unused:
         message = f"{unused} need transform_sql="
         raise DeclareError(message, hint="only SQL can use them.")
@@ -104,7 +106,7 @@ def _check_sql(stream: Stream) -> None:
 
 def _check_state(stream: Stream) -> None:
     store, window = stream.state_store, stream.window
-    if stream.needs_state_store and store is None:
+    if stream.requires_state_store and store is None:
         message = f"a {'join' if stream.join is not None else 'session window'} needs state_store="
         raise DeclareError(message, hint='for example StateStore(kind="postgres", url="${STATE_DSN}").')
     if store is not None and window is not None and window.kind != SESSION:
@@ -164,41 +166,41 @@ def _check_replaced(stream: Stream, connection: Connection | None) -> None:
 
 
 def _check_target(target: StreamTarget, connection: Connection | None) -> None:
-    said = [name for name in _PLACES if getattr(target, name) is not None]
+    specified = [name for name in _DESTINATION_OPTIONS if getattr(target, name) is not None]
     if connection is None:
-        _check_one_place(said)
+        _check_single_destination(specified)
         return
-    kind, wanted = connection.kind, place_of(connection.kind)
-    if wanted is None:
+    kind, destination = connection.kind, destination_option(connection.kind)
+    if destination is None:
         message = f"a stream cannot write to {kind} connection {connection.name!r}"
         raise DeclareError(message)
-    is_folder = wanted == "prefix"
-    allowed = (wanted, "table") if is_folder and target.declared_table is not None else (wanted,)
-    for name in said:
+    is_folder = destination == "prefix"
+    allowed = (destination, "table") if is_folder and target.declared_table is not None else (destination,)
+    for name in specified:
         if name not in allowed:
             message = f"{name}= does not go with {kind} connection {connection.name!r}"
-            raise DeclareError(message, hint=f"it takes {wanted}=.")
-    if not said:
-        message = f"{kind} connection {connection.name!r} as a target needs {wanted}="
-        raise DeclareError(message, hint=f"say target_{wanted}=, or {wanted}= in Target(...).")
-    _check_options(target, kind, wanted)
+            raise DeclareError(message, hint=f"it takes {destination}=.")
+    if not specified:
+        message = f"{kind} connection {connection.name!r} as a target needs {destination}="
+        raise DeclareError(message, hint=f"say target_{destination}=, or {destination}= in Target(...).")
+    _check_options(target, kind, destination)
     if is_folder:
         _check_format(target, getattr(connection, "format", ""))
 
 
-def _check_one_place(said: list[str]) -> None:
+def _check_single_destination(specified: list[str]) -> None:
     """Refuse what no kind of connection could take, where the kind is not known yet."""
-    if not said or (len(said) > 1 and set(said) != {"table", "prefix"}):
-        message = f"a target says where rows go once, not {len(said)} times"
-        raise DeclareError(message, hint=f"with one of {_listed(f'{name}=' for name in _PLACES)}.")
+    if not specified or (len(specified) > 1 and set(specified) != {"table", "prefix"}):
+        message = f"a target says where rows go once, not {len(specified)} times"
+        raise DeclareError(message, hint=f"with one of {_listed(f'{name}=' for name in _DESTINATION_OPTIONS)}.")
 
 
-def _check_options(target: StreamTarget, kind: str, wanted: str) -> None:
+def _check_options(target: StreamTarget, kind: str, destination: str) -> None:
     foreign = {
-        "primary_key": bool(target.primary_key) and wanted != "table",
-        "create_table": target.create_table and wanted != "table",
-        "message_key_column": target.message_key_column is not None and wanted in ("table", "prefix"),
-        **dict.fromkeys((*target.files.given(), *target.read_options), wanted != "prefix"),
+        "primary_key": bool(target.primary_key) and destination != "table",
+        "create_table": target.create_table and destination != "table",
+        "message_key_column": target.message_key_column is not None and destination in ("table", "prefix"),
+        **dict.fromkeys((*target.files.specified(), *target.read_options), destination != "prefix"),
     }
     for name, wrong in foreign.items():
         if wrong:
@@ -217,5 +219,5 @@ def _check_format(target: StreamTarget, file_format: str) -> None:
         check_read_options(name, target.read_options.get(name), file_format)
 
 
-def _listed(words: Iterable[str]) -> str:
-    return ", ".join(words)
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)

@@ -23,7 +23,7 @@ STREAM_WRITE_KEYWORDS = {
 }
 """How a stream writes; what it says counts for every target that says nothing itself."""
 
-PLACE_KEYWORDS = {
+DESTINATION_KEYWORDS = {
     "target_table": "table class (created as declared) or (schema, name), for databases and lakes",
     "target_topic": "topic, for Kafka and Pub/Sub",
     "target_queue": "queue, for RabbitMQ",
@@ -43,7 +43,7 @@ STREAM_KEYWORDS = {
     "sources": "several sources: Source(connection, query)",
     "target": "connection, or its name; or a table class together with target_connection=",
     "target_connection": "connection of a table class in target= or target_table=",
-    **PLACE_KEYWORDS,
+    **DESTINATION_KEYWORDS,
     "targets": "several targets: Target(...)",
     **STREAM_WRITE_KEYWORDS,
     "transform_sql": "SELECT over `source` and the lookups, run over each batch",
@@ -77,18 +77,18 @@ STREAM_ALIASES = {
 }
 
 
-def stream_keywords(given: Mapping[str, Any]) -> dict[str, Any]:
+def stream_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keywords of a stream under their one name, without those that are None."""
     result: dict[str, Any] = {}
-    for word, value in given.items():
-        name = STREAM_ALIASES.get(word, word)
+    for keyword, value in keywords.items():
+        name = STREAM_ALIASES.get(keyword, keyword)
         if name not in STREAM_KEYWORDS:
-            message = f"a stream has no keyword {word!r}"
-            raise DeclareTypeError(message, hint=did_you_mean(word, (*STREAM_KEYWORDS, *STREAM_ALIASES)))
+            message = f"a stream has no keyword {keyword!r}"
+            raise DeclareTypeError(message, hint=did_you_mean(keyword, (*STREAM_KEYWORDS, *STREAM_ALIASES)))
         if value is None:
             continue
         if name in result:
             message = f"a stream says {name} twice"
-            raise DeclareTypeError(message, hint=f"{word!r} is another spelling of {name!r}.")
+            raise DeclareTypeError(message, hint=f"{keyword!r} is another spelling of {name!r}.")
         result[name] = value
     return result

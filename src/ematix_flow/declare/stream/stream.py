@@ -35,7 +35,7 @@ def name_of(connection: str | Connection) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamSource:
+class StreamSourceDeclaration:
     """Where rows come from: a topic, queue, subscription, stream, folder or lake table of a connection."""
 
     connection: str | Connection
@@ -91,12 +91,12 @@ class StreamTarget:
         return (self.table.schema, self.table.name) if isinstance(self.table, Table) else self.table
 
     @property
-    def place(self) -> str:
+    def destination(self) -> str:
         """Return where in the connection the rows go."""
         if self.table_name is not None:
             return ".".join(self.table_name)
-        places = (self.topic, self.queue, self.prefix, self.partition_key_prefix)
-        return next((one for one in places if one is not None), "")
+        destinations = (self.topic, self.queue, self.prefix, self.partition_key_prefix)
+        return next((one for one in destinations if one is not None), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Stream:
     """Everything that a streaming pipeline was declared with."""
 
     name: str
-    sources: tuple[StreamSource, ...]
+    sources: tuple[StreamSourceDeclaration, ...]
     targets: tuple[StreamTarget, ...]
     transform: StreamTransform = field(default_factory=StreamTransform)
     lookups: Mapping[str, Lookup] = field(default_factory=dict)
@@ -148,11 +148,11 @@ class Stream:
         return self.window is not None or self.join is not None
 
     @property
-    def needs_state_store(self) -> bool:
+    def requires_state_store(self) -> bool:
         """Return whether the stream may not run without a state store."""
         return self.join is not None or (self.window is not None and self.window.kind == SESSION)
 
     def key_of(self, target: StreamTarget) -> str:
         """Return the name of a target in results: its place, and its connection when several targets have that place."""
-        alone = sum(one.place == target.place for one in self.targets) == 1
-        return target.place if alone else f"{target.place}@{target.connection_name}"
+        alone = sum(one.destination == target.destination for one in self.targets) == 1
+        return target.destination if alone else f"{target.destination}@{target.connection_name}"

@@ -11,7 +11,7 @@ from ematix_flow.declare.pipeline.keywords import duration
 from ematix_flow.declare.pipeline.pipeline import TargetDeclaration, connection_reference
 from ematix_flow.declare.pipeline.targets import Target
 from ematix_flow.declare.pipeline.write import FILES, write
-from ematix_flow.declare.stream.keywords import PLACE_KEYWORDS, STREAM_WRITE_KEYWORDS
+from ematix_flow.declare.stream.keywords import DESTINATION_KEYWORDS, STREAM_WRITE_KEYWORDS
 from ematix_flow.declare.stream.stream import StreamTarget
 from ematix_flow.declare.table.class_body import table_of
 from ematix_flow.declare.table.partitions import partition_texts
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from ematix_flow.declare.pipeline.write import Write
 
 _TEXTS = ("topic", "queue", "partition_key_prefix", "message_key_column")
-TARGET_WORDS = (
+TARGET_OPTIONS = (
     "table", *_TEXTS, "primary_key", "partition_by", "create_table",
     *FILE_OPTIONS, *READ_OPTIONS, *STREAM_WRITE_KEYWORDS,
 )  # fmt: skip
 """What one target of a stream may say besides its connection."""
 
 
-def targets_said(options: Mapping[str, Any]) -> tuple[list[dict[str, Any]], bool]:
+def declared_targets(options: Mapping[str, Any]) -> tuple[list[dict[str, Any]], bool]:
     """Return what each target says itself, and whether the user wrote a list of them."""
     one, many = options.get("target"), options.get("targets")
     if many is None:
         return [_single(options)], False
-    placed = [name for name in ("target", *PLACE_KEYWORDS) if options.get(name) is not None]
-    if placed:
-        message = f"a stream has targets= or {placed[0]}=, not both"
+    conflicting = [name for name in ("target", *DESTINATION_KEYWORDS) if options.get(name) is not None]
+    if conflicting:
+        message = f"a stream has targets= or {conflicting[0]}=, not both"
         raise DeclareError(message, hint="say it in each Target(...)." if one is None else None)
     if not isinstance(many, list | tuple):
         message = f"targets= takes a list, not {type(many).__name__}"
@@ -48,16 +48,18 @@ def targets_said(options: Mapping[str, Any]) -> tuple[list[dict[str, Any]], bool
     if not many:
         message = "targets= is empty"
         raise DeclareError(message, hint="name at least one Target(...).")
-    return [_written(entry, options) for entry in many], True
+    return [_entry_options(entry, options) for entry in many], True
 
 
 def stream_targets(entries: Sequence[Mapping[str, Any]], shared: Mapping[str, Any]) -> tuple[StreamTarget, ...]:
     """Return the targets; each takes those options of its stream that its mode has and that it does not say itself."""
-    said = {name: shared[name] for name in STREAM_WRITE_KEYWORDS if shared.get(name) is not None}
-    modes = [entry.get("mode") or said.get("mode") or "append" for entry in entries]
-    refuse_untaken(said, modes)
+    shared_options = {name: shared[name] for name in STREAM_WRITE_KEYWORDS if shared.get(name) is not None}
+    modes = [entry.get("mode") or shared_options.get("mode") or "append" for entry in entries]
+    refuse_untaken(shared_options, modes)
     return tuple(
-        stream_target({**{name: value for name, value in said.items() if takes(mode, name)}, **entry, "mode": mode})
+        stream_target(
+            {**{name: value for name, value in shared_options.items() if takes(mode, name)}, **entry, "mode": mode}
+        )
         for entry, mode in zip(entries, modes, strict=True)
     )
 
@@ -77,48 +79,50 @@ def _single(options: Mapping[str, Any]) -> dict[str, Any]:
     if target is not None and connection is not None:
         message = "a stream says its target's connection twice: target= and target_connection="
         raise DeclareError(message, hint="target_connection= goes with a table class in target=.")
-    placed = {name.removeprefix("target_"): options.get(name) for name in PLACE_KEYWORDS}
-    return _given({**placed, "table": table, "connection": target if connection is None else connection})
+    destinations = {name.removeprefix("target_"): options.get(name) for name in DESTINATION_KEYWORDS}
+    return _without_none({**destinations, "table": table, "connection": target if connection is None else connection})
 
 
-def _written(entry: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+def _entry_options(entry: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return what one entry of a list of targets says."""
     if isinstance(entry, TargetDeclaration):
-        said = {**entry.given, "table": entry.table, "connection": entry.connection}
-        said.pop("target_connection", None)
+        specified = {**entry.declared_options, "table": entry.table, "connection": entry.connection}
+        specified.pop("target_connection", None)
     elif isinstance(entry, Target):
-        said = {one.name: getattr(entry, one.name) for one in fields(entry)}
+        specified = {one.name: getattr(entry, one.name) for one in fields(entry)}
     else:
         message = f"targets= takes Target(...), not {type(entry).__name__}"
         raise DeclareTypeError(message)
-    said = _given(said)
-    foreign = [name for name in said if name not in ("connection", *TARGET_WORDS)]
+    specified = _without_none(specified)
+    foreign = [name for name in specified if name not in ("connection", *TARGET_OPTIONS)]
     if foreign:
         message = f"a target of a stream has no {foreign[0]}="
         raise DeclareError(message, hint="transform_sql= shapes the rows of a stream.")
-    if "connection" not in said:
-        said["connection"] = options.get("target_connection") or ("default" if _declared(said.get("table")) else None)
-    return said
+    if "connection" not in specified:
+        specified["connection"] = options.get("target_connection") or (
+            "default" if _declared(specified.get("table")) else None
+        )
+    return specified
 
 
-def _given(said: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in said.items() if value is not None}
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
-def stream_target(said: Mapping[str, Any]) -> StreamTarget:
+def stream_target(specified: Mapping[str, Any]) -> StreamTarget:
     """Return the target that says this and nothing else."""
-    table = _table(said.get("table"))
-    files = file_options(**{name: said.get(name) for name in FILE_OPTIONS})
-    texts = {name: filled_text(name, said[name]) for name in _TEXTS if name in said}
+    table = _table_reference(specified.get("table"))
+    files = file_options(**{name: specified.get(name) for name in FILE_OPTIONS})
+    texts = {name: filled_text(name, specified[name]) for name in _TEXTS if name in specified}
     return StreamTarget(
-        connection=_connection(said.get("connection")),
-        write=_write(said),
+        connection=_connection(specified.get("connection")),
+        write=_write(specified),
         table=table,
-        primary_key=column_names("primary_key", said["primary_key"]) if "primary_key" in said else (),
-        partition_by=_partitions(table, said.get("partition_by")),
-        create_table=switch("create_table", said.get("create_table", False)),
+        primary_key=column_names("primary_key", specified["primary_key"]) if "primary_key" in specified else (),
+        partition_by=_partitions(table, specified.get("partition_by")),
+        create_table=switch("create_table", specified.get("create_table", False)),
         files=files,
-        read_options=_read_options(said),
+        read_options=_read_options(specified),
         **texts,
     )
 
@@ -131,24 +135,24 @@ def _connection(value: Any) -> str | Connection:
     return reference
 
 
-def _write(said: Mapping[str, Any]) -> Write:
-    options = {name: said.get(name) for name in STREAM_WRITE_KEYWORDS if name != "mode"}
+def _write(specified: Mapping[str, Any]) -> Write:
+    options = {name: specified.get(name) for name in STREAM_WRITE_KEYWORDS if name != "mode"}
     if options["late_horizon"] is not None:
         options["late_horizon"] = duration("late_horizon", options["late_horizon"])
     if options["on_replaced"] is not None:
         options["incremental"] = FILES  # which a stream of files always is
-    found = replace(write(said.get("mode", "append"), **options), incremental=None)
-    if found.mode == "truncate":
+    result = replace(write(specified.get("mode", "append"), **options), incremental=None)
+    if result.mode == "truncate":
         message = "a stream cannot replace its target: mode='truncate' knows only whole sources"
         raise DeclareError(message, hint="use append, merge or scd2.")
-    return found
+    return result
 
 
-def _read_options(said: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    found = {name: said[name] for name in READ_OPTIONS if name in said}
-    for name, options in found.items():
+def _read_options(specified: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    read_options = {name: specified[name] for name in READ_OPTIONS if name in specified}
+    for name, options in read_options.items():
         check_read_options(name, options)
-    return {name: dict(options) for name, options in found.items()}
+    return {name: dict(options) for name, options in read_options.items()}
 
 
 def _declared(value: Any) -> Table | None:
@@ -156,18 +160,18 @@ def _declared(value: Any) -> Table | None:
     return table_of(value) if is_class or isinstance(value, Table) else None
 
 
-def _table(value: Any) -> Table | tuple[str, str] | None:
+def _table_reference(value: Any) -> Table | tuple[str, str] | None:
     """Return a declared table, or the schema and name of one."""
     if value is None:
         return None
     declared = _declared(value)
     if declared is not None:
         return declared
-    parts = tuple(value.split(".")) if isinstance(value, str) else value
-    if not isinstance(parts, list | tuple) or len(parts) != 2:  # noqa: PLR2004 - schema and name
+    pair = tuple(value.split(".")) if isinstance(value, str) else value
+    if not isinstance(pair, list | tuple) or len(pair) != 2:  # noqa: PLR2004 - schema and name
         message = f"{value!r} is not a table" if isinstance(value, str) else f"a table cannot be {type(value).__name__}"
         raise DeclareTypeError(message, hint='use a table class, or ("schema", "name").')
-    schema, name = parts
+    schema, name = pair
     check_name("schema", schema, None)
     check_name("table", name, None)
     return schema, name

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.connection.base import Connection, is_open
 from ematix_flow.declare.masking import is_secret_field, secrets_in
-from ematix_flow.declare.stream.build import SETTINGS, make_stream
+from ematix_flow.declare.stream.build import SETTINGS, build_stream
 from ematix_flow.declare.stream.cdc import CDC
 from ematix_flow.declare.stream.options import Lookup, StateStore, Watermark
-from ematix_flow.declare.stream.targets import TARGET_WORDS, stream_target
+from ematix_flow.declare.stream.targets import TARGET_OPTIONS, stream_target
 from ematix_flow.declare.stream.toml_sections import TABLE_KEYS, Document, connection_in, target_in
 from ematix_flow.declare.stream.windows import Aggregation, Join, Window
 from ematix_flow.declare.toml import parsed
@@ -43,7 +43,7 @@ def keys() -> dict[str, tuple[str, ...]]:
     return {
         "(top)": ("pipeline_name", "source_query", *SETTINGS),
         "[source]": ("query",),
-        "[target]": tuple(word for word in TARGET_WORDS if word != "table"),
+        "[target]": tuple(option for option in TARGET_OPTIONS if option != "table"),
         "[target.table]": TABLE_KEYS,
         "[transform]": (*_TRANSFORM, "peers", "tls"),
         "[transform.lookups.<name>]": _LOOKUP,
@@ -65,11 +65,11 @@ def stream_from_toml(text: str, file: str = "config_str") -> Stream:
         raise DeclareError(f"{file} has no pipeline_name", origin=document.origin(()))
     options = {"name": tables["pipeline_name"], **{name: tables[name] for name in SETTINGS if name in tables}}
     options |= _transform(document, tables.get("transform", {}))
-    options["state_store"] = _part(document, ("state_store",), tables.get("state_store"), StateStore)
-    options["watermark"] = _part(document, ("watermark",), tables.get("watermark"), Watermark)
+    options["state_store"] = _section(document, ("state_store",), tables.get("state_store"), StateStore)
+    options["watermark"] = _section(document, ("watermark",), tables.get("watermark"), Watermark)
     sources, targets = _sources(document, tables), _targets(document, tables)
     with document.at(()):
-        stream = make_stream(
+        stream = build_stream(
             sources, targets, options, fan_out="targets" in tables, origin=document.origin((), "pipeline_name")
         )
     _warn_of_passwords(stream, file)
@@ -77,7 +77,7 @@ def stream_from_toml(text: str, file: str = "config_str") -> Stream:
 
 
 def _sources(document: Document, tables: Mapping[str, Any]) -> list[tuple[Any, Any]]:
-    found = []
+    sources = []
     for path, role, table in _entries(document, tables, "source"):
         query = table.get("query")
         if path == ("source",):
@@ -85,61 +85,63 @@ def _sources(document: Document, tables: Mapping[str, Any]) -> list[tuple[Any, A
                 raise DeclareError("source_query and query of [source] are the same", origin=document.origin(path))
             query = tables.get("source_query", query)
         if query is None:
-            word = "source_query" if path == ("source",) else "query"
-            raise DeclareError(f"{document.name(path)} has no {word}", origin=document.origin(path))
+            key = "source_query" if path == ("source",) else "query"
+            raise DeclareError(f"{document.name(path)} has no {key}", origin=document.origin(path))
         connection, _ = connection_in(document, path, table, role, ("query",))
-        found.append((connection, query))
-    return found
+        sources.append((connection, query))
+    return sources
 
 
 def _targets(document: Document, tables: Mapping[str, Any]) -> tuple[StreamTarget, ...]:
-    found = []
+    targets = []
     for path, role, table in _entries(document, tables, "target"):
-        said = target_in(document, path, table, role)
+        options = target_in(document, path, table, role)
         with document.at(path):
-            found.append(stream_target(said))
-    return tuple(found)
+            targets.append(stream_target(options))
+    return tuple(targets)
 
 
 def _entries(
-    document: Document, tables: Mapping[str, Any], word: str
+    document: Document, tables: Mapping[str, Any], section: str
 ) -> Iterator[tuple[tuple[str | int, ...], str, Mapping[str, Any]]]:
     """Return the tables of sources or targets, with where each stands and the name its connection has by default."""
-    if (word in tables) == (f"{word}s" in tables):
-        message = f"{document.file} has exactly one of [{word}] and [[{word}s]]"
-        raise DeclareError(message, origin=document.origin((), word))
-    if word in tables:
-        yield (word,), word, document.table((word,), tables[word])
+    if (section in tables) == (f"{section}s" in tables):
+        message = f"{document.file} has exactly one of [{section}] and [[{section}s]]"
+        raise DeclareError(message, origin=document.origin((), section))
+    if section in tables:
+        yield (section,), section, document.table((section,), tables[section])
         return
-    if not isinstance(tables[f"{word}s"], list) or not tables[f"{word}s"]:
-        raise DeclareError(f"{word}s is no list of tables", hint=f"write [[{word}s]].", origin=document.origin(()))
-    for number, entry in enumerate(tables[f"{word}s"]):
-        path = (f"{word}s", number)
-        yield path, word if number == 0 else f"{word}_{number + 1}", document.table(path, entry)
+    if not isinstance(tables[f"{section}s"], list) or not tables[f"{section}s"]:
+        raise DeclareError(
+            f"{section}s is no list of tables", hint=f"write [[{section}s]].", origin=document.origin(())
+        )
+    for number, entry in enumerate(tables[f"{section}s"]):
+        path = (f"{section}s", number)
+        yield path, section if number == 0 else f"{section}_{number + 1}", document.table(path, entry)
 
 
 def _transform(document: Document, written: Any) -> dict[str, Any]:
     path = ("transform",)
     table = document.table(path, written)
     document.refuse_unknown(path, table, (*_TRANSFORM, *_NESTED))
-    options = {word: table[name] for name, word in _TRANSFORM.items() if name in table}
+    options = {option: table[name] for name, option in _TRANSFORM.items() if name in table}
     options["peers"] = tuple(table["peers"]) if isinstance(table.get("peers"), list) else table.get("peers")
     options["tls"] = dict(document.table((*path, "tls"), table["tls"])) if "tls" in table else None
     if "lookups" in table:
         lookups = document.table((*path, "lookups"), table["lookups"])
         options["lookups"] = {name: _lookup(document, name, entry) for name, entry in lookups.items()}
     options["window"] = _window(document, table.get("window"))
-    options["join"] = _part(document, (*path, "join"), table.get("join"), Join)
-    options["cdc"] = _part(document, (*path, "cdc"), table.get("cdc"), CDC, needs="envelope")
+    options["join"] = _section(document, (*path, "join"), table.get("join"), Join)
+    options["cdc"] = _section(document, (*path, "cdc"), table.get("cdc"), CDC, required_key="envelope")
     return options
 
 
 def _lookup(document: Document, name: str, written: Any) -> Lookup:
     path = ("transform", "lookups", name)
     table = document.table(path, written)
-    connection, rest = connection_in(document, path, table, name, _LOOKUP)
+    connection, settings = connection_in(document, path, table, name, _LOOKUP)
     with document.at(path):
-        return Lookup(connection=connection, **rest)
+        return Lookup(connection=connection, **settings)
 
 
 def _window(document: Document, written: Any) -> Window | None:
@@ -149,32 +151,34 @@ def _window(document: Document, written: Any) -> Window | None:
     entries = document.table(path, written).get("aggregations", [])
     if not isinstance(entries, list):
         raise DeclareError("aggregations is no list of tables", origin=document.origin(path))
-    found = []
+    aggregations = []
     for number, entry in enumerate(entries):
         inner = (*path, "aggregations", number)
         table = {"as_" if key == "as" else key: value for key, value in document.table(inner, entry).items()}
-        found.append(_part(document, inner, table, Aggregation))
-    window: Window = _part(document, path, {**written, "aggregations": found}, Window, needs="max_groups_per_window")
+        aggregations.append(_section(document, inner, table, Aggregation))
+    window: Window = _section(
+        document, path, {**written, "aggregations": aggregations}, Window, required_key="max_groups_per_window"
+    )
     return window
 
 
-def _part(document: Document, path: tuple[str | int, ...], written: Any, kind: type, needs: str = "") -> Any:
+def _section(document: Document, path: tuple[str | int, ...], written: Any, kind: type, required_key: str = "") -> Any:
     """Return one of the frozen values that have the same fields in TOML as in Python."""
     if written is None:
         return None
     table = document.table(path, written)
     known = [one.name for one in fields(kind)]
     document.refuse_unknown(path, table, known)
-    if needs and needs not in table:
-        raise DeclareError(f"{document.name(path)} has no {needs}", origin=document.origin(path))
-    missing = [one.name for one in fields(kind) if one.name not in table and _is_needed(one)]
+    if required_key and required_key not in table:
+        raise DeclareError(f"{document.name(path)} has no {required_key}", origin=document.origin(path))
+    missing = [one.name for one in fields(kind) if one.name not in table and _is_required(one)]
     if missing:
         raise DeclareError(f"{document.name(path)} has no {missing[0].rstrip('_')}", origin=document.origin(path))
     with document.at(path):
         return kind(**table)
 
 
-def _is_needed(one: Any) -> bool:
+def _is_required(one: Any) -> bool:
     return bool(one.default is one.default_factory)
 
 
@@ -182,9 +186,9 @@ def _warn_of_passwords(stream: Stream, file: str) -> None:
     """Say once which secrets stand in the file itself."""
     if os.environ.get(SILENCE) == "1":
         return
-    found = [f"{name} of {place}" for place, name in _passwords(stream)]
-    if found:
-        text = f"{file} holds secrets in plain text: {', '.join(found)}; write them as ${{VAR}} ({SILENCE}=1 silences this)"
+    passwords = [f"{name} of {location}" for location, name in _passwords(stream)]
+    if passwords:
+        text = f"{file} holds secrets in plain text: {', '.join(passwords)}; write them as ${{VAR}} ({SILENCE}=1 silences this)"
         warnings.warn(text, FutureWarning, stacklevel=2)
 
 

@@ -11,7 +11,7 @@ from ematix_flow.declare.aliases import FIELD_SPELLINGS, kind_named
 from ematix_flow.declare.connection.brokers import SchemaRegistryConnection
 from ematix_flow.declare.connection.registry import KINDS, connection_from_fields, setting_names
 from ematix_flow.declare.stream.checks import FILES
-from ematix_flow.declare.stream.targets import TARGET_WORDS
+from ematix_flow.declare.stream.targets import TARGET_OPTIONS
 from ematix_flow.declare.toml import line_of
 from ematix_flow.errors import DeclareError, DeclareTypeError, Origin, UnsupportedError, did_you_mean
 
@@ -42,10 +42,10 @@ class Document:
 
     def name(self, path: Path) -> str:
         """Return a table as its header is written."""
-        words = [str(part) for part in path if isinstance(part, str)]
-        if not words:
+        segments = [str(segment) for segment in path if isinstance(segment, str)]
+        if not segments:
             return self.file
-        return f"[[{'.'.join(words)}]]" if isinstance(path[-1], int) else f"[{'.'.join(words)}]"
+        return f"[[{'.'.join(segments)}]]" if isinstance(path[-1], int) else f"[{'.'.join(segments)}]"
 
     def table(self, path: Path, value: Any) -> Mapping[str, Any]:
         """Return a table, or refuse what is none."""
@@ -55,11 +55,11 @@ class Document:
 
     def refuse_unknown(self, path: Path, table: Mapping[str, Any], known: Iterable[str]) -> None:
         """Refuse a key that nothing reads, with the nearest one that is read."""
-        words = list(known)
+        known_keys = list(known)
         for key in table:
-            if key not in words:
+            if key not in known_keys:
                 message = f"{self.name(path)} has an unknown key {key!r}"
-                raise DeclareError(message, hint=did_you_mean(key, words), origin=self.origin(path, key))
+                raise DeclareError(message, hint=did_you_mean(key, known_keys), origin=self.origin(path, key))
 
     @contextmanager
     def at(self, path: Path) -> Iterator[None]:
@@ -72,20 +72,20 @@ class Document:
 
 
 def connection_in(
-    document: Document, path: Path, table: Mapping[str, Any], role: str, words: Iterable[str]
+    document: Document, path: Path, table: Mapping[str, Any], role: str, option_names: Iterable[str]
 ) -> tuple[str | Connection, dict[str, Any]]:
     """Return the connection of a table, named or written out, and what its other keys (`words`) say."""
-    own = tuple(words)
+    own = tuple(option_names)
     named = table.get("connection")
-    said = {key: value for key, value in table.items() if key in own}
+    options = {key: value for key, value in table.items() if key in own}
     if named is None:
-        given = {key: value for key, value in table.items() if key not in own}
-        return _written_out(document, path, given, role, own), said
+        raw_fields = {key: value for key, value in table.items() if key not in own}
+        return _written_out(document, path, raw_fields, role, own), options
     document.refuse_unknown(path, table, ("connection", *own))
     if isinstance(named, str) and named:
-        return named, said
+        return named, options
     inner = (*path, "connection")
-    return _written_out(document, inner, document.table(inner, named), role, ()), said
+    return _written_out(document, inner, document.table(inner, named), role, ()), options
 
 
 def target_in(document: Document, path: Path, table: Mapping[str, Any], role: str) -> dict[str, Any]:
@@ -93,37 +93,37 @@ def target_in(document: Document, path: Path, table: Mapping[str, Any], role: st
     kind = _kind(table)
     # A bucket of lake tables has a prefix of its own; in a bucket of files the prefix is where the rows go.
     own = kind is not None and not kind.startswith(FILES) and "prefix" in setting_names(KINDS[kind])
-    words = [word for word in TARGET_WORDS if not (own and word == "prefix")]
-    connection, said = connection_in(document, path, table, role, words)
-    place = said.get("table")
-    if isinstance(place, Mapping):
+    option_names = [option for option in TARGET_OPTIONS if not (own and option == "prefix")]
+    connection, options = connection_in(document, path, table, role, option_names)
+    destination = options.get("table")
+    if isinstance(destination, Mapping):
         inner = (*path, "table")
-        document.refuse_unknown(inner, place, TABLE_KEYS)
+        document.refuse_unknown(inner, destination, TABLE_KEYS)
         for key in ("schema", "name"):
-            if key not in place:
+            if key not in destination:
                 raise DeclareError(f"{document.name(inner)} has no {key}", origin=document.origin(inner))
-        if "primary_key" in place and "primary_key" in said:
+        if "primary_key" in destination and "primary_key" in options:
             raise DeclareError("primary_key is said twice", origin=document.origin(inner, "primary_key"))
-        said |= {"table": (place["schema"], place["name"])}
-        said |= {"primary_key": place["primary_key"]} if "primary_key" in place else {}
-    return {**said, "connection": connection}
+        options |= {"table": (destination["schema"], destination["name"])}
+        options |= {"primary_key": destination["primary_key"]} if "primary_key" in destination else {}
+    return {**options, "connection": connection}
 
 
 def _kind(table: Mapping[str, Any]) -> str | None:
-    word = table.get("kind", table.get("type"))
-    kind = kind_named(word, table) if isinstance(word, str) else None
+    kind_name = table.get("kind", table.get("type"))
+    kind = kind_named(kind_name, table) if isinstance(kind_name, str) else None
     return kind if kind in KINDS else None
 
 
 def _written_out(
-    document: Document, path: Path, given: Mapping[str, Any], role: str, words: tuple[str, ...]
+    document: Document, path: Path, raw_fields: Mapping[str, Any], role: str, option_names: tuple[str, ...]
 ) -> Connection:
-    settings = dict(given)
+    settings = dict(raw_fields)
     name = settings.pop("name", role)
     kind = _kind(settings)
     if kind is not None:
         more = _REGISTRY if kind == "kafka" else ()
-        known = (*setting_names(KINDS[kind]), *FIELD_SPELLINGS.get(kind, {}), *more, *words)
+        known = (*setting_names(KINDS[kind]), *FIELD_SPELLINGS.get(kind, {}), *more, *option_names)
         document.refuse_unknown(path, settings, (*known, "kind", "type", "name", "connection"))
     with document.at(path):
         if kind == "kafka":

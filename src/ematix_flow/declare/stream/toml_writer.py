@@ -10,7 +10,7 @@ from ematix_flow.declare.stream.build import SETTINGS
 from ematix_flow.declare.stream.checks import FILES
 from ematix_flow.declare.stream.keywords import STREAM_WRITE_KEYWORDS
 from ematix_flow.declare.stream.stream import StreamTransform
-from ematix_flow.declare.stream.targets import TARGET_WORDS
+from ematix_flow.declare.stream.targets import TARGET_OPTIONS
 from ematix_flow.declare.toml import dumps
 from ematix_flow.errors import DeclareError
 
@@ -34,28 +34,28 @@ def toml_of(stream: Stream) -> str:
             **_changed(stream, SETTINGS),
             **({"source": sources[0]} if len(sources) == 1 else {"sources": sources}),
             **({"targets": targets} if stream.fan_out else {"target": targets[0]}),
-            **_given("transform", _transform(stream)),
-            **_given("state_store", _all_of(stream.state_store)),
-            **_given("watermark", _all_of(stream.watermark)),
+            **_optional_section("transform", _transform(stream)),
+            **_optional_section("state_store", _all_of(stream.state_store)),
+            **_optional_section("watermark", _all_of(stream.watermark)),
         }
     )
 
 
 def _changed(value: Any, names: tuple[str, ...] | None = None) -> dict[str, Any]:
     """Return the fields of a value that are not what they are by themselves."""
-    found = {}
+    changed = {}
     for one in fields(value):
         usual = one.default if one.default_factory is MISSING else one.default_factory()
         if (names is None or one.name in names) and getattr(value, one.name) != usual:
-            found[one.name] = getattr(value, one.name)
-    return found
+            changed[one.name] = getattr(value, one.name)
+    return changed
 
 
 def _all_of(value: Any) -> dict[str, Any] | None:
     return None if value is None else {one.name: getattr(value, one.name) for one in fields(value)}
 
 
-def _given(key: str, table: dict[str, Any] | None) -> dict[str, Any]:
+def _optional_section(key: str, table: dict[str, Any] | None) -> dict[str, Any]:
     return {} if table is None else {key: table}
 
 
@@ -71,47 +71,49 @@ def _target(target: StreamTarget, stream: Stream) -> dict[str, Any]:
     if target.declared_table is not None:
         message = f"stream {stream.name!r} writes to a table class, which TOML cannot say"
         raise DeclareError(message, hint="name the table as (schema, name).", origin=stream.origin)
-    said = _changed(target, ("topic", "queue", "partition_key_prefix", "message_key_column", "partition_by"))
-    said |= {"create_table": True} if target.create_table else {}
-    said |= _write(target.write) | target.files.given()
+    options = _changed(target, ("topic", "queue", "partition_key_prefix", "message_key_column", "partition_by"))
+    options |= {"create_table": True} if target.create_table else {}
+    options |= _write(target.write) | target.files.specified()
     if target.table_name is not None:
         schema, name = target.table_name
-        said["table"] = {"schema": schema, "name": name, "primary_key": target.primary_key or None}
+        options["table"] = {"schema": schema, "name": name, "primary_key": target.primary_key or None}
     elif target.primary_key:
-        said["primary_key"] = target.primary_key
-    said |= target.read_options
+        options["primary_key"] = target.primary_key
+    options |= target.read_options
     connection = _connection(target.connection)
-    return {**connection, **said} if _is_flat(target.connection, connection) else {"connection": connection, **said}
+    return (
+        {**connection, **options} if _is_flat(target.connection, connection) else {"connection": connection, **options}
+    )
 
 
 def _is_flat(reference: str | Connection, connection: dict[str, Any]) -> bool:
     """Return whether a connection can stand among the keys of its target without being taken for one of them."""
-    words = set(TARGET_WORDS)
+    option_names = set(TARGET_OPTIONS)
     if isinstance(reference, Connection) and not reference.kind.startswith(FILES):
-        words -= {"prefix"}
-    return words.isdisjoint(connection)
+        option_names -= {"prefix"}
+    return option_names.isdisjoint(connection)
 
 
 def _write(write: Write) -> dict[str, Any]:
-    said = _changed(write, tuple(STREAM_WRITE_KEYWORDS))
-    said.pop("mode", None)
-    return {"mode": write.spelled, **said} if write.spelled != "append" else said
+    options = _changed(write, tuple(STREAM_WRITE_KEYWORDS))
+    options.pop("mode", None)
+    return {"mode": write.spelled, **options} if write.spelled != "append" else options
 
 
 def _transform(stream: Stream) -> dict[str, Any] | None:
     table = {
         **_changed(stream.transform, tuple(one.name for one in fields(StreamTransform))),
         **({"lookups": {n: _lookup(one) for n, one in stream.lookups.items()}} if stream.lookups else {}),
-        **_given("window", None if stream.window is None else _window(stream.window)),
-        **_given("join", None if stream.join is None else _all_of(stream.join)),
-        **_given("cdc", _all_of(stream.cdc)),
+        **_optional_section("window", None if stream.window is None else _window(stream.window)),
+        **_optional_section("join", None if stream.join is None else _all_of(stream.join)),
+        **_optional_section("cdc", _all_of(stream.cdc)),
     }
     return table or None
 
 
 def _lookup(lookup: Lookup) -> dict[str, Any]:
-    said = _changed(lookup, ("table", "schema", "refresh_interval_ms", "query"))
-    return {**_connection(lookup.connection), **said}
+    options = _changed(lookup, ("table", "schema", "refresh_interval_ms", "query"))
+    return {**_connection(lookup.connection), **options}
 
 
 def _window(window: Window) -> dict[str, Any]:

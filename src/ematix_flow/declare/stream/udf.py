@@ -69,7 +69,7 @@ def udaf(
     *, args: Sequence[str], state: Sequence[str], returns: str, name: str | None = None
 ) -> Callable[[type], PythonAggregateUdfHandle]:
     """Return the decorator that makes a class an aggregate of SQL."""
-    arguments, kept, result = _types("args", args), _types("state", state), _type("returns", returns)
+    arguments, state_types, result = _types("args", args), _types("state", state), _type("returns", returns)
 
     def declare(cls: type) -> PythonAggregateUdfHandle:
         if not isinstance(cls, type):
@@ -79,7 +79,7 @@ def udaf(
         if missing:
             message = f"aggregate {cls.__name__} has no {missing[0]}()"
             raise DeclareTypeError(message, hint=f"it needs {', '.join(METHODS)}.")
-        return PythonAggregateUdfHandle(_name(name, cls), cls, arguments, kept, result)
+        return PythonAggregateUdfHandle(_name(name, cls), cls, arguments, state_types, result)
 
     return declare
 
@@ -93,8 +93,8 @@ def functions_of(option: str, value: Any, kind: type) -> tuple[Any, ...]:
         raise DeclareTypeError(message)
     for entry in value:
         if not isinstance(entry, kind):
-            word = "udf" if kind is PythonScalarUdfHandle else "udaf"
-            message = f"{option}= takes what @{word}(...) made, not {type(entry).__name__}"
+            decorator = "udf" if kind is PythonScalarUdfHandle else "udaf"
+            message = f"{option}= takes what @{decorator}(...) made, not {type(entry).__name__}"
             raise DeclareTypeError(message)
     return tuple(value)
 

@@ -28,7 +28,7 @@ _TYPING_FORMS = (typing.Optional, typing.Union)
 
 def annotations_of(cls: type) -> dict[str, object]:
     """Return the class's own annotations as objects, without class variables and dunders."""
-    found: dict[str, object] = {}
+    result: dict[str, object] = {}
     scopes: Scopes | None = None
     for name, annotation in inspect.get_annotations(cls).items():
         if _is_dunder(name):
@@ -38,8 +38,8 @@ def annotations_of(cls: type) -> dict[str, object]:
             scopes = scopes if scopes is not None else _scopes(cls)
             annotation = read_text(text, scopes)  # noqa: PLW2901 - the text and the object are one annotation
         if typing.ClassVar not in {annotation, typing.get_origin(annotation)}:
-            found[name] = annotation
-    return found
+            result[name] = annotation
+    return result
 
 
 def read_text(text: str, scopes: Scopes) -> object:
@@ -48,10 +48,10 @@ def read_text(text: str, scopes: Scopes) -> object:
         tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
         raise _refused(text, "is not an expression") from error
-    return _Reader(text, scopes).read(tree)
+    return _AnnotationReader(text, scopes).read(tree)
 
 
-class _Reader:
+class _AnnotationReader:
     """One annotation's text and the names it may use."""
 
     def __init__(self, text: str, scopes: Scopes) -> None:
@@ -64,7 +64,7 @@ class _Reader:
             case ast.Constant(value=str() | None as quoted):
                 return None if quoted is None else read_text(quoted, self.scopes)
             case ast.Name(id=name):
-                return self.look_up(name)
+                return self.resolve_name(name)
             case ast.Attribute(value=owner, attr=name):
                 return self.attribute(self.read(owner), name)
             case ast.BinOp(left=left, op=ast.BitOr(), right=right):
@@ -75,7 +75,7 @@ class _Reader:
                 return self.call(self.read(function), args, keywords)
         raise _refused(self.text, f"may not contain {ast.unparse(node)!r}")
 
-    def look_up(self, name: str) -> object:
+    def resolve_name(self, name: str) -> object:
         for scope in self.scopes:
             if name in scope:
                 return scope[name]
@@ -144,13 +144,13 @@ def _text_of(annotation: object) -> str | None:
 def _scopes(cls: type) -> Scopes:
     """Return the names the class body could see: its own, the functions around it, its module."""
     module = sys.modules.get(cls.__module__)
-    found: list[Mapping[str, object]] = [vars(cls)]
+    scopes: list[Mapping[str, object]] = [vars(cls)]
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - local names exist only in frames
     while frame is not None:
         if frame.f_globals.get("__name__") == cls.__module__:
-            found.append(frame.f_locals)
+            scopes.append(frame.f_locals)
         frame = frame.f_back
-    return [*found, vars(module) if module else {}, vars(builtins)]
+    return [*scopes, vars(module) if module else {}, vars(builtins)]
 
 
 def _is_ours(value: object) -> bool:

@@ -90,9 +90,9 @@ def table(
         if maintenance is not None:
             namespace["__maintenance__"] = maintenance
         bases = (cls,) if issubclass(cls, ManagedTable) else (cls, ManagedTable)
-        made = type(cls.__name__, bases, namespace)
-        _install(made, build_table(made, caller_origin()))
-        return made
+        decorated = type(cls.__name__, bases, namespace)
+        _install(decorated, build_table(decorated, caller_origin()))
+        return decorated
 
     return declare
 
@@ -101,9 +101,9 @@ def table_of(declared: object) -> Table:
     """Return the Table of a table class, or the Table itself."""
     if isinstance(declared, Table):
         return declared
-    found = declared.__dict__.get("__table__") if isinstance(declared, type) else None
-    if isinstance(found, Table):
-        return found
+    declared_table = declared.__dict__.get("__table__") if isinstance(declared, type) else None
+    if isinstance(declared_table, Table):
+        return declared_table
     raise DeclareTypeError(
         f"{declared!r} is not a table",
         hint="decorate the class with @ematix.table(schema=...) or derive it from ManagedTable",
@@ -122,8 +122,8 @@ def build_table(cls: type, origin: Origin | None) -> Table:
             )
     columns, groups = _columns_of(cls, origin)
     declared = tuple(_names(c) for c in getattr(cls, "__unique_constraints__", ()))
-    marked = tuple(tuple(groups[label]) for label in sorted(groups))
-    unique = declared or marked
+    labelled = tuple(tuple(groups[label]) for label in sorted(groups))
+    unique = declared or labelled
     merge_keys = getattr(cls, "__merge_keys__", None)
     return Table(
         schema=cls.__schema__,  # type: ignore[attr-defined]
@@ -131,7 +131,7 @@ def build_table(cls: type, origin: Origin | None) -> Table:
         columns=tuple(columns),
         unique_constraints=unique,
         merge_keys=None if merge_keys is None else _names(merge_keys),
-        natural_keys=(marked or unique or (None,))[0],
+        natural_keys=(labelled or unique or (None,))[0],
         partition_columns=_partitions(getattr(cls, "__partition_columns__", ())),
         maintenance=maintenance_of(getattr(cls, "__maintenance__", None)),
         origin=origin,

@@ -48,9 +48,9 @@ class Maintenance:
     @property
     def file_bytes(self) -> int:
         """Return the size of files in bytes."""
-        given = re.fullmatch(r"(\d+)\s*([KMG]?B)", str(self.target_file_size).strip().upper())
+        match = re.fullmatch(r"(\d+)\s*([KMG]?B)", str(self.target_file_size).strip().upper())
         size = self.target_file_size if isinstance(self.target_file_size, int) else 0
-        size = int(given[1]) * _UNITS[given[2]] if given else size
+        size = int(match[1]) * _UNITS[match[2]] if match else size
         if size <= 0:
             message = f"target_file_size={self.target_file_size!r} is not a size"
             raise DeclareError(message, hint="write bytes as a number, or a text such as 64MB or 1GB.")

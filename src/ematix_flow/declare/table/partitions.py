@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from ematix_flow.declare.table.types import ColumnType
     from ematix_flow.errors import Origin
 
-_MOMENTS = ("timestamp", "timestamp_tz")
+_TIMESTAMP_KINDS = ("timestamp", "timestamp_tz")
 _NUMBERS = ("small_int", "integer", "big_int", "numeric")
 TEXTS = ("text", "string", "json", "jsonb", "uuid")
 """Types that a lake keeps as text."""
 
 
 TRANSFORMS = {
-    "years": ("date", *_MOMENTS),
-    "months": ("date", *_MOMENTS),
-    "days": ("date", *_MOMENTS),
-    "hours": _MOMENTS,
-    "bucket": ("date", *_MOMENTS, *_NUMBERS, *TEXTS, "bytes"),
+    "years": ("date", *_TIMESTAMP_KINDS),
+    "months": ("date", *_TIMESTAMP_KINDS),
+    "days": ("date", *_TIMESTAMP_KINDS),
+    "hours": _TIMESTAMP_KINDS,
+    "bucket": ("date", *_TIMESTAMP_KINDS, *_NUMBERS, *TEXTS, "bytes"),
     "truncate": (*_NUMBERS, *TEXTS),
 }
 """What a partition may make of a column, with the types of columns that it can be made of."""
@@ -36,7 +36,7 @@ COUNTED = ("bucket", "truncate")
 _LABELS = {"years": "year", "months": "month", "days": "day", "hours": "hour", "bucket": "bucket", "truncate": "trunc"}
 """What is put behind a column's name when a table of its partitions is shown."""
 
-_PLAIN = ("date", *_MOMENTS, *_NUMBERS, *TEXTS, "boolean")
+_PLAIN = ("date", *_TIMESTAMP_KINDS, *_NUMBERS, *TEXTS, "boolean")
 """Types whose values may be partitions as they are; fractions and bytes have no one spelling as the name of a folder."""
 
 _EXAMPLE = "a column, or one of years(at), months(at), days(at), hours(at), bucket(16, id), truncate(4, city)."
@@ -69,15 +69,15 @@ def partitions_of(
     texts: Sequence[str], columns: Mapping[str, ColumnType], table: str, origin: Origin | None = None
 ) -> tuple[Partition, ...]:
     """Return the partitions that these texts mean for a table of these columns."""
-    found: list[Partition] = []
+    partitions: list[Partition] = []
     for text in texts:
         partition = _partition(text, columns, table, origin)
-        twin = next((other for other in found if _family(other) == _family(partition)), None)
-        if twin is not None:
-            message = f"table {table} is partitioned by {twin} and by {partition}, which divide by the same thing"
+        duplicate = next((other for other in partitions if _family(other) == _family(partition)), None)
+        if duplicate is not None:
+            message = f"table {table} is partitioned by {duplicate} and by {partition}, which divide by the same thing"
             raise DeclareError(message, hint="leave one of them out.", origin=origin)
-        found.append(partition)
-    return tuple(found)
+        partitions.append(partition)
+    return tuple(partitions)
 
 
 def _partition(text: str, columns: Mapping[str, ColumnType], table: str, origin: Origin | None) -> Partition:
@@ -86,14 +86,14 @@ def _partition(text: str, columns: Mapping[str, ColumnType], table: str, origin:
     kind = columns[partition.column].kind
     allowed = TRANSFORMS[partition.transform] if partition.transform else _PLAIN
     if kind not in allowed:
-        shown = str(columns[partition.column])
-        message = f"table {table} cannot be partitioned by {partition}: column {partition.column!r} is {shown}"
+        label = str(columns[partition.column])
+        message = f"table {table} cannot be partitioned by {partition}: column {partition.column!r} is {label}"
         fitting = [name for name, kinds in TRANSFORMS.items() if kind in kinds]
-        hint = f"a column of type {shown} can be divided by {', '.join(fitting) or 'nothing'}."
+        hint = f"a column of type {label} can be divided by {', '.join(fitting) or 'nothing'}."
         raise DeclareError(message, hint=hint, origin=origin)
-    shown = f"{partition.column}_{_LABELS.get(partition.transform, '')}"
-    if partition.transform and shown in columns:
-        message = f"table {table} cannot be partitioned by {partition}: a lake shows it as {shown!r}, which is a column"
+    label = f"{partition.column}_{_LABELS.get(partition.transform, '')}"
+    if partition.transform and label in columns:
+        message = f"table {table} cannot be partitioned by {partition}: a lake shows it as {label!r}, which is a column"
         raise DeclareError(message, hint="rename the column, or partition by it.", origin=origin)
     return partition
 
@@ -102,25 +102,25 @@ def _transformed(text: str, columns: Mapping[str, ColumnType], table: str, origi
     call = re.fullmatch(r"\s*(\w+)\s*\((.*)\)\s*", text, re.DOTALL)
     if call is None:
         raise _unknown_column(text, columns, table, origin)
-    word, inside = call[1], call[2].strip()
-    if word not in TRANSFORMS:
-        message = f"table {table} is partitioned by {text!r}, and there is no transform {word!r}"
-        raise UnknownNameError(message, hint=did_you_mean(word, TRANSFORMS), origin=origin)
+    transform, inside = call[1], call[2].strip()
+    if transform not in TRANSFORMS:
+        message = f"table {table} is partitioned by {text!r}, and there is no transform {transform!r}"
+        raise UnknownNameError(message, hint=did_you_mean(transform, TRANSFORMS), origin=origin)
     number = None
-    if word in COUNTED:
-        number, inside = _number(text, word, inside, table, origin)
+    if transform in COUNTED:
+        number, inside = _transform_argument(text, transform, inside, table, origin)
     if inside not in columns:
         raise _unknown_column(inside, columns, table, origin)
-    return Partition(inside, word, number)
+    return Partition(inside, transform, number)
 
 
-def _number(text: str, word: str, inside: str, table: str, origin: Origin | None) -> tuple[int, str]:
-    given = re.fullmatch(r"(\d{1,9})\s*,\s*(.*)", inside, re.DOTALL)
-    if given is None or int(given[1]) == 0:
+def _transform_argument(text: str, transform: str, inside: str, table: str, origin: Origin | None) -> tuple[int, str]:
+    match = re.fullmatch(r"(\d{1,9})\s*,\s*(.*)", inside, re.DOTALL)
+    if match is None or int(match[1]) == 0:
         message = f"table {table} is partitioned by {text!r}, which has no number above zero before its column"
-        example = "bucket(16, id)" if word == "bucket" else "truncate(4, city)"
+        example = "bucket(16, id)" if transform == "bucket" else "truncate(4, city)"
         raise DeclareError(message, hint=f"write it as {example}.", origin=origin)
-    return int(given[1]), given[2]
+    return int(match[1]), match[2]
 
 
 def _unknown_column(
@@ -132,5 +132,5 @@ def _unknown_column(
 
 def _family(partition: Partition) -> tuple[str, str]:
     """Return what two partitions must not have in common: a coarser moment says nothing that a finer one does not."""
-    moments = ("years", "months", "days", "hours")
-    return partition.column, "moment" if partition.transform in moments else partition.transform
+    units = ("years", "months", "days", "hours")
+    return partition.column, "moment" if partition.transform in units else partition.transform

@@ -101,8 +101,8 @@ def depends_on_of(name: str) -> tuple[str, ...]:
 
 def upstream_freshness_secs_of(name: str) -> float | None:
     """Return how old the success of an upstream may be, in seconds, or None for any age."""
-    fresh = PROJECT.pipeline(name).upstream_freshness
-    return None if fresh is None else fresh.total_seconds()
+    max_age = PROJECT.pipeline(name).upstream_freshness
+    return None if max_age is None else max_age.total_seconds()
 
 
 def retry_policy_of(name: str) -> Retry | None:

@@ -12,12 +12,12 @@ from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.target import target_for
 from ematix_flow.engine.spark.session import session_for
 from ematix_flow.errors import CommitError
-from ematix_flow.plan.batch import Observed, ensure_step
+from ematix_flow.plan.batch import Inspection, ensure_step
 from ematix_flow.plan.existing_tables import over_existing
-from ematix_flow.plan.sql.ddl import IS_CURRENT, VALID_FROM, wanted_table
+from ematix_flow.plan.sql.ddl import IS_CURRENT, VALID_FROM, table_definition
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base.columns import FoundTable
+    from ematix_flow.connect.base.columns import TableSchema
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.target import Target
     from ematix_flow.plan.steps import EnsureTable
@@ -30,20 +30,20 @@ def ensure_table(declared: Any, connection: Any, on_drift: str = "error") -> dic
     database = target_for(reference_to(connection), table, session_for(Options()))
     session = database.session()
     try:
-        found = database.find_table(session, database.place(table.schema, table.name))
-        table = over_existing(table, found, database, on_drift)
-        wanted = wanted_table(table, _mode_of(found), database)
-        seen = Observed("", "", "", target_known=True, found=found)
-        step = ensure_step(table, rules, wanted, database, seen)
+        existing = database.find_table(session, database.table_name(table.schema, table.name))
+        table = over_existing(table, existing, database, on_drift)
+        definition = table_definition(table, _mode_of(existing), database)
+        inspection = Inspection("", "", "", target_known=True, existing=existing)
+        step = ensure_step(table, rules, definition, database, inspection)
         _apply(step, database, session)
     finally:
         session.close()
     return {"action": _action(step), "differences": [difference.text for difference in step.differences]}
 
 
-def _mode_of(found: FoundTable | None) -> str:
+def _mode_of(existing: TableSchema | None) -> str:
     """Return the mode to compare for: a table that holds versions is what scd2 made of the declaration."""
-    names = {column.name for column in found.columns} if found is not None else set()
+    names = {column.name for column in existing.columns} if existing is not None else set()
     return "scd2" if {VALID_FROM.name, IS_CURRENT.name} <= names else "append"
 
 

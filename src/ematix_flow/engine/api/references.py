@@ -20,7 +20,7 @@ from ematix_flow.engine.connection import Connection
 from ematix_flow.errors import DeclareTypeError, FlowError
 
 MEMORY = ":memory:"
-GIVEN = "given"
+URL_CONNECTION = "given"
 """Name of a connection that a caller spelled out as a URL."""
 
 _remembered: dict[str, Declared] = {}
@@ -36,7 +36,7 @@ def reference_to(value: Any) -> str | Declared | None:
     if not isinstance(value, str):
         message = f"{type(value).__name__} is not a connection"
         raise DeclareTypeError(message, hint="use a name, a URL, a typed connection or what connect() gave.")
-    return connection_from_url(GIVEN, value) if value == MEMORY or "://" in value else value
+    return connection_from_url(URL_CONNECTION, value) if value == MEMORY or "://" in value else value
 
 
 def connect(name: str = "default", *, url: str | None = None, **fields: Any) -> Connection:
@@ -44,10 +44,10 @@ def connect(name: str = "default", *, url: str | None = None, **fields: Any) -> 
 
     What is given here is also remembered under the name until the next such call, unless the name was declared.
     """
-    given = {**fields, **({"url": url} if url is not None else {})}
-    if not given:
+    settings = {**fields, **({"url": url} if url is not None else {})}
+    if not settings:
         return opened(name)
-    declared = connection_from_fields(name, given)
+    declared = connection_from_fields(name, settings)
     known = registered_connections().get(name)
     if known is None or known is _remembered.get(name):
         _remembered[name] = register_connection(declared)
@@ -56,7 +56,7 @@ def connect(name: str = "default", *, url: str | None = None, **fields: Any) -> 
 
 def open_url(url: str) -> Connection:
     """Return a handle on the database of a URL."""
-    return opened(connection_from_url(GIVEN, url))
+    return opened(connection_from_url(URL_CONNECTION, url))
 
 
 def opened(reference: str | Declared | None) -> Connection:

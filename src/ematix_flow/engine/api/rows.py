@@ -20,21 +20,21 @@ def is_rows(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(row, dict) for row in value)
 
 
-def arrow_frame(given: Any, table: Table) -> Any:
+def arrow_frame(rows: Any, table: Table) -> Any:
     """Return rows or a frame as an Arrow table; a Spark frame stays as it is."""
     import pyarrow as pa
 
     from ematix_flow.connect.types.arrow import arrow_table
 
-    module = type(given).__module__.split(".")[0]
+    module = type(rows).__module__.split(".")[0]
     if module == "pyspark":
-        return given
-    if is_rows(given):
-        return arrow_rows(given, table)
-    made = arrow_table(given)
-    if isinstance(made, pa.Table):
-        return made
-    message = f"rows cannot be {type(given).__name__}"
+        return rows
+    if is_rows(rows):
+        return arrow_rows(rows, table)
+    converted = arrow_table(rows)
+    if isinstance(converted, pa.Table):
+        return converted
+    message = f"rows cannot be {type(rows).__name__}"
     raise DeclareTypeError(message, hint="use a list of dicts, or a frame of pyarrow, pandas, polars or Spark.")
 
 
@@ -54,11 +54,11 @@ def _array(values: list[Any], column: Column | None) -> pa.Array:
 
     from ematix_flow.connect.types.arrow import arrow_type
 
-    plain = [_plain(value) for value in values]
+    plain = [_arrow_value(value) for value in values]
     bare = all(value is None for value in plain)
     # A normaliser may want the value as the source has it, for example text that it parses.
-    wanted = arrow_type(column.type) if column is not None and (bare or not column.normalizers) else None
-    for data_type in (wanted, None):
+    declared_type = arrow_type(column.type) if column is not None and (bare or not column.normalizers) else None
+    for data_type in (declared_type, None):
         if data_type is None and bare:
             continue
         try:
@@ -68,7 +68,7 @@ def _array(values: list[Any], column: Column | None) -> pa.Array:
     return pa.array([None if value is None else str(value) for value in plain], pa.string())
 
 
-def _plain(value: Any) -> Any:
+def _arrow_value(value: Any) -> Any:
     """Return a value that Arrow knows: documents and ids as text."""
     if isinstance(value, dict | list):
         return json.dumps(value)

@@ -107,11 +107,11 @@ def adhoc_pipeline(
 ) -> Pipeline:
     """Return the pipeline that loads this source into this table; it is not added to the project."""
     table = table_of(target)
-    given = {word: value for word, value in pipeline_keywords(keywords or {}).items() if value is not None}
+    options = {keyword: value for keyword, value in pipeline_keywords(keywords or {}).items() if value is not None}
     if force_path not in PATHS:
         message = f"force_path={force_path!r} is not known"
         raise DeclareError(message, hint="same_db or cross_db.")
-    pre = check_transforms(given.pop("transforms_pre", ()))
+    pre = check_transforms(options.pop("transforms_pre", ()))
     value = _source(source, table)
 
     def rows() -> Any:
@@ -120,7 +120,7 @@ def adhoc_pipeline(
     return Pipeline(
         name=name or table.qualified_name,
         function=rows,
-        targets=(declare_target(table, target_connection=reference_to(connection), **given),),
+        targets=(declare_target(table, target_connection=reference_to(connection), **options),),
         force_path=force_path,
         transforms_pre=pre,
         origin=caller_origin(),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connection.registry import Connection
     from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
 
-GIVEN = "test_given.source_rows"
+SOURCE_TABLE = "test_given.source_rows"
 EARLIER = timedelta(days=1)
 """How long before the run the rows count as loaded that the target has already."""
 
@@ -70,34 +70,34 @@ def run_with(
     """
     declared = _pipeline(pipeline)
     with scratch_folder("test") as folder:
-        place = DuckDBConnection(name="test", path=str(Path(folder) / "test.duckdb"))
+        connection = DuckDBConnection(name="test", path=str(Path(folder) / "test.duckdb"))
         options = Options(
             run_log=sqlite_run_log(Path(folder) / "run_log.db"),
             clock=clock,
             spark=spark,
             user_dialect=_dialect(declared),
         )
-        moved = _moved(declared, place, posts=posts)
-        _fill(moved, target, options)
-        return _tried(moved, place, rows, options)
+        relocated = _relocated(declared, connection, posts=posts)
+        _fill(relocated, target, options)
+        return _tried(relocated, connection, rows, options)
 
 
-def _tried(pipeline: Pipeline, place: DuckDBConnection, rows: Any, options: Options) -> TestResult:
+def _tried(pipeline: Pipeline, connection: DuckDBConnection, rows: Any, options: Options) -> TestResult:
     frame = arrow_frame(rows, pipeline.targets[0].table)
     if options.spark is not None or type(frame).__module__.startswith("pyspark"):
         result = run_pipeline(pipeline, replace(options, source_frame=frame))
     else:
-        _keep(place, frame)
+        _write_source_rows(connection, frame)
         result = run_pipeline(pipeline, options)
     left = {target.table.qualified_name: _rows_of(target) for target in pipeline.targets}
     rejects = [_reject(reject.to_dict()) for reject in list_rejects(pipeline, status=None, limit=1_000_000)]
     return TestResult(left if pipeline.fan_out else next(iter(left.values())), result, rejects)
 
 
-def _pipeline(given: Any) -> Pipeline:
-    declared = PROJECT.pipeline(given) if isinstance(given, str) else getattr(given, "pipeline", given)
+def _pipeline(pipeline: Any) -> Pipeline:
+    declared = PROJECT.pipeline(pipeline) if isinstance(pipeline, str) else getattr(pipeline, "pipeline", pipeline)
     if not isinstance(declared, Pipeline) or not declared.targets:
-        message = f"{given!r} is not a pipeline that loads rows"
+        message = f"{pipeline!r} is not a pipeline that loads rows"
         raise DeclareTypeError(message, hint="pass what @ematix.pipeline made, or its name.")
     return declared
 
@@ -116,29 +116,29 @@ def _dialect_of(reference: str | Connection | None) -> str:
     return kind if kind in DATABASES else "spark"
 
 
-def _moved(pipeline: Pipeline, place: DuckDBConnection, *, posts: bool) -> Pipeline:
+def _relocated(pipeline: Pipeline, connection: DuckDBConnection, *, posts: bool) -> Pipeline:
     """Return the pipeline with its source and all of its targets in the stand-in."""
 
     def source() -> Source:
-        return Source(place, query=f"SELECT * FROM {GIVEN}")
+        return Source(connection, query=f"SELECT * FROM {SOURCE_TABLE}")
 
     return replace(
         pipeline,
         function=source,
-        source_connection=place,
+        source_connection=connection,
         source_table=None,
         force_path=None,
-        targets=tuple(_replaced(target, place) for target in pipeline.targets),
+        targets=tuple(_replaced(target, connection) for target in pipeline.targets),
         transforms_post=pipeline.transforms_post if posts else (),
     )
 
 
-def _replaced(target: TargetDeclaration, place: DuckDBConnection) -> TargetDeclaration:
+def _replaced(target: TargetDeclaration, connection: DuckDBConnection) -> TargetDeclaration:
     """Return the target in the stand-in, whose source has rows and no files and which lacks all other tables."""
     quality = target.quality
-    askable = tuple(one for one in quality.expectations if one.kind != EXISTS_IN)
-    quality = replace(quality, expectations=askable, dialect=_dialect_of(target.connection))
-    return replace(target, connection=place, write=replace(target.write, incremental=None), quality=quality)
+    measurable = tuple(one for one in quality.expectations if one.kind != EXISTS_IN)
+    quality = replace(quality, expectations=measurable, dialect=_dialect_of(target.connection))
+    return replace(target, connection=connection, write=replace(target.write, incremental=None), quality=quality)
 
 
 def _fill(pipeline: Pipeline, existing: Any, options: Options) -> None:
@@ -158,9 +158,9 @@ def _fill_one(pipeline: Pipeline, target: TargetDeclaration, rows: Any, options:
     write = target.write
     simple = replace(write, mode="scd2" if write.mode == "scd2" else "append", handle_deletes=None, ttl=None)
     simple = replace(simple, incremental_column=None, lookback=None)
-    place = target.connection
-    assert isinstance(place, DuckDBConnection)  # noqa: S101 - the stand-in
-    _keep(place, arrow_frame(rows, plain))
+    connection = target.connection
+    assert isinstance(connection, DuckDBConnection)  # noqa: S101 - the stand-in
+    _write_source_rows(connection, arrow_frame(rows, plain))
     earlier = replace(options.clock, now=lambda: options.clock.now() - EARLIER)
     before = replace(
         pipeline,
@@ -173,13 +173,13 @@ def _fill_one(pipeline: Pipeline, target: TargetDeclaration, rows: Any, options:
     run_pipeline(before, replace(options, clock=earlier))
 
 
-def _keep(place: DuckDBConnection, frame: Any) -> None:
+def _write_source_rows(connection: DuckDBConnection, frame: Any) -> None:
     """Put the rows where the stand-in's source query finds them."""
-    session = _stand_in(place).session()
+    session = _stand_in(connection).session()
     try:
-        session.execute(f"CREATE SCHEMA IF NOT EXISTS {GIVEN.split('.', maxsplit=1)[0]}")
+        session.execute(f"CREATE SCHEMA IF NOT EXISTS {SOURCE_TABLE.split('.', maxsplit=1)[0]}")
         session.connection.register("_given", frame)
-        session.execute(f"CREATE OR REPLACE TABLE {GIVEN} AS SELECT * FROM _given")
+        session.execute(f"CREATE OR REPLACE TABLE {SOURCE_TABLE} AS SELECT * FROM _given")
     finally:
         session.close()
 
@@ -187,34 +187,32 @@ def _keep(place: DuckDBConnection, frame: Any) -> None:
 def _rows_of(target: TargetDeclaration) -> Rows:
     """Return the rows of a target: its declared columns and, for scd2, the validity of each version."""
     names = [column.name for column in target.table.columns]
-    order = list(target.table.primary_key)
+    order_columns = list(target.table.primary_key)
     if target.write.mode == "scd2":
         names += [VALID_FROM.name, VALID_TO.name, IS_CURRENT.name]
-        order.append(VALID_FROM.name)
+        order_columns.append(VALID_FROM.name)
     database = _stand_in(target.connection)
-    place = database.place(target.table.schema, target.table.name)
+    table_name = database.table_name(target.table.schema, target.table.name)
     session = database.session()
     try:
-        if database.find_table(session, place) is None:
+        if database.find_table(session, table_name) is None:
             return []
-        sql = (
-            f"SELECT {_listed(names)} FROM {_listed([place.schema])}.{_listed([place.name])} ORDER BY {_listed(order)}"
-        )
+        sql = f"SELECT {_listed(names)} FROM {_listed([table_name.schema])}.{_listed([table_name.name])} ORDER BY {_listed(order_columns)}"
         table: Any = session.connection.sql(sql).to_arrow_table()
     finally:
         session.close()
-    found: Rows = table.to_pylist()
-    return found
+    rows: Rows = table.to_pylist()
+    return rows
 
 
 def _listed(names: list[str]) -> str:
     return ", ".join('"' + name.replace('"', '""') + '"' for name in names)
 
 
-def _stand_in(place: Any) -> DuckDB:
+def _stand_in(connection: Any) -> DuckDB:
     from ematix_flow.connect.duckdb.database import DuckDB
 
-    database = open_database(place)
+    database = open_database(connection)
     assert isinstance(database, DuckDB)  # noqa: S101 - the kind that run_with chose
     return database
 

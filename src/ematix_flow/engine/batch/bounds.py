@@ -20,51 +20,51 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
-    from ematix_flow.engine.batch.inspect import Look
+    from ematix_flow.engine.batch.inspect import LoadInspection
     from ematix_flow.engine.batch.source import OpenSource
-    from ematix_flow.plan.batch import Observed
+    from ematix_flow.plan.batch import Inspection
     from ematix_flow.plan.shape_placement import Shaping
 
 _CARRIED_AS_TEXT = ("json", "uuid")
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class BoundsRequest:
     """Rows whose range is wanted, and the load that wants it."""
 
     pipeline: Pipeline
     target: TargetDeclaration
     source: OpenSource
-    look: Look
+    load_inspection: LoadInspection
 
 
-def bound_rows(rows: Rows, seen: Observed, spark: Callable[[], Any]) -> Observed:
+def bound_rows(request: BoundsRequest, inspection: Inspection, spark: Callable[[], Any]) -> Inspection:
     """Return the observation with the range of the load; Spark is asked only where it evaluates the shape."""
-    shaping = _shaping(rows, seen) if seen.source_columns else None
+    shaping = _shaping(request, inspection) if inspection.source_columns else None
     if shaping is None or shaping.place.value != TASK:
-        return _bound_in_spark(rows, seen, spark)
-    column = _declared(rows.target)
+        return _bound_in_spark(request, inspection, spark)
+    column = _declared(request.target)
     check_comparable(column, "spark")
-    lo = lower_bound(seen.watermark, rows.target.write)
-    sql = highest_of_some_sql(shaping.sql, lo, column, rows.target.write, shaping.dialect)
-    highest, nulls = _highest(rows, sql)
+    lo = lower_bound(inspection.watermark, request.target.write)
+    sql = highest_of_some_sql(shaping.sql, lo, column, request.target.write, shaping.dialect)
+    highest, nulls = _highest(request, sql)
     if highest is not None and column.family == "timestamp_tz":
         # As Spark writes it, so that either may go on where the other one ended.
         highest = highest.removesuffix("+00")
-    return with_bounds(rows.target, seen, lo, highest, nulls)
+    return with_bounds(request.target, inspection, lo, highest, nulls)
 
 
-def _shaping(rows: Rows, seen: Observed) -> Shaping:
-    return plan_shape(rows.pipeline, rows.target, replace(seen, bounds=None), "cross_db", None)
+def _shaping(request: BoundsRequest, inspection: Inspection) -> Shaping:
+    return plan_shape(request.pipeline, request.target, replace(inspection, bounds=None), "cross_db", None)
 
 
-def _highest(rows: Rows, sql: str) -> tuple[str | None, int]:
-    from ematix_flow.run.read.file_partitions import file_pieces
-    from ematix_flow.run.stage.file_tasks import frame_piece, highest_in
+def _highest(request: BoundsRequest, sql: str) -> tuple[str | None, int]:
+    from ematix_flow.run.read.file_partitions import split_files
+    from ematix_flow.run.stage.file_tasks import frame_partition, highest_in
 
-    if rows.look.files is not None:
-        return highest_in(file_pieces(rows.look.files), sql)
-    return highest_in([frame_piece(rows.source.value.frame)], sql)
+    if request.load_inspection.files is not None:
+        return highest_in(split_files(request.load_inspection.files), sql)
+    return highest_in([frame_partition(request.source.value.frame)], sql)
 
 
 def _declared(target: TargetDeclaration) -> SourceColumn:
@@ -77,28 +77,28 @@ def _declared(target: TargetDeclaration) -> SourceColumn:
     return SourceColumn(column.name, "text" if family in _CARRIED_AS_TEXT else family)
 
 
-def _bound_in_spark(rows: Rows, seen: Observed, spark: Callable[[], Any]) -> Observed:
-    with ExitStack() as kept:
-        raw = raw_frame(spark(), rows.source, rows.look, seen.source_sql, kept)
-        return _bound_of(rows, seen, spark, raw)
+def _bound_in_spark(request: BoundsRequest, inspection: Inspection, spark: Callable[[], Any]) -> Inspection:
+    with ExitStack() as resources:
+        raw = raw_frame(spark(), request.source, request.load_inspection, inspection.source_sql, resources)
+        return _bound_of(request, inspection, spark, raw)
 
 
-def _bound_of(rows: Rows, seen: Observed, spark: Callable[[], Any], raw: Any) -> Observed:
+def _bound_of(request: BoundsRequest, inspection: Inspection, spark: Callable[[], Any], raw: Any) -> Inspection:
     from ematix_flow.run.read.frames import shaped_frame
 
-    target = rows.target
-    if not seen.source_columns:
-        seen = replace(seen, source_columns=frame_columns(raw))
-    shaping = _shaping(rows, seen)
+    target = request.target
+    if not inspection.source_columns:
+        inspection = replace(inspection, source_columns=frame_columns(raw))
+    shaping = _shaping(request, inspection)
     shaped = shaped_frame(spark(), raw, shaping.sql)
     column = next((c for c in frame_columns(shaped) if c.name == target.write.incremental_column), None)
     if column is None:
         raise _undeclared(target)
     check_comparable(column, "spark")
-    lo = lower_bound(seen.watermark, target.write)
+    lo = lower_bound(inspection.watermark, target.write)
     sql = highest_sql(shaping.sql, lo, column, target.write, "spark")
     row = shaped_frame(spark(), raw, sql).collect()[0]
-    return with_bounds(target, seen, lo, row[0], int(row[1] or 0))
+    return with_bounds(target, inspection, lo, row[0], int(row[1] or 0))
 
 
 def _undeclared(target: TargetDeclaration) -> RunError:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.commit.request import Order
+from ematix_flow.commit.request import CommitRequest
 from ematix_flow.declare.pipeline.write import DROP
 from ematix_flow.plan.batch import schema_hash
-from ematix_flow.records import Watermark
+from ematix_flow.records import SourceWatermark
 
 if TYPE_CHECKING:
     from ematix_flow.commit.ledger import HistoryRow
     from ematix_flow.connect.base.stage import StageSpec
     from ematix_flow.plan.steps import TargetPlan
-    from ematix_flow.records import Fence, Part
+    from ematix_flow.records import Fence, TaskReport
 
 
-def order_for(
-    plan: TargetPlan, fence: Fence, history: HistoryRow, spec: StageSpec | None, parts: tuple[Part, ...]
-) -> Order:
+def commit_request_for(
+    plan: TargetPlan, fence: Fence, history: HistoryRow, spec: StageSpec | None, reports: tuple[TaskReport, ...]
+) -> CommitRequest:
     """Return the order for a plan; without staging the target reads the source query itself."""
-    return Order(
+    return CommitRequest(
         token=plan.token,
         fence=fence,
         history=history,
@@ -29,7 +29,7 @@ def order_for(
         mode=plan.commit.write.mode,
         schema_hash=schema_hash(plan.ensure.wanted),
         stage=spec,
-        parts=parts,
+        reports=reports,
         inline=plan.read.sql if spec is None else "",
         watermark_name=plan.history_name,
         watermark_before=plan.watermark,
@@ -45,13 +45,13 @@ def order_for(
     )
 
 
-def _watermark_after(plan: TargetPlan) -> Watermark | None:
-    bounds, span = plan.read.bounds, plan.read.span
-    if span is not None:
-        return Watermark(span.source, span.end)
+def _watermark_after(plan: TargetPlan) -> SourceWatermark | None:
+    bounds, offset_range = plan.read.bounds, plan.read.span
+    if offset_range is not None:
+        return SourceWatermark(offset_range.source, offset_range.end)
     if bounds is None or bounds.hi is None:
         return None
-    return Watermark(bounds.column, bounds.hi)
+    return SourceWatermark(bounds.column, bounds.hi)
 
 
 def _refuses_empty(plan: TargetPlan) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.base.columns import FoundColumn
+from ematix_flow.connect.base.columns import ColumnSchema
 from ematix_flow.connect.base.retry import CREATE_LAKE_TABLE, attempts
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.lake.table import LakeTable
 from ematix_flow.errors import CommitError
-from ematix_flow.plan.sql.ddl import WantedColumn, WantedTable, create_table_sql, differences
+from ematix_flow.plan.sql.ddl import ColumnDefinition, TableDefinition, create_table_sql, differences
 from ematix_flow.plan.sql.modes.scd2 import points_columns
 
 if TYPE_CHECKING:
@@ -30,51 +30,51 @@ def can_simulate(database: Catalog, plan: TargetPlan) -> bool:
 
 def expand(database: Target, session: Session, plan: TargetPlan) -> None:
     """Bring the target up to its plan; each statement is idempotent over retries because the plan looked first."""
-    wanted, rows = plan.ensure.wanted, database.data(session)
+    definition, rows = plan.ensure.wanted, database.data(session)
     if plan.ensure.statements:
-        if wanted.place.schema:
-            database.create_schema(session, wanted.place.schema)
+        if definition.place.schema:
+            database.create_schema(session, definition.place.schema)
         for statement in plan.ensure.statements:
-            _ddl(database, rows, statement, wanted)
+            _ddl(database, rows, statement, definition)
     if plan.commit.load.points is not None and database.capabilities.rolls_back:
         _expand_points(database, session, plan.commit.load.points, points_columns(plan.commit.load))
 
 
-def _expand_points(database: Target, session: Session, place: TableName, columns: Sequence[StageColumn]) -> None:
+def _expand_points(database: Target, session: Session, table_name: TableName, columns: Sequence[StageColumn]) -> None:
     """Create the table of folded events; it is ours, so it follows its target under every drift policy."""
-    table = WantedTable(place, tuple(WantedColumn(column, nullable=True) for column in columns), (), ())
-    found = database.find_table(session, place)
-    if found is not None:
-        for difference in differences(table, found, database):
+    table = TableDefinition(table_name, tuple(ColumnDefinition(column, nullable=True) for column in columns), (), ())
+    existing = database.find_table(session, table_name)
+    if existing is not None:
+        for difference in differences(table, existing, database):
             if difference.cure:
                 _ddl(database, session, difference.cure, table)
         return
-    if place.schema:
-        database.create_schema(session, place.schema)
+    if table_name.schema:
+        database.create_schema(session, table_name.schema)
     _ddl(database, session, create_table_sql(table, database), table)
 
 
-def _made(wanted: WantedTable, database: Catalog) -> list[FoundColumn]:
-    return [FoundColumn(c.column.name, database.ddl_type(c.column.type), c.nullable) for c in wanted.columns]
+def _created_columns(definition: TableDefinition, database: Catalog) -> list[ColumnSchema]:
+    return [ColumnSchema(c.column.name, database.ddl_type(c.column.type), c.nullable) for c in definition.columns]
 
 
-def _ddl(database: Target, session: Session, statement: str, wanted: WantedTable) -> None:
+def _ddl(database: Target, session: Session, statement: str, definition: TableDefinition) -> None:
     creates = "CREATE" in statement
-    plain = creates and not wanted.partitions
-    if plain and isinstance(database, LakeTable) and database.make_table(_made(wanted, database)):
+    plain = creates and not definition.partitions
+    if plain and isinstance(database, LakeTable) and database.create_table(_created_columns(definition, database)):
         return
     # A lake table is a folder before it is a table: somebody may be halfway.
     may_pass = creates and not database.capabilities.rolls_back
     try:
         for attempt in attempts(CREATE_LAKE_TABLE, on=lambda error: may_pass and database.is_transient(error)):
             with attempt:
-                _execute_ddl(database, session, statement, wanted if creates else None)
+                _execute_ddl(database, session, statement, definition if creates else None)
     except database.errors as error:
         message = f"the target's table could not be prepared: {safe_text(error)}"
         raise CommitError(message) from None
 
 
-def _execute_ddl(database: Target, session: Session, statement: str, created: WantedTable | None) -> None:
+def _execute_ddl(database: Target, session: Session, statement: str, created: TableDefinition | None) -> None:
     try:
         session.execute(statement)
     except database.errors:

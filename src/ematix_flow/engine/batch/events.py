@@ -28,30 +28,34 @@ if TYPE_CHECKING:
 def facts_about(plan: TargetPlan, target: System, source: OpenSource | None) -> LoadFacts:
     """Return what a load reads and writes; to work that out takes a while."""
     # Loaded here: the way of columns through SQL is only followed for those who ask.
-    from ematix_flow.plan.explain.lineage import Place, facts_of
+    from ematix_flow.plan.explain.lineage import DatasetLocation, facts_of
 
-    def place(system: System, dialect: str) -> Place:
+    def dataset_location(system: System, dialect: str) -> DatasetLocation:
         info = dict(system.info())
         where = str(info["dbname"] or "")
         if info["host"] is None and where and "://" not in where:
             info["dbname"] = str(Path(where).expanduser().absolute())
-        return Place(system.kind, dialect, info)
+        return DatasetLocation(system.kind, dialect, info)
 
-    sides = {side.alias: place(side.system, side.system.dialect) for side in source.sides} if source is not None else {}
+    sides = (
+        {side.alias: dataset_location(side.system, side.system.dialect) for side in source.sides}
+        if source is not None
+        else {}
+    )
     system = None if source is None else source.database or source.files or source.lake
-    read = None if source is None or system is None else place(system, source.dialect)
-    return facts_of(plan, place(target, target.dialect), read, sides)
+    read = None if source is None or system is None else dataset_location(system, source.dialect)
+    return facts_of(plan, dataset_location(target, target.dialect), read, sides)
 
 
 @dataclass(slots=True)
-class Outcome:
+class RunOutcome:
     """What a block of work has returned; set by the block, read when its end is emitted."""
 
     result: Any = None
 
 
 @contextmanager
-def emitting_pipeline(pipeline: str, slot: str, options: Options, outcome: Outcome) -> Iterator[None]:
+def emitting_pipeline(pipeline: str, slot: str, options: Options, outcome: RunOutcome) -> Iterator[None]:
     """Emit that a pipeline begins, and how this block ends."""
     began = options.clock.now()
     options.bus.emit(PipelineBegan(pipeline, "", slot))
@@ -66,10 +70,10 @@ def emitting_pipeline(pipeline: str, slot: str, options: Options, outcome: Outco
 
 @contextmanager
 def emitting_attempt(
-    pipeline: str, slot: str, attempt: int, bus: Bus, outcome: Outcome | None = None
-) -> Iterator[Outcome]:
+    pipeline: str, slot: str, attempt: int, bus: Bus, outcome: RunOutcome | None = None
+) -> Iterator[RunOutcome]:
     """Emit where an attempt begins and ends in this thread, for captured logs; return what the block puts its result in."""
-    outcome = outcome or Outcome()
+    outcome = outcome or RunOutcome()
     bus.emit(AttemptBegan(pipeline, "", slot, attempt))
     try:
         yield outcome

@@ -9,14 +9,14 @@ from ematix_flow.commit.ledger import Ledger, parse_instant
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.files.source import ALL_FILES
 from ematix_flow.engine.batch.frame_columns import frame_columns, is_spark_frame
-from ematix_flow.engine.batch.joins import look_at_join
+from ematix_flow.engine.batch.joins import inspect_join
 from ematix_flow.engine.batch.new_files import new_files
 from ematix_flow.errors import FlowError, PlanError, RunError
-from ematix_flow.plan.batch import Observed, history_name
+from ematix_flow.plan.batch import Inspection, history_name
 from ematix_flow.plan.bounds import check_comparable, highest_sql, lower_bound, watermark_column
 from ematix_flow.plan.columns import ORDER, ORDER_AT
 from ematix_flow.plan.source import table_query
-from ematix_flow.plan.sql.ddl import wanted_table
+from ematix_flow.plan.sql.ddl import table_definition
 from ematix_flow.plan.sql.render import native_name, render
 from ematix_flow.plan.sql.user.named_tables import tables_named
 from ematix_flow.plan.sql.user.query import statements_in
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.target import Target
     from ematix_flow.connect.files.source import Files, FileSet
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
-    from ematix_flow.engine.batch.joins import SeenJoin
-    from ematix_flow.engine.batch.new_files import Loaded
+    from ematix_flow.engine.batch.joins import InspectedJoin
+    from ematix_flow.engine.batch.new_files import LoadedFiles
     from ematix_flow.engine.batch.source import OpenSource
     from ematix_flow.plan.source import SourceValue
     from ematix_flow.run.read.message_ranges import MessageRange
@@ -46,14 +46,14 @@ Opener: TypeAlias = "Callable[[Catalog], Session]"
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LoadInspection:
     """What was seen, and the files that were chosen."""
 
-    observed: Observed
+    inspection: Inspection
     files: FileSet | None = None
     tables: Mapping[str, FileSet] = field(default_factory=dict)
     """The files of each table that a query over files reads."""
-    join: SeenJoin | None = None
+    join: InspectedJoin | None = None
     """A query over several connections with what is read for it."""
 
 
@@ -64,13 +64,13 @@ def wait_for(database: Catalog) -> Session:
 
 def inspect_now(database: Catalog) -> Session:
     """Open a session as a preview does, waiting for nobody."""
-    return database.look()
+    return database.read_only_session()
 
 
-def look_at_source(source: OpenSource, opened: Opener = wait_for, loaded: Loaded | None = None) -> Look:
+def inspect_source(source: OpenSource, opened: Opener = wait_for, loaded: LoadedFiles | None = None) -> LoadInspection:
     """Describe the source: its SQL, its columns and its files; of these only the new ones where `loaded` tells them."""
     value = source.value
-    seen = Observed(
+    inspection = Inspection(
         source_name=source.name,
         target_name="",
         source_dialect=source.dialect,
@@ -81,35 +81,37 @@ def look_at_source(source: OpenSource, opened: Opener = wait_for, loaded: Loaded
         columns = frame_columns(value.frame)
         in_spark = is_spark_frame(value.frame)
         if source.ordered:
-            order = tuple(name for name in (ORDER_AT, ORDER) if any(column.name == name for column in columns))
-            columns = tuple(column for column in columns if column.name not in order)
-            seen = replace(seen, order=order)
-        return Look(replace(seen, source_columns=columns, rows_in_spark=in_spark, files=source.chosen))
+            order_columns = tuple(name for name in (ORDER_AT, ORDER) if any(column.name == name for column in columns))
+            columns = tuple(column for column in columns if column.name not in order_columns)
+            inspection = replace(inspection, order=order_columns)
+        return LoadInspection(replace(inspection, source_columns=columns, rows_in_spark=in_spark, files=source.chosen))
     if source.sides:
-        return _look_at_sides(source, seen, opened)
+        return _inspect_sides(source, inspection, opened)
     if source.files is not None:
-        return _look_at_files(source, source.files, seen, loaded)
+        return _inspect_files(source, source.files, inspection, loaded)
     if source.lake is not None:
-        return Look(replace(seen, source_sql=source_query(source)))
+        return LoadInspection(replace(inspection, source_sql=source_query(source)))
     if source.stream is not None:
-        return Look(_inspect_range(source.stream, seen))
+        return LoadInspection(_inspect_range(source.stream, inspection))
     if source.database is None:
-        return Look(seen)
+        return LoadInspection(inspection)
     sql = source_query(source)
     described = _describe(source.database, sql, opened)
     sql, columns = zoned(sql, described, source.database.timezone, source.dialect)
-    return Look(replace(seen, source_sql=sql, source_columns=columns))
+    return LoadInspection(replace(inspection, source_sql=sql, source_columns=columns))
 
 
-def _look_at_sides(source: OpenSource, seen: Observed, opened: Opener) -> Look:
-    join = look_at_join(source.value.sql, source.sides, opened)
+def _inspect_sides(source: OpenSource, inspection: Inspection, opened: Opener) -> LoadInspection:
+    join = inspect_join(source.value.sql, source.sides, opened)
     aliases = tuple(side.alias for side in source.sides)
-    return Look(replace(seen, source_sql=source.value.sql, connections=aliases, tables=join.reads), join=join)
+    return LoadInspection(
+        replace(inspection, source_sql=source.value.sql, connections=aliases, tables=join.reads), join=join
+    )
 
 
-def _inspect_range(message_range: MessageRange, seen: Observed) -> Observed:
+def _inspect_range(message_range: MessageRange, inspection: Inspection) -> Inspection:
     return replace(
-        seen,
+        inspection,
         source_columns=message_range.columns,
         source_path=message_range.source.source_id,
         source_format=message_range.decoder.format,
@@ -128,11 +130,13 @@ def source_query(source: OpenSource) -> str:
         raise PlanError(message, hint="return one SELECT statement.")
     if value.sql or source.database is None:
         return value.sql
-    place = source.database.place(*(value.table or ("", "")))
-    return render(table_query(place, value.columns), source.dialect)
+    table_name = source.database.table_name(*(value.table or ("", "")))
+    return render(table_query(table_name, value.columns), source.dialect)
 
 
-def _look_at_files(source: OpenSource, files: Files, seen: Observed, loaded: Loaded | None) -> Look:
+def _inspect_files(
+    source: OpenSource, files: Files, inspection: Inspection, loaded: LoadedFiles | None
+) -> LoadInspection:
     value, choice = source.value, None
     tables = _queried(files, value) if value.sql else {}
     if tables:
@@ -141,12 +145,12 @@ def _look_at_files(source: OpenSource, files: Files, seen: Observed, loaded: Loa
         chosen = files.file_set(value.path, value.options)
     else:
         choice, chosen = new_files(files, value, loaded)
-    return Look(
+    return LoadInspection(
         replace(
-            seen,
+            inspection,
             source_sql=value.sql,
             source_columns=() if value.sql else chosen.columns,
-            source_path=value.path or files.shown,
+            source_path=value.path or files.display_address,
             source_format=chosen.format,
             files=choice,
             order=(ORDER,) if source.ordered else (),
@@ -185,52 +189,56 @@ def _describe(database: SqlSource, sql: str, opened: Opener) -> tuple[SourceColu
         session.close()
 
 
-def look_at_target(
-    pipeline: Pipeline, target: TargetDeclaration, database: Target, seen: Observed, opened: Opener = wait_for
-) -> Observed:
+def inspect_target(
+    pipeline: Pipeline, target: TargetDeclaration, database: Target, inspection: Inspection, opened: Opener = wait_for
+) -> Inspection:
     """Describe the target: its table, and how far the last load came."""
     if not database.exists():
-        return replace(seen, target_known=True)
-    wanted = wanted_table(target.table, target.write.mode, database)
+        return replace(inspection, target_known=True)
+    definition = table_definition(target.table, target.write.mode, database)
     ledger = Ledger(database)
     session = opened(database)
     try:
-        found = database.find_table(session, wanted.place)
-        versioned = found is not None and {"valid_from", "is_current"} <= {column.name for column in found.columns}
-        latest = _latest_version(session, target, database, wanted.place) if versioned else None
-        mark = ledger.watermark(session, history_name(pipeline, target.table)) if ledger.exists(session) else None
+        existing = database.find_table(session, definition.place)
+        versioned = existing is not None and {"valid_from", "is_current"} <= {
+            column.name for column in existing.columns
+        }
+        latest = _latest_version(session, target, database, definition.place) if versioned else None
+        watermark = ledger.watermark(session, history_name(pipeline, target.table)) if ledger.exists(session) else None
     finally:
         session.close()
-    return replace(seen, target_known=True, found=found, watermark=mark, latest_version=latest)
+    return replace(inspection, target_known=True, existing=existing, watermark=watermark, latest_version=latest)
 
 
-def _latest_version(session: Session, target: TargetDeclaration, database: Target, place: TableName) -> datetime | None:
+def _latest_version(
+    session: Session, target: TargetDeclaration, database: Target, table_name: TableName
+) -> datetime | None:
     """Return the newest `valid_from` of current versions, where a load's own instant begins the new ones."""
     if target.write.mode != "scd2" or target.write.event_timestamp_column is not None:
         return None
     as_text = {"mysql": "CHAR", "spark": "STRING"}.get(database.dialect, "VARCHAR")
-    sql = f"SELECT CAST(MAX(valid_from) AS {as_text}) FROM {native_name(place, database.dialect)} WHERE is_current"
+    sql = f"SELECT CAST(MAX(valid_from) AS {as_text}) FROM {native_name(table_name, database.dialect)} WHERE is_current"
     rows = database.data(session).query(sql)
     return parse_instant(rows[0][0]) if rows and rows[0][0] is not None else None
 
 
-def fix_bounds(source: OpenSource, target: TargetDeclaration, seen: Observed) -> Observed:
+def fix_bounds(source: OpenSource, target: TargetDeclaration, inspection: Inspection) -> Inspection:
     """Fix the range of an incremental load of a database source, once, before anything is read."""
     write = target.write
     if write.incremental_column is None or source.database is None:
-        return seen
-    column = watermark_column(write, seen.source_columns)
+        return inspection
+    column = watermark_column(write, inspection.source_columns)
     check_comparable(column, source.dialect)
-    lo = lower_bound(seen.watermark, write)
+    lo = lower_bound(inspection.watermark, write)
     session = source.database.session()
     try:
-        rows = session.query(highest_sql(seen.source_sql, lo, column, write, source.dialect))
+        rows = session.query(highest_sql(inspection.source_sql, lo, column, write, source.dialect))
     finally:
         session.close()
-    return with_bounds(target, seen, lo, rows[0][0], int(rows[0][1] or 0))
+    return with_bounds(target, inspection, lo, rows[0][0], int(rows[0][1] or 0))
 
 
-def with_bounds(target: TargetDeclaration, seen: Observed, lo: str | None, hi: Any, nulls: int) -> Observed:
+def with_bounds(target: TargetDeclaration, inspection: Inspection, lo: str | None, hi: Any, nulls: int) -> Inspection:
     """Return the observation with its bounds; NULLs in the watermark column follow the declared policy."""
     column = str(target.write.incremental_column)
     if nulls and target.write.null_watermark == "fail":
@@ -240,15 +248,17 @@ def with_bounds(target: TargetDeclaration, seen: Observed, lo: str | None, hi: A
     if str(hi).lower().lstrip("+-") in ("infinity", "inf", "nan"):
         message = f"the highest {column!r} is {hi}: after it, an incremental load would never see another row"
         raise RunError(message, hint="leave such rows out in the query, or give them a real value.")
-    return replace(seen, bounds=Bounds(column, lo, None if hi is None else str(hi), nulls))
+    return replace(inspection, bounds=Bounds(column, lo, None if hi is None else str(hi), nulls))
 
 
-def try_look(pipeline: Pipeline, target: TargetDeclaration, database: Target, seen: Observed) -> Observed:
+def try_inspect_target(
+    pipeline: Pipeline, target: TargetDeclaration, database: Target, inspection: Inspection
+) -> Inspection:
     """Describe the target if it can be reached; a preview goes on without it."""
     try:
-        return look_at_target(pipeline, target, database, seen, inspect_now)
+        return inspect_target(pipeline, target, database, inspection, inspect_now)
     except FlowError as error:
-        note = f"target {seen.target_name!r} could not be asked: {error.what}"
+        note = f"target {inspection.target_name!r} could not be asked: {error.what}"
     except database.failures as error:
-        note = f"target {seen.target_name!r} could not be asked: {safe_text(error)}"
-    return replace(seen, notes=(*seen.notes, note))
+        note = f"target {inspection.target_name!r} could not be asked: {safe_text(error)}"
+    return replace(inspection, notes=(*inspection.notes, note))

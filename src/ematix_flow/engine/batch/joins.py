@@ -49,7 +49,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenTable:
+class InspectedTable:
     """A table as its system describes it, and what is read of it."""
 
     table: JoinedTable
@@ -68,15 +68,15 @@ class SeenTable:
     def read(self) -> TableRead:
         """Return the table as a part of the plan."""
         names = tuple(column.name for column in self.columns)
-        return TableRead(self.table.shown, self.side.alias, self.side.name, self.side.system.kind, names, self.sql)
+        return TableRead(self.table.full_name, self.side.alias, self.side.name, self.side.system.kind, names, self.sql)
 
 
 @dataclass(frozen=True, slots=True)
-class SeenJoin:
+class InspectedJoin:
     """A query over several connections with all that is read for it."""
 
     query: JoinedQuery
-    tables: tuple[SeenTable, ...]
+    tables: tuple[InspectedTable, ...]
     versions: Mapping[int, str] = field(default_factory=dict)
     """Of lake tables the version that this load reads, however long it takes."""
 
@@ -86,26 +86,26 @@ class SeenJoin:
         return tuple(one.read for one in self.tables)
 
 
-def look_at_join(sql: str, sides: Sequence[Side], opened: Opener) -> SeenJoin:
+def inspect_join(sql: str, sides: Sequence[Side], opened: Opener) -> InspectedJoin:
     """Ask every system about its tables; Spark is not asked, so columns of lake tables stay open."""
     by_alias = {side.alias: side for side in sides}
     query = read_joined(sql, by_alias)
-    whole = [_described(table, by_alias[table.alias], opened) for table in query.tables]
-    known = {one.table.number: one.columns for one in whole if one.columns}
+    described = [_described(table, by_alias[table.alias], opened) for table in query.tables]
+    known = {one.table.number: one.columns for one in described if one.columns}
     conditions = conditions_of(query, known)
-    return SeenJoin(query, tuple(_reduced(query, one, conditions.get(one.table.number, ())) for one in whole))
+    return InspectedJoin(query, tuple(_reduced(query, one, conditions.get(one.table.number, ())) for one in described))
 
 
-def _described(table: JoinedTable, side: Side, opened: Opener) -> SeenTable:
+def _described(table: JoinedTable, side: Side, opened: Opener) -> InspectedTable:
     if isinstance(side.system, LakeSource):
-        return SeenTable(table, side)
+        return InspectedTable(table, side)
     if table.travels:
-        message = f"the query reads {table.shown!r} at a version, and {side.system.kind} keeps none"
+        message = f"the query reads {table.full_name!r} at a version, and {side.system.kind} keeps none"
         raise PlanError(message, hint="tables of lakes have versions.")
     if isinstance(side.system, Files):
         files = _files(table, side.system)
-        return SeenTable(table, side, files.columns, files=files)
-    return SeenTable(table, side, _columns(table, side.system, opened))
+        return InspectedTable(table, side, files.columns, files=files)
+    return InspectedTable(table, side, _columns(table, side.system, opened))
 
 
 def _files(table: JoinedTable, system: Files) -> FileSet:
@@ -119,95 +119,100 @@ def _files(table: JoinedTable, system: Files) -> FileSet:
     try:
         return system.file_set(path, {})
     except RunError as error:
-        if not next(iter(system.seen(path)), None):
-            raise PlanError(f"the query reads {table.shown!r}: {error.what}", hint=did_you_mean(path, known)) from None
+        if not next(iter(system.list_files(path)), None):
+            raise PlanError(
+                f"the query reads {table.full_name!r}: {error.what}", hint=did_you_mean(path, known)
+            ) from None
         raise
 
 
 def _columns(table: JoinedTable, database: SqlSource, opened: Opener) -> tuple[SourceColumn, ...]:
     if not database.exists():
-        message = f"the query reads {table.shown!r}, and the database {database.info()['dbname']} does not exist"
+        message = f"the query reads {table.full_name!r}, and the database {database.info()['dbname']} does not exist"
         raise RunError(message)
-    place = database.place(table.schema, table.name)
+    table_name = database.table_name(table.schema, table.name)
     session = _opened_for(table, database, opened)
     try:
-        return database.describe(session, f"SELECT * FROM {native_name(place, database.dialect)}")
+        return database.describe(session, f"SELECT * FROM {native_name(table_name, database.dialect)}")
     except database.errors as error:
-        said = safe_text(error)
+        error_text = safe_text(error)
     finally:
         session.close()
-    raise _unknown(table, database, opened, said)
+    raise _unknown(table, database, opened, error_text)
 
 
 def _opened_for(table: JoinedTable, database: SqlSource, opened: Opener) -> Session:
     try:
         return opened(database)
     except database.errors as error:
-        message = f"the query reads {table.shown!r}, and its database cannot be asked: {safe_text(error)}"
+        message = f"the query reads {table.full_name!r}, and its database cannot be asked: {safe_text(error)}"
         raise RunError(message) from None
 
 
-def _unknown(table: JoinedTable, database: SqlSource, opened: Opener, said: str) -> PlanError:
+def _unknown(table: JoinedTable, database: SqlSource, opened: Opener, error_text: str) -> PlanError:
     """Return the error for a table that a database does not describe, with the nearest one that it has."""
     session = _opened_for(table, database, opened)
     try:
-        found = [(schema, name) for schema, name in database.table_names(session)]
+        tables = [(schema, name) for schema, name in database.table_names(session)]
     except database.errors:
-        found = []
+        tables = []
     finally:
         session.close()
-    wanted = table.shown.partition(".")[2]
-    names = [f"{schema}.{name}" if table.schema and schema else name for schema, name in found]
-    message = f"the query reads {table.shown!r}, which {database.kind} cannot give: {said.splitlines()[0]}"
-    return PlanError(message, hint=did_you_mean(wanted, [f"{table.alias}.{name}" for name in names]))
+    requested = table.full_name.partition(".")[2]
+    names = [f"{schema}.{name}" if table.schema and schema else name for schema, name in tables]
+    message = f"the query reads {table.full_name!r}, which {database.kind} cannot give: {error_text.splitlines()[0]}"
+    return PlanError(message, hint=did_you_mean(requested, [f"{table.alias}.{name}" for name in names]))
 
 
-def _reduced(query: JoinedQuery, seen: SeenTable, conditions: Sequence[Condition]) -> SeenTable:
+def _reduced(query: JoinedQuery, inspected: InspectedTable, conditions: Sequence[Condition]) -> InspectedTable:
     """Return the table with what the query needs of it alone."""
-    needed = query.needed(seen.table, [column.name for column in seen.columns])
-    columns = tuple(column for column in seen.columns if column.name in needed)
-    system = seen.side.system
+    needed = query.needed(inspected.table, [column.name for column in inspected.columns])
+    columns = tuple(column for column in inspected.columns if column.name in needed)
+    system = inspected.side.system
     if isinstance(system, LakeSource):
-        return seen
+        return inspected
     if isinstance(system, Files):
-        assert seen.files is not None  # noqa: S101 - described above
-        return replace(seen, columns=columns, files=replace(seen.files, columns=columns))
+        assert inspected.files is not None  # noqa: S101 - described above
+        return replace(inspected, columns=columns, files=replace(inspected.files, columns=columns))
     # Times without a zone become instants, which the query compares with other constants than the database would.
-    sendable = [c for c in seen.columns if system.timezone is None or c.family != "timestamp"]
+    sendable = [c for c in inspected.columns if system.timezone is None or c.family != "timestamp"]
     where = conditions_sql(conditions, sendable, system.dialect)
-    return _asking(replace(seen, columns=columns, described=seen.columns, where=where), system)
+    return _with_query(replace(inspected, columns=columns, described=inspected.columns, where=where), system)
 
 
-def _asking(seen: SeenTable, database: SqlSource) -> SeenTable:
+def _with_query(inspected: InspectedTable, database: SqlSource) -> InspectedTable:
     """Return the table with the query that its database is asked."""
-    place, names = database.place(seen.table.schema, seen.table.name), {column.name for column in seen.columns}
-    columns = [column for column in seen.described if column.name in names]
-    sql = relation_sql(place, [column.name for column in columns], seen.where, database.dialect)
-    sql, moved = zoned(sql, columns, database.timezone, database.dialect)
-    return replace(seen, columns=moved, sql=sql)
+    table_name, names = (
+        database.table_name(inspected.table.schema, inspected.table.name),
+        {column.name for column in inspected.columns},
+    )
+    columns = [column for column in inspected.described if column.name in names]
+    sql = relation_sql(table_name, [column.name for column in columns], inspected.where, database.dialect)
+    sql, zoned_columns = zoned(sql, columns, database.timezone, database.dialect)
+    return replace(inspected, columns=zoned_columns, sql=sql)
 
 
 def bounded_join(
-    join: SeenJoin, pipeline: Pipeline, target: TargetDeclaration, lo: str | None, hi: str | None
-) -> SeenJoin:
+    join: InspectedJoin, pipeline: Pipeline, target: TargetDeclaration, lo: str | None, hi: str | None
+) -> InspectedJoin:
     """Return the join with the range of an incremental load asked of the database that decides about it, if one does."""
     known = {one.table.number: one.described for one in join.tables if one.described}
-    found = bounding_column(join.query, known, pipeline, target)
-    if found is None:
+    match = bounding_column(join.query, known, pipeline, target)
+    if match is None:
         return join
-    table, column = found
-    seen = join.tables[table.number]
-    database = seen.side.system
+    table, column = match
+    inspected = join.tables[table.number]
+    database = inspected.side.system
     if isinstance(database, Files | LakeSource) or (database.timezone is not None and column.family == "timestamp"):
         return join
     condition = bound_sql(column, lo, hi, target.write.lookback, database.dialect)
     if not condition:
         return join
-    narrowed = _asking(replace(seen, where=(*seen.where, condition)), database)
-    return replace(join, tables=tuple(narrowed if one is seen else one for one in join.tables))
+    narrowed = _with_query(replace(inspected, where=(*inspected.where, condition)), database)
+    return replace(join, tables=tuple(narrowed if one is inspected else one for one in join.tables))
 
 
-def with_versions(join: SeenJoin, spark: Callable[..., Any]) -> SeenJoin:
+def with_versions(join: InspectedJoin, spark: Callable[..., Any]) -> InspectedJoin:
     """Return the join with the newest versions of its lake tables; later ones are not seen by this load."""
     versions: dict[int, str] = {}
     prepared: set[str] = set()
@@ -223,23 +228,23 @@ def with_versions(join: SeenJoin, spark: Callable[..., Any]) -> SeenJoin:
             try:
                 versions[one.table.number] = lake.newest(engine, one.table.schema, one.table.name)
             except RunError as error:
-                raise PlanError(f"the query reads {one.table.shown!r}: {error.what}", hint=error.hint) from None
+                raise PlanError(f"the query reads {one.table.full_name!r}: {error.what}", hint=error.hint) from None
     return replace(join, versions=versions)
 
 
-def joined_columns(spark: Any, join: SeenJoin) -> tuple[SourceColumn, ...]:
+def joined_columns(spark: Any, join: InspectedJoin) -> tuple[SourceColumn, ...]:
     """Return the columns that the query gives; nothing is read, and nothing stays in the session."""
-    with ExitStack() as kept:
-        return frame_columns(joined_frame(spark, join, kept, reads=False))
+    with ExitStack() as resources:
+        return frame_columns(joined_frame(spark, join, resources, reads=False))
 
 
-def joined_frame(spark: Any, join: SeenJoin, kept: ExitStack, slots: int = 1, *, reads: bool = True) -> Any:
+def joined_frame(spark: Any, join: InspectedJoin, resources: ExitStack, slots: int = 1, *, reads: bool = True) -> Any:
     """Return the rows of the query; `kept` holds what they need until they were read. Without `reads` the frame is for looking."""
     from ematix_flow.run.read import frames, relations
 
     names: dict[int, tuple[str, ...]] = {}
     views: dict[str, Any] = {}
-    opened = _opened(spark, join, kept, slots) if reads else {}
+    opened = _database_frames(spark, join, resources, slots) if reads else {}
     for one in join.tables:
         system, number = one.side.system, one.table.number
         if isinstance(system, LakeSource):
@@ -254,28 +259,28 @@ def joined_frame(spark: Any, join: SeenJoin, kept: ExitStack, slots: int = 1, *,
             views[view] = opened[number]
         else:
             views[view] = relations.database_relation(spark, system, (Split(one.sql),), one.columns)
-    return frames.view_frame(spark, join.query.over(names, join.versions), views, kept)
+    return frames.view_frame(spark, join.query.over(names, join.versions), views, resources)
 
 
-def _opened(spark: Any, join: SeenJoin, kept: ExitStack, slots: int) -> dict[int, Any]:
+def _database_frames(spark: Any, join: InspectedJoin, resources: ExitStack, slots: int) -> dict[int, Any]:
     """Return the frames of databases by the numbers of their tables; what one connection is asked, it is asked at once."""
-    sides: dict[str, list[SeenTable]] = {}
+    sides: dict[str, list[InspectedTable]] = {}
     for one in join.tables:
         if one.sql:
             sides.setdefault(one.side.alias, []).append(one)
-    return {number: frame for tables in sides.values() for number, frame in _side(spark, tables, kept, slots)}
+    return {number: frame for tables in sides.values() for number, frame in _side(spark, tables, resources, slots)}
 
 
-def _side(spark: Any, tables: Sequence[SeenTable], kept: ExitStack, slots: int) -> Iterator[tuple[int, Any]]:
+def _side(spark: Any, tables: Sequence[InspectedTable], resources: ExitStack, slots: int) -> Iterator[tuple[int, Any]]:
     from ematix_flow.run.read.relations import database_relation
 
     database = tables[0].side.system
     assert not isinstance(database, Files | LakeSource)  # noqa: S101 - these are asked no SQL
     session = database.session()
-    kept.callback(session.close)
+    resources.callback(session.close)
     at_once = most_connected(database, session)
     reads = database.open_reads(session, [one.sql for one in tables], slots)
     for one, opened in zip(tables, reads, strict=True):
-        if opened.keep_open is not None:
-            kept.enter_context(opened.keep_open)
+        if opened.resources is not None:
+            resources.enter_context(opened.resources)
         yield one.table.number, database_relation(spark, database, opened.splits, one.columns, at_once)

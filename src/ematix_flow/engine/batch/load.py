@@ -15,12 +15,12 @@ from ematix_flow.commit.publish import metrics_of, publish
 from ematix_flow.connect.base.cancellation import current, unwatched
 from ematix_flow.connect.base.retry import COMMIT, OVERTAKEN, STAGING, attempts
 from ematix_flow.connect.config.redact import safe_text
-from ematix_flow.engine.batch.commit_request import order_for
+from ematix_flow.engine.batch.commit_request import commit_request_for
 from ematix_flow.engine.batch.ddl import expand
 from ematix_flow.engine.batch.events import facts_about
 from ematix_flow.engine.batch.inspect import wait_for
 from ematix_flow.engine.batch.own_target import over_missing_target
-from ematix_flow.engine.batch.planner import observing, plan_load, request_for, token_for
+from ematix_flow.engine.batch.planner import load_inspector, plan_load, request_for, token_for
 from ematix_flow.engine.batch.progress import reporting
 from ematix_flow.engine.batch.stager import Staging, stage, stage_name
 from ematix_flow.engine.batch.target import expect_work, target_for
@@ -37,30 +37,30 @@ from ematix_flow.errors import (
 from ematix_flow.events import QualityMeasured, RowsStaged, RunCommitted, RunFailed, RunPlanned, RunStarted
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.batch import history_name
-from ematix_flow.plan.steps import HERE, SPARK
+from ematix_flow.plan.steps import IN_PROCESS, SPARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ematix_flow.commit.plan_store import Waiting
-    from ematix_flow.commit.request import Order
+    from ematix_flow.commit.request import CommitRequest
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.stage import StageSpec
     from ematix_flow.connect.base.target import Target
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
-    from ematix_flow.engine.batch.inspect import Look
+    from ematix_flow.engine.batch.inspect import LoadInspection
     from ematix_flow.engine.batch.options import Options
     from ematix_flow.engine.batch.source import OpenSource
     from ematix_flow.plan.steps import TargetPlan
-    from ematix_flow.records import Audited, Committed, Fence, Part, Token
+    from ematix_flow.records import Audited, Committed, Fence, TaskReport, Token
 
-MOVERS = {SPARK: "spark", HERE: "local"}
+MOVERS = {SPARK: "spark", IN_PROCESS: "local"}
 NOT_PLANNED = "unknown"
 """The path of a run that ended before it had a plan."""
 
 
 @dataclass(frozen=True, slots=True)
-class FreshRows:
+class SourceRows:
     """Rows of a source that a load reads now, for a slot."""
 
     source: OpenSource
@@ -84,11 +84,11 @@ class PlannedRows:
         return self.waiting.plan.token
 
 
-Rows = FreshRows | PlannedRows
+LoadRows = SourceRows | PlannedRows
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadResult:
     """One target after its load."""
 
     plan: TargetPlan | None
@@ -117,7 +117,7 @@ class _Load:
 
     pipeline: Pipeline
     target: TargetDeclaration
-    rows: Rows
+    rows: LoadRows
     database: Target
     token: Token
     history: HistoryRow
@@ -134,17 +134,17 @@ class _Staged:
     """What tasks have staged and reported; without a place where the target reads its source itself."""
 
     spec: StageSpec | None = None
-    parts: tuple[Part, ...] = ()
+    reports: tuple[TaskReport, ...] = ()
 
 
-def load_target(pipeline: Pipeline, target: TargetDeclaration, rows: Rows, options: Options) -> Loaded:
+def load_target(pipeline: Pipeline, target: TargetDeclaration, rows: LoadRows, options: Options) -> LoadResult:
     """Load one target, or find that an earlier attempt already did."""
     load = _prepared(pipeline, target, rows, options)
     fence, earlier = _open_run(load)
     if earlier is not None:
         return _recovered(load, earlier)
     with _noting_failure(load):
-        plan, look = _inspect_and_plan(load)
+        plan, load_inspection = _inspect_and_plan(load)
         load.history = replace(
             load.history, path=plan.path.value, engine=engine_of(plan), engine_reason=plan.stage.by.reason
         )
@@ -153,14 +153,14 @@ def load_target(pipeline: Pipeline, target: TargetDeclaration, rows: Rows, optio
         current().check_known()
         for attempt in attempts(STAGING):
             with attempt:
-                staged = _stage(load, plan, look)
+                staged = _stage(load, plan, load_inspection)
                 committed = _commit(load, plan, fence, staged)
         _clean_up(load, staged)
         _emit_commit(load, committed)
-    return Loaded(plan, committed, plan.path.value)
+    return LoadResult(plan, committed, plan.path.value)
 
 
-def _prepared(pipeline: Pipeline, target: TargetDeclaration, rows: Rows, options: Options) -> _Load:
+def _prepared(pipeline: Pipeline, target: TargetDeclaration, rows: LoadRows, options: Options) -> _Load:
     database = target_for(target.connection, target.table, session_for(options))
     expect_work(database, target)
     token = rows.token(pipeline, target)
@@ -193,13 +193,13 @@ def _open_run(load: _Load) -> tuple[Fence, Committed | None]:
     return fence, committed
 
 
-def _recovered(load: _Load, committed: Committed) -> Loaded:
+def _recovered(load: _Load, committed: Committed) -> LoadResult:
     """Return the load that an earlier attempt committed; it may have died before it could clean up."""
     drop_stages_of(load.database, load.token)
     load.options.bus.emit(
         RunCommitted(load.pipeline.name, load.table, load.token.run_id, committed.counts, replayed=True)
     )
-    return Loaded(None, committed, "recovered")
+    return LoadResult(None, committed, "recovered")
 
 
 @contextmanager
@@ -214,7 +214,7 @@ def _noting_failure(load: _Load) -> Iterator[None]:
         raise
 
 
-def _inspect_and_plan(load: _Load) -> tuple[TargetPlan, Look | None]:
+def _inspect_and_plan(load: _Load) -> tuple[TargetPlan, LoadInspection | None]:
     """Return the plan, and what was seen of the source for it; a stored plan needs no second look."""
     if isinstance(load.rows, PlannedRows):
         return load.rows.waiting.plan, None
@@ -227,21 +227,21 @@ def _inspect_and_plan(load: _Load) -> tuple[TargetPlan, Look | None]:
         load.options,
         now=load.history.started_at,
     )
-    observe = observing(session_for(load.options))
+    inspect_load = load_inspector(session_for(load.options))
     stand_in = over_missing_target(load_request, wait_for)
     if stand_in is not None:
         # Planned as if it were there and empty, which it is from now on.
-        _expand(load.database, plan_load(stand_in, observe)[0])
-    plan, look = plan_load(load_request, observe)
+        _expand(load.database, plan_load(stand_in, inspect_load)[0])
+    plan, load_inspection = plan_load(load_request, inspect_load)
     failpoint("plan.after_bounds")
     current().check_known()
-    return plan, look
+    return plan, load_inspection
 
 
 def _emit_plan(load: _Load, plan: TargetPlan) -> None:
     """Emit the plan and the start; what it says about columns is worked out when a subscriber wants to know."""
     bus, name, run_id = load.options.bus, load.pipeline.name, load.token.run_id
-    source = load.rows.source if isinstance(load.rows, FreshRows) else None
+    source = load.rows.source if isinstance(load.rows, SourceRows) else None
     facts = partial(facts_about, plan, load.database, source)
     bus.emit(RunPlanned(name, load.table, run_id, plan.history_name, facts))
     bus.emit(RunStarted(name, load.table, run_id, plan.path.value, plan.stage.by.value, plan.stage.by.reason))
@@ -257,29 +257,29 @@ def _expand(database: Target, plan: TargetPlan) -> None:
     failpoint("ddl.after_expand")
 
 
-def _stage(load: _Load, plan: TargetPlan, look: Look | None) -> _Staged:
+def _stage(load: _Load, plan: TargetPlan, load_inspection: LoadInspection | None) -> _Staged:
     """Return the staged rows; tasks write and report them, unless they are staged already or the target reads them itself."""
     if plan.path.value == "same_db":
         return _Staged()
     if isinstance(load.rows, PlannedRows):
         return _Staged(load.rows.waiting.stage, load.rows.waiting.parts)
-    assert look is not None  # noqa: S101 - planned from a source that was looked at
-    staging = Staging(stage_name(load.token), plan, load.rows.source, look, load.database)
-    spec, parts = stage(staging, session_for(load.options), reporting(plan, load.options))
-    rows, rejected = sum(part.rows for part in parts), sum(part.rejected for part in parts)
+    assert load_inspection is not None  # noqa: S101 - planned from a source that was looked at
+    staging = Staging(stage_name(load.token), plan, load.rows.source, load_inspection, load.database)
+    spec, reports = stage(staging, session_for(load.options), reporting(plan, load.options))
+    rows, rejected = sum(report.rows for report in reports), sum(report.rejected for report in reports)
     load.options.bus.emit(RowsStaged(load.pipeline.name, plan.table_name, rows, rejected))
     current().check_known()
-    return _Staged(spec, parts)
+    return _Staged(spec, reports)
 
 
 def _commit(load: _Load, plan: TargetPlan, fence: Fence, staged: _Staged) -> Committed:
     """Commit the rows; where rows may be rejected, those that the target itself refuses are left out."""
-    order = order_for(plan, fence, load.history, staged.spec, staged.parts)
+    request = commit_request_for(plan, fence, load.history, staged.spec, staged.reports)
     if isinstance(load.rows, PlannedRows):
-        return _commit_planned(load, order, load.rows)
+        return _commit_planned(load, request, load.rows)
     options = load.options
-    order = replace(
-        order,
+    request = replace(
+        request,
         replays=options.replays,
         attempt=options.attempt,
         last_attempt=options.last_attempt,
@@ -288,28 +288,28 @@ def _commit(load: _Load, plan: TargetPlan, fence: Fence, staged: _Staged) -> Com
     for attempt in attempts(COMMIT, clock=options.clock):
         with attempt:
             try:
-                committed = publish(order, load.database, options.clock)
+                committed = publish(request, load.database, options.clock)
             except RefusedError as error:
-                order = _without_refused(load, order, error)
-                committed = publish(order, load.database, options.clock)
+                request = _without_refused(load, request, error)
+                committed = publish(request, load.database, options.clock)
     return committed
 
 
-def _without_refused(load: _Load, order: Order, error: RefusedError) -> Order:
+def _without_refused(load: _Load, request: CommitRequest, error: RefusedError) -> CommitRequest:
     """Return the order without the rows that the target refuses; the error with their values where none may be left out."""
-    if not searchable(order, load.database):
-        raise naming_violation(order, load.database, error) from None
-    return without_violations(order, load.database)
+    if not searchable(request, load.database):
+        raise naming_violation(request, load.database, error) from None
+    return without_violations(request, load.database)
 
 
-def _commit_planned(load: _Load, order: Order, rows: PlannedRows) -> Committed:
+def _commit_planned(load: _Load, request: CommitRequest, rows: PlannedRows) -> Committed:
     """Commit what a plan has staged, if its target is as the plan has seen it."""
     waiting = rows.waiting
-    order = replace(order, expected=waiting.expected, excluded=waiting.excluded)
+    request = replace(request, expected=waiting.expected, excluded=waiting.excluded)
     try:
         for attempt in attempts(COMMIT, clock=load.options.clock):
             with attempt:
-                committed = publish(order, load.database, load.options.clock)
+                committed = publish(request, load.database, load.options.clock)
     except StagingLostError as error:
         message = f"the staged rows of plan {rows.plan_id} are not there any more: {error.what}"
         raise StalePlanError(message, hint=HINT) from None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedFiles:
     """The files that were loaded before, and what happens to those that have changed since."""
 
     scope: FileScope
@@ -32,11 +32,13 @@ class Loaded:
     """By their ids."""
 
 
-def loaded_before(pipeline: Pipeline, target: TargetDeclaration, database: Target, opened: Opener) -> Loaded | None:
+def loaded_before(
+    pipeline: Pipeline, target: TargetDeclaration, database: Target, opened: Opener
+) -> LoadedFiles | None:
     """Return the files that this pipeline brought into this target; None where it does not go by files."""
     if target.write.incremental is None:
         return None
-    known = Loaded(FileScope(pipeline.name, target.table.qualified_name), target.write.on_replaced, {})
+    known = LoadedFiles(FileScope(pipeline.name, target.table.qualified_name), target.write.on_replaced, {})
     if not database.exists():
         return known
     session = opened(database)
@@ -55,12 +57,12 @@ def refuse_changed(files: Files, paths: Sequence[str], chosen: Sequence[SourceFi
         raise RunError(message, hint=hint)
 
 
-def new_files(files: Files, source: SourceValue, loaded: Loaded) -> tuple[FileChoice, FileSet]:
+def new_files(files: Files, source: SourceValue, loaded: LoadedFiles) -> tuple[FileChoice, FileSet]:
     """Return the choice among the files of a source, and the set of those to read.
 
     That there is no file at all is an error only where none was ever loaded.
     """
-    paths = {file: path for path, file in files.seen(source.path)}
+    paths = {file: path for path, file in files.list_files(source.path)}
     if not paths and not loaded.files:
         raise files.nothing_like(source.path)
     choice = choose_files(loaded.scope, loaded.policy, paths, loaded.files)

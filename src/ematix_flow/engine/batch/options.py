@@ -37,7 +37,7 @@ class Options:
     """What is rejected now is not tried again."""
     replays: tuple[str, ...] = ()
     """Rejects whose rows `source_frame` has; the load marks them as replayed."""
-    keep_result: bool = False
+    retain_result: bool = False
     """Leave a finished request unclosed, with its result, until whoever asked for it has delivered that."""
     halt: Halt | None = None
     """Stops the run, and is asked right before a commit; a run by hand has one of its own."""

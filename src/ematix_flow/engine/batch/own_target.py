@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.connect.files.source import Files
 from ematix_flow.connect.lake.table import LakeTable
 from ematix_flow.errors import FlowError
-from ematix_flow.plan.sql.ddl import wanted_table
+from ematix_flow.plan.sql.ddl import table_definition
 from ematix_flow.plan.sql.user.own_target import Naming, without_rows_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def empty_target_in(sql: str, source: OpenSource, target: TargetDeclaration, dat
     naming = _naming(source, database) if sql else None
     if naming is None:
         return None
-    return without_rows_of(wanted_table(target.table, target.write.mode, database), sql, database, naming)
+    return without_rows_of(table_definition(target.table, target.write.mode, database), sql, database, naming)
 
 
 def _naming(source: OpenSource, database: Target) -> Naming | None:
@@ -66,8 +66,8 @@ def _is_missing(load_request: LoadRequest, opened: Opener) -> bool:
             return isinstance(database, LakeTable)  # a folder comes to be with its first table
         session = opened(database)
         try:
-            place = database.place(load_request.target.table.schema, load_request.target.table.name)
-            return database.find_table(session, place) is None
+            table_name = database.table_name(load_request.target.table.schema, load_request.target.table.name)
+            return database.find_table(session, table_name) is None
         finally:
             session.close()
     return False

@@ -8,12 +8,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.engine.batch.bounds import Rows, bound_rows
+from ematix_flow.engine.batch.bounds import BoundsRequest, bound_rows
 from ematix_flow.engine.batch.frame_columns import frame_columns
-from ematix_flow.engine.batch.inspect import fix_bounds, look_at_source, look_at_target, wait_for
+from ematix_flow.engine.batch.inspect import fix_bounds, inspect_source, inspect_target, wait_for
 from ematix_flow.engine.batch.joins import bounded_join, joined_columns, with_versions
 from ematix_flow.engine.batch.new_files import loaded_before
-from ematix_flow.engine.batch.stager import raw_frame, told, with_functions
+from ematix_flow.engine.batch.stager import raw_frame, translate_spark_error, with_functions
 from ematix_flow.engine.batch.target import engine_on
 from ematix_flow.engine.spark.session import local_reason, tasks_away
 from ematix_flow.errors import PositionMovedError, TargetAwayError
@@ -22,7 +22,7 @@ from ematix_flow.plan.batch import PlanRequest, plan_target
 from ematix_flow.plan.bounds import lower_bound
 from ematix_flow.plan.lake_query import lake_query
 from ematix_flow.plan.new_files import check_source, refused, warning
-from ematix_flow.records import Token, Watermark
+from ematix_flow.records import SourceWatermark, Token
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base.target import Target
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
-    from ematix_flow.engine.batch.inspect import Look
+    from ematix_flow.engine.batch.inspect import LoadInspection
     from ematix_flow.engine.batch.options import Options
     from ematix_flow.engine.batch.source import OpenSource
-    from ematix_flow.plan.batch import Observed
+    from ematix_flow.plan.batch import Inspection
     from ematix_flow.plan.remote_tasks import Away
     from ematix_flow.plan.steps import Bounds, TargetPlan
 
@@ -76,9 +76,11 @@ def request_for(  # noqa: PLR0913 - everything that a plan is made from
     return LoadRequest(pipeline, target, source, database, token, at, local, away, waits)
 
 
-def plan_load(load_request: LoadRequest, observe: Callable[[LoadRequest], Look]) -> tuple[TargetPlan, Look]:
+def plan_load(
+    load_request: LoadRequest, inspect_load: Callable[[LoadRequest], LoadInspection]
+) -> tuple[TargetPlan, LoadInspection]:
     """Return the plan for what `observe` sees, and what it saw."""
-    look = observe(load_request)
+    load_inspection = inspect_load(load_request)
     request = PlanRequest(
         load_request.pipeline,
         load_request.target,
@@ -90,8 +92,8 @@ def plan_load(load_request: LoadRequest, observe: Callable[[LoadRequest], Look])
         load_request.waits,
         skip_quality=os.environ.get(SKIP) == "1",
     )
-    plan = plan_target(request, look.observed)
-    return plan, look
+    plan = plan_target(request, load_inspection.inspection)
+    return plan, load_inspection
 
 
 def token_for(pipeline: Pipeline, target: TargetDeclaration, slot: str) -> Token:
@@ -99,49 +101,55 @@ def token_for(pipeline: Pipeline, target: TargetDeclaration, slot: str) -> Token
     return Token(pipeline.name, f"{target.connection_name}:{target.table.qualified_name}", slot)
 
 
-def observing(spark: Callable[[], Any]) -> Callable[[LoadRequest], Look]:
+def load_inspector(spark: Callable[[], Any]) -> Callable[[LoadRequest], LoadInspection]:
     """Return the way to observe that a load needs: everything is asked, and what only Spark can read, Spark is asked."""
 
-    def observe(load_request: LoadRequest) -> Look:
+    def inspect_load(load_request: LoadRequest) -> LoadInspection:
         check_source(load_request.target.write, load_request.source.kind, load_request.source.value.sql)
-        look = known_to_spark(load_request, _look(load_request), spark)
-        seen = look_at_target(load_request.pipeline, load_request.target, load_request.database, look.observed)
-        refuse_moved_on(seen)
-        refuse_gone(load_request, seen)
-        seen = fix_bounds(load_request.source, load_request.target, seen)
+        load_inspection = known_to_spark(load_request, _inspect_source(load_request), spark)
+        inspection = inspect_target(
+            load_request.pipeline, load_request.target, load_request.database, load_inspection.inspection
+        )
+        refuse_moved_position(inspection)
+        refuse_missing_target(load_request, inspection)
+        inspection = fix_bounds(load_request.source, load_request.target, inspection)
         if (
             load_request.target.write.incremental_column is not None
             and load_request.source.database is None
-            and not seen.local_join
+            and not inspection.local_join
         ):
-            rows = Rows(
+            rows = BoundsRequest(
                 load_request.pipeline,
                 load_request.target,
                 load_request.source,
-                bounded_look(load_request, look, seen, None),
+                bounded_inspection(load_request, load_inspection, inspection, None),
             )
-            seen = bound_rows(rows, seen, spark)
-            look = bounded_look(load_request, look, seen, seen.bounds)
-            seen = replace(seen, tables=look.observed.tables)
-        return replace(look, observed=seen)
+            inspection = bound_rows(rows, inspection, spark)
+            load_inspection = bounded_inspection(load_request, load_inspection, inspection, inspection.bounds)
+            inspection = replace(inspection, tables=load_inspection.inspection.tables)
+        return replace(load_inspection, inspection=inspection)
 
-    return observe
+    return inspect_load
 
 
-def refuse_moved_on(seen: Observed) -> None:
+def refuse_moved_position(inspection: Inspection) -> None:
     """Refuse the stretch of a stream that does not begin where the target's rows end."""
-    span = seen.span
-    if span is None:
+    offset_range = inspection.span
+    if offset_range is None:
         return
-    wanted = Watermark(span.source, span.begin) if span.known else None
-    if seen.watermark != wanted:
-        message = f"the position of {span.source} in the target is not where this load begins"
+    expected = SourceWatermark(offset_range.source, offset_range.begin) if offset_range.known else None
+    if inspection.watermark != expected:
+        message = f"the position of {offset_range.source} in the target is not where this load begins"
         raise PositionMovedError(message, hint="another process runs this stream; nothing was changed.")
 
 
-def refuse_gone(load_request: LoadRequest, seen: Observed) -> None:
+def refuse_missing_target(load_request: LoadRequest, inspection: Inspection) -> None:
     """Refuse to make a table anew that was loaded before: whoever replaces it by another one renames it for a moment."""
-    if load_request.source.made and seen.found is None and load_request.database.capabilities.answers_sql:
+    if (
+        load_request.source.previously_loaded
+        and inspection.existing is None
+        and load_request.database.capabilities.answers_sql
+    ):
         raise away(load_request.target.table.qualified_name)
 
 
@@ -152,76 +160,97 @@ def away(table: str) -> TargetAwayError:
     return TargetAwayError(message, hint=hint)
 
 
-def _look(load_request: LoadRequest) -> Look:
+def _inspect_source(load_request: LoadRequest) -> LoadInspection:
     """Describe the source; without new files nobody is asked for their columns, and the declared ones are taken."""
     loaded = loaded_before(load_request.pipeline, load_request.target, load_request.database, wait_for)
-    look = look_at_source(load_request.source, loaded=loaded)
-    choice = look.observed.files
+    load_inspection = inspect_source(load_request.source, loaded=loaded)
+    choice = load_inspection.inspection.files
     if choice is None:
-        return look
+        return load_inspection
     error, left_out = refused(choice), warning(choice)
     if error is not None:
         raise error
     if left_out:
         warnings.warn(left_out, UserWarning, stacklevel=2)
     if choice.chosen:
-        return look
-    return replace(look, observed=replace(look.observed, source_columns=assumed_columns(load_request.target)))
-
-
-def bounded_look(load_request: LoadRequest, look: Look, seen: Observed, bounds: Bounds | None) -> Look:
-    """Return the look at a join with the range of the load asked of its tables: as far as it is known, from the last load on."""
-    if look.join is None:
-        return look
-    lo = lower_bound(seen.watermark, load_request.target.write)
-    join = bounded_join(
-        look.join, load_request.pipeline, load_request.target, lo, bounds.hi if bounds is not None else None
+        return load_inspection
+    return replace(
+        load_inspection,
+        inspection=replace(load_inspection.inspection, source_columns=assumed_columns(load_request.target)),
     )
-    return replace(look, join=join, observed=replace(look.observed, tables=join.reads))
 
 
-def known_to_spark(load_request: LoadRequest, look: Look, spark: Callable[[], Any]) -> Look:
+def bounded_inspection(
+    load_request: LoadRequest, load_inspection: LoadInspection, inspection: Inspection, bounds: Bounds | None
+) -> LoadInspection:
+    """Return the look at a join with the range of the load asked of its tables: as far as it is known, from the last load on."""
+    if load_inspection.join is None:
+        return load_inspection
+    lo = lower_bound(inspection.watermark, load_request.target.write)
+    join = bounded_join(
+        load_inspection.join, load_request.pipeline, load_request.target, lo, bounds.hi if bounds is not None else None
+    )
+    return replace(load_inspection, join=join, inspection=replace(load_inspection.inspection, tables=join.reads))
+
+
+def known_to_spark(
+    load_request: LoadRequest, load_inspection: LoadInspection, spark: Callable[[], Any]
+) -> LoadInspection:
     """Return the look with versions of lake tables and columns of queries, which Spark knows without reading rows."""
-    look = replace(look, observed=between(load_request, _pinned(load_request.source, look.observed, spark)))
-    if look.join is not None:
-        return _known_join(load_request.source, look, spark)
-    if not look.observed.source_columns and look.observed.source_sql and load_request.source.database is None:
-        with ExitStack() as kept:
-            raw = raw_frame(spark(), load_request.source, look, look.observed.source_sql, kept, reads=False)
+    load_inspection = replace(
+        load_inspection,
+        inspection=between(load_request, _pinned(load_request.source, load_inspection.inspection, spark)),
+    )
+    if load_inspection.join is not None:
+        return _known_join(load_request.source, load_inspection, spark)
+    if (
+        not load_inspection.inspection.source_columns
+        and load_inspection.inspection.source_sql
+        and load_request.source.database is None
+    ):
+        with ExitStack() as resources:
+            raw = raw_frame(
+                spark(),
+                load_request.source,
+                load_inspection,
+                load_inspection.inspection.source_sql,
+                resources,
+                reads=False,
+            )
             columns = frame_columns(raw)
-        return replace(look, observed=replace(look.observed, source_columns=columns))
-    return look
+        return replace(load_inspection, inspection=replace(load_inspection.inspection, source_columns=columns))
+    return load_inspection
 
 
-def _known_join(source: OpenSource, look: Look, spark: Callable[[], Any]) -> Look:
+def _known_join(source: OpenSource, load_inspection: LoadInspection, spark: Callable[[], Any]) -> LoadInspection:
     """Return the look at a query over several connections with its versions and columns, which Spark knows."""
-    assert look.join is not None  # noqa: S101 - asked for joins alone
-    if look.observed.local_join:
-        return look  # the plan refuses it, without Spark
-    join = with_versions(look.join, spark)
+    assert load_inspection.join is not None  # noqa: S101 - asked for joins alone
+    if load_inspection.inspection.local_join:
+        return load_inspection  # the plan refuses it, without Spark
+    join = with_versions(load_inspection.join, spark)
     try:
         columns = joined_columns(with_functions(spark(), source), join)
     except Exception as error:
-        raise told(error) from error
-    return replace(look, join=join, observed=replace(look.observed, source_columns=columns))
+        raise translate_spark_error(error) from error
+    return replace(load_inspection, join=join, inspection=replace(load_inspection.inspection, source_columns=columns))
 
 
-def _pinned(source: OpenSource, seen: Observed, spark: Callable[[], Any]) -> Observed:
+def _pinned(source: OpenSource, inspection: Inspection, spark: Callable[[], Any]) -> Inspection:
     """Return the observation with the versions of lake tables that this load reads, however long it takes."""
     if source.lake is None:
-        return seen
+        return inspection
     lake, engine = source.lake, engine_on(spark)
     lake.prepare(engine)
     sql = lake_query(source.value, lake.relation, lambda schema, name: lake.newest(engine, schema, name))
-    return replace(seen, source_sql=sql)
+    return replace(inspection, source_sql=sql)
 
 
-def between(load_request: LoadRequest, seen: Observed) -> Observed:
+def between(load_request: LoadRequest, inspection: Inspection) -> Inspection:
     """Return the observation with what follows from source and target together."""
     source = load_request.source.database
     same = source is not None and source.identity() == load_request.database.identity()
     return replace(
-        seen,
+        inspection,
         target_name=load_request.target.connection_name,
         same_database=same,
         local_reason=load_request.local_reason,

@@ -25,8 +25,8 @@ EVERY_SECONDS = 0.5
 def reporting(plan: TargetPlan, options: Options) -> Callable[[int, int], None] | None:
     """Return what tells the bus of rows and attempts; None when nobody listens."""
 
-    def report(rows: int, parts: int) -> None:
-        options.bus.emit(StageProgress(plan.pipeline, plan.table_name, rows, parts))
+    def report(rows: int, tasks: int) -> None:
+        options.bus.emit(StageProgress(plan.pipeline, plan.table_name, rows, tasks))
 
     return report if options.bus.has_subscribers else None
 
@@ -49,13 +49,13 @@ def counting(report: Callable[[int, int], None] | None) -> Iterator[str]:
 
 
 def _watch(folder: Path, report: Callable[[int, int], None], done: threading.Event) -> None:
-    told = (0, 0)
+    reported = (0, 0)
     while not done.wait(EVERY_SECONDS):
         counts = [_rows(file) for file in folder.iterdir()]
         now = (sum(counts), len(counts))
-        if now != told:
+        if now != reported:
             report(*now)
-            told = now
+            reported = now
 
 
 def _rows(file: Path) -> int:

@@ -9,11 +9,11 @@ from ematix_flow.connect.config.redact import redacted
 
 if TYPE_CHECKING:
     from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
-    from ematix_flow.engine.batch.load import Loaded
+    from ematix_flow.engine.batch.load import LoadResult
     from ematix_flow.records import Counts
 
 
-def result_of(loaded: Loaded, target: TargetDeclaration) -> dict[str, Any]:
+def result_of(loaded: LoadResult, target: TargetDeclaration) -> dict[str, Any]:
     """Return what a load did: run id, status, path and the counts that belong to its mode."""
     committed = loaded.committed
     result: dict[str, Any] = {
@@ -47,15 +47,15 @@ def counts_of(counts: Counts, mode: str) -> dict[str, int]:
     return result
 
 
-KEPT_CHARACTERS = 100_000
+MAX_RESULT_CHARACTERS = 100_000
 """How long a result may be in the run log; of a longer one the counts are kept."""
 
 
-def kept_text(result: Any) -> str:
+def result_to_text(result: Any) -> str:
     """Return a result as the text that a run log keeps: JSON without secrets, of bounded length."""
     for short in (result, _only_counts(result)):
         text = _as_json(short)
-        if 0 < len(text) <= KEPT_CHARACTERS:
+        if 0 < len(text) <= MAX_RESULT_CHARACTERS:
             return text
     return _as_json({"status": "success"})
 
@@ -68,7 +68,7 @@ def _as_json(value: Any) -> str:
         return ""
 
 
-def from_kept(text: str) -> Any:
+def result_from_text(text: str) -> Any:
     """Return the result that a run log kept, marked as one that an earlier run has loaded."""
     result = json.loads(text)
     for one in _loads_in(result).values():
@@ -78,11 +78,11 @@ def from_kept(text: str) -> Any:
 
 def loaded_in(result: Any) -> str:
     """Return what the loads of a result have changed, in words."""
-    said = []
+    changes = []
     for name, one in _loads_in(result).items():
         counts = [f"{value:,} {key.removeprefix('rows_')}" for key, value in _counts(one).items() if value]
-        said.append(f"{name}: {', '.join(counts)}" if name and counts else name or ", ".join(counts))
-    return "; ".join(filter(None, said)) or "nothing to change"
+        changes.append(f"{name}: {', '.join(counts)}" if name and counts else name or ", ".join(counts))
+    return "; ".join(filter(None, changes)) or "nothing to change"
 
 
 def _only_counts(result: Any) -> Any:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.connect.base.cancellation import current
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.declare.pipeline.pipeline import Pipeline
-from ematix_flow.engine.batch.load import FreshRows, load_target
+from ematix_flow.engine.batch.load import SourceRows, load_target
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.planner import token_for
 from ematix_flow.engine.batch.post_steps import parent_of, recorded_step, resolve_step, run_named_transform
 from ematix_flow.engine.batch.result import errors_in, result_of
 from ematix_flow.engine.batch.run_records import Recorder
-from ematix_flow.engine.batch.run_request import ending, found_finished, observed, open_request, reconciling
+from ematix_flow.engine.batch.run_request import emitting_run, ending, finished_result, open_request, reconciling
 from ematix_flow.engine.batch.source import called, source_for
 from ematix_flow.engine.batch.target import refuse_duplicate_targets
 from ematix_flow.engine.errors import translating_errors
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.commit.runlog.log import RunLog
     from ematix_flow.declare.pipeline.pipeline import ParentContext, TargetDeclaration
-    from ematix_flow.engine.batch.load import Loaded, Rows
+    from ematix_flow.engine.batch.load import LoadResult, LoadRows
     from ematix_flow.engine.batch.run_request import Progress
     from ematix_flow.plan.steps import Post
     from ematix_flow.records import Request
@@ -50,7 +50,7 @@ def run_unclosed(pipeline: Pipeline, options: Options) -> tuple[Any, Callable[[]
     Until then a next run gives the same result and loads nothing, so that no crash of the caller loads it twice.
     """
     log, request = open_request(pipeline, options)
-    result = _run_request(pipeline, request, log, replace(options, keep_result=True))
+    result = _run_request(pipeline, request, log, replace(options, retain_result=True))
 
     def close() -> None:
         if not errors_in(result):
@@ -70,9 +70,9 @@ def _run_request(pipeline: Pipeline, request: Request, log: RunLog, options: Opt
     with ExitStack() as run:
         run.enter_context(reconciling(log))
         options = replace(options, halt=run.enter_context(stoppable(pipeline, request, log, options)))
-        outcome = run.enter_context(observed(pipeline, request, log, options))
+        outcome = run.enter_context(emitting_run(pipeline, request, log, options))
         if request.result:
-            outcome.result = found_finished(pipeline, request, log, options)
+            outcome.result = finished_result(pipeline, request, log, options)
             return outcome.result
         progress = run.enter_context(ending(request, log, options))
         recorder = Recorder.of(log, request, options)
@@ -85,7 +85,7 @@ def _run_request(pipeline: Pipeline, request: Request, log: RunLog, options: Opt
 
 def _open_source(
     pipeline: Pipeline, recorder: Recorder, progress: Progress
-) -> Sequence[tuple[TargetDeclaration, Rows]]:
+) -> Sequence[tuple[TargetDeclaration, LoadRows]]:
     """Call the pipeline's function and return the rows for each target; none where it gave a result that is all there is."""
     if not pipeline.targets:
         progress.result = _call(pipeline, recorder)
@@ -101,11 +101,11 @@ def _open_source(
         progress.result = source.value.result
         return ()
     progress.record = record
-    return tuple((target, FreshRows(source, slot)) for target in pipeline.targets)
+    return tuple((target, SourceRows(source, slot)) for target in pipeline.targets)
 
 
 def load_targets(
-    pipeline: Pipeline, recorder: Recorder, targets: Sequence[tuple[TargetDeclaration, Rows]], progress: Progress
+    pipeline: Pipeline, recorder: Recorder, targets: Sequence[tuple[TargetDeclaration, LoadRows]], progress: Progress
 ) -> None:
     """Load every target with its rows and record each run; the first one's record may have begun already."""
     results: dict[str, Any] = {}
@@ -181,12 +181,12 @@ def _call(pipeline: Pipeline, recorder: Recorder) -> Any:
     with recorder.failure_of(record):
         result = called(pipeline.function)
         current().check()
-        current().settle()
+        current().finish()
     recorder.succeeded(record)
     return result
 
 
-def _measured(loaded: Loaded, target: TargetDeclaration) -> dict[str, Any]:
+def _measured(loaded: LoadResult, target: TargetDeclaration) -> dict[str, Any]:
     """Return what the run log keeps of a load."""
     committed, counts = loaded.committed, loaded.committed.counts
     extras: dict[str, Any] = {

@@ -53,11 +53,11 @@ class Recorder:
 
     def begun(self, run_id: str, target: str = "") -> RunRecord:
         """Write that a run has begun."""
-        place = {"host": socket.gethostname(), "pid": os.getpid(), "pid_started": process_start(os.getpid())}
+        process_info = {"host": socket.gethostname(), "pid": os.getpid(), "pid_started": process_start(os.getpid())}
         alive = {LEASED: True} if self.options.slot is not None else {}
         record = RunRecord(
             run_id, self.request.pipeline, RUNNING, self.started.isoformat(), attempt=self.attempt, target=target,
-            request_id=self.request.id, extras={**place, **alive},
+            request_id=self.request.id, extras={**process_info, **alive},
         )  # fmt: skip
         self.log.record(record)
         return record
@@ -69,10 +69,10 @@ class Recorder:
     def failed(self, record: RunRecord, error: BaseException, **known: Any) -> None:
         """Write that a run has failed or was cancelled."""
         status = CANCELLED if isinstance(error, RunCancelledError) else FAILED
-        said = safe_text(error) if isinstance(error, FlowError) else f"{type(error).__name__}: {safe_text(error)}"
+        error_text = safe_text(error) if isinstance(error, FlowError) else f"{type(error).__name__}: {safe_text(error)}"
         audited = error.audited if isinstance(error, QualityCheckFailed) else None
         extras = {} if audited is None else {"quality": audited.to_dict()}
-        self._end(record, status=status, error_summary=said[:_SUMMARY], **{"extras": extras, **known})
+        self._end(record, status=status, error_summary=error_text[:_SUMMARY], **{"extras": extras, **known})
 
     @contextmanager
     def failure_of(self, record: RunRecord) -> Iterator[None]:
@@ -93,8 +93,8 @@ class Recorder:
 
 def end_left(log: RunLog, request: Request, now: datetime, status: str = INTERRUPTED) -> None:
     """Write that the earlier attempts at a request have ended, whose process never said so."""
-    found, _ = log.list_runs(pipeline=request.pipeline, status=RUNNING, limit=_LEFT)
-    for run in found:
+    running, _ = log.list_runs(pipeline=request.pipeline, status=RUNNING, limit=_LEFT)
+    for run in running:
         if run.request_id == request.id:
             text = "the process that ran it ended without a word" if status == INTERRUPTED else None
             log.record(replace(run, status=status, finished_at=now.isoformat(), error_summary=text))

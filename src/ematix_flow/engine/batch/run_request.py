@@ -1,4 +1,4 @@
-"""The request of a run: opened or resumed, observed, and ended with the work under it."""
+"""The request of a run: opened or resumed, emitted as events, and ended with the work under it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.commit.runlog.open import forgotten_run_log, open_run_log
 from ematix_flow.commit.runlog.requests import STOPPED
 from ematix_flow.connect.base.scratch import sweep_once
-from ematix_flow.engine.batch.events import Outcome, emitting_attempt, emitting_pipeline
-from ematix_flow.engine.batch.result import errors_in, from_kept, kept_text, loaded_in
+from ematix_flow.engine.batch.events import RunOutcome, emitting_attempt, emitting_pipeline
+from ematix_flow.engine.batch.result import errors_in, loaded_in, result_from_text, result_to_text
 from ematix_flow.errors import RunCancelledError, RunLogError
-from ematix_flow.events import RunFoundFinished, RunResumed
+from ematix_flow.events import RunAlreadyFinished, RunResumed
 from ematix_flow.failpoints import failpoint
 from ematix_flow.records import Request
 
@@ -58,9 +58,9 @@ def reconciling(log: RunLog) -> Iterator[None]:
 
 
 @contextmanager
-def observed(pipeline: Pipeline, request: Request, log: RunLog, options: Options) -> Iterator[Outcome]:
+def emitting_run(pipeline: Pipeline, request: Request, log: RunLog, options: Options) -> Iterator[RunOutcome]:
     """Emit how a run by request goes, and remember it for what depends on the pipeline; the runner of a slot does so itself."""
-    outcome = Outcome()
+    outcome = RunOutcome()
     if options.slot is not None:
         yield outcome
         return
@@ -73,7 +73,7 @@ def observed(pipeline: Pipeline, request: Request, log: RunLog, options: Options
 
 
 @contextmanager
-def _remembering(pipeline: Pipeline, log: RunLog, options: Options, outcome: Outcome) -> Iterator[None]:
+def _remembering(pipeline: Pipeline, log: RunLog, options: Options, outcome: RunOutcome) -> Iterator[None]:
     """Let those who depend on the pipeline know how this block went."""
     success = False
     try:
@@ -104,34 +104,34 @@ def ending(request: Request, log: RunLog, options: Options) -> Iterator[Progress
     try:
         yield progress
     except RunCancelledError:
-        _give_back(request, log, options, progress.loaded, nothing_left=not progress.loaded)
+        _release_or_close(request, log, options, progress.loaded, nothing_left=not progress.loaded)
         raise
     except Exception:
-        _give_back(request, log, options, progress.loaded)
+        _release_or_close(request, log, options, progress.loaded)
         raise
     except BaseException:
         log.release_request(request, STOPPED)
         raise
     failpoint("runlog.before_success")
     if progress.failed:
-        _give_back(request, log, options, progress.loaded)
-    elif options.keep_result:
-        log.finish_request(request, kept_text(progress.result))
+        _release_or_close(request, log, options, progress.loaded)
+    elif options.retain_result:
+        log.finish_request(request, result_to_text(progress.result))
     else:
         log.close_request(request, options.clock.now())
     failpoint("runlog.after_success")
 
 
-def found_finished(pipeline: Pipeline, request: Request, log: RunLog, options: Options) -> Any:
+def finished_result(pipeline: Pipeline, request: Request, log: RunLog, options: Options) -> Any:
     """Return the result of a request that an earlier run had finished; nothing is loaded."""
-    result = from_kept(request.result)
-    options.bus.emit(RunFoundFinished(pipeline.name, "", request.id, loaded_in(result)))
-    if not options.keep_result:
+    result = result_from_text(request.result)
+    options.bus.emit(RunAlreadyFinished(pipeline.name, "", request.id, loaded_in(result)))
+    if not options.retain_result:
         log.close_request(request, options.clock.now())
     return result
 
 
-def _give_back(
+def _release_or_close(
     request: Request, log: RunLog, options: Options, loaded: list[TargetDeclaration], *, nothing_left: bool = False
 ) -> None:
     """End a request that failed, or keep it open for the next run; a cancelled one that loaded nothing is over.

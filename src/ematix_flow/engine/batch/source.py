@@ -14,7 +14,7 @@ from ematix_flow.connect.registry import open_system
 from ematix_flow.declare.pipeline.pipeline import arguments_of
 from ematix_flow.engine.batch.joins import Side
 from ematix_flow.engine.connection import Connection, PlaceholderConnection
-from ematix_flow.engine.spark.session import OWN, need, readable
+from ematix_flow.engine.spark.session import OWN, readable, require
 from ematix_flow.errors import PlanError, UnsupportedError
 from ematix_flow.plan.source import SourceValue, source_value
 from ematix_flow.plan.sql.user.stream import spark_sql
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connection.registry import Connection as Declared
     from ematix_flow.declare.pipeline.pipeline import Pipeline
     from ematix_flow.engine.batch.options import Options
-    from ematix_flow.plan.steps import FileChoice, Span
+    from ematix_flow.plan.steps import FileChoice, OffsetRange
     from ematix_flow.run.read.message_ranges import MessageRange
 
 
@@ -45,13 +45,13 @@ class OpenSource:
     sides: tuple[Side, ...] = ()
     """The connections of a query over several of them."""
     stream: MessageRange | None = None
-    span: Span | None = None
+    span: OffsetRange | None = None
     """The stretch of a stream that the rows are; the target remembers its end."""
     rejects: pa.Table | DataFrame | None = None
     """Messages that could not be read before the rows were made, as rejects are staged."""
     chosen: FileChoice | None = None
     """The files that rows in memory were made of; the target remembers them."""
-    made: bool = False
+    previously_loaded: bool = False
     """Whether earlier loads of a stream are in the target's table, so that it is not made anew when it is missing."""
     ordered: bool = False
     """Whether rows of files are told their place, and rows in memory have it, because the last of a key counts."""
@@ -103,7 +103,7 @@ def _with_functions(source: OpenSource, pipeline: Pipeline) -> OpenSource:
     if not source.value.sql or (source.files is None and source.lake is None and not source.sides):
         message = f"udfs= and aggregate_udfs= are for SQL over files or lake tables, and the source is {source.kind}"
         raise PlanError(message, hint="a stream's transform_sql= can call them too.", origin=pipeline.origin)
-    need(OWN)
+    require(OWN)
     aggregates = frozenset(one.name for one in pipeline.aggregate_udfs)
     value = replace(source.value, sql=spark_sql(source.value.sql, "spark", aggregates))
     return replace(source, value=value, functions=(pipeline.udfs, pipeline.aggregate_udfs))
@@ -111,10 +111,12 @@ def _with_functions(source: OpenSource, pipeline: Pipeline) -> OpenSource:
 
 def evaluate(pipeline: Pipeline, *, spark: Callable[[], Any] | None, placeholder: bool = False) -> Any:
     """Return what the pipeline's function returns; with `placeholder` it gets connections that refuse to be used."""
-    wants = arguments_of(pipeline.function)
+    argument_names = arguments_of(pipeline.function)
     opened: list[Connection] = []
     try:
-        arguments = [_argument(n, wants, pipeline, opened, spark, placeholder=placeholder) for n in wants]
+        arguments = [
+            _argument(n, argument_names, pipeline, opened, spark, placeholder=placeholder) for n in argument_names
+        ]
         return called(pipeline.function, *arguments)
     finally:
         for handle in opened:
@@ -136,31 +138,31 @@ def attach(value: SourceValue, name: str) -> OpenSource:
     if value.frame is not None or value.result is not None:
         return OpenSource(value, name)
     if value.connections:
-        return joining(value, {word: open_system(reference) for word, reference in value.connections.items()})
+        return joining(value, {alias: open_system(reference) for alias, reference in value.connections.items()})
     if value.connection is not None and not isinstance(value.connection, str):
         name = value.connection.name
     system = open_system(value.connection)
-    return found_in(system, value, name)
+    return source_in_system(system, value, name)
 
 
 def joining(value: SourceValue, systems: Mapping[str, SqlSource | Files | LakeSource]) -> OpenSource:
     """Return a query over several connections with their systems."""
     sides = []
-    for word, reference in value.connections.items():
+    for alias, reference in value.connections.items():
         name = reference if isinstance(reference, str) else reference.name
-        system = systems[word]
+        system = systems[alias]
         if isinstance(system, LakeSource):
-            need(system.spark_requirements)
-        sides.append(Side(word, name, system))
+            require(system.spark_requirements)
+        sides.append(Side(alias, name, system))
     return OpenSource(value, ", ".join(dict.fromkeys(side.name for side in sides)), sides=tuple(sides))
 
 
-def found_in(system: SqlSource | Files | LakeSource, value: SourceValue, name: str) -> OpenSource:
+def source_in_system(system: SqlSource | Files | LakeSource, value: SourceValue, name: str) -> OpenSource:
     """Return the source with the system it was found in."""
     if isinstance(system, Files):
         return OpenSource(value, name, files=system)
     if isinstance(system, LakeSource):
-        need(system.spark_requirements)
+        require(system.spark_requirements)
         return OpenSource(value, name, lake=system)
     return OpenSource(value, name, database=system)
 
@@ -168,11 +170,11 @@ def found_in(system: SqlSource | Files | LakeSource, value: SourceValue, name: s
 def source_for(pipeline: Pipeline, options: Options, spark: Callable[[], Any]) -> OpenSource:
     """Return the source of a run or a dry run: the declared one, or the rows that a test hands in."""
     if options.source_frame is not None:
-        return given_source(options)
+        return provided_source(options)
     return replace(open_source(pipeline, spark=spark), user_dialect=options.user_dialect)
 
 
-def given_source(options: Options) -> OpenSource:
+def provided_source(options: Options) -> OpenSource:
     """Return the source that a test hands in instead of the declared one: rows in memory."""
     return OpenSource(SourceValue(None, frame=options.source_frame), "given rows", user_dialect=options.user_dialect)
 
@@ -186,7 +188,7 @@ def _kind_and_name(reference: str | Declared | None) -> tuple[str, str]:
 
 def _argument(
     name: str,
-    wanted: tuple[str, ...],
+    argument_names: tuple[str, ...],
     pipeline: Pipeline,
     opened: list[Connection],
     spark: Callable[[], Any] | None,
@@ -197,9 +199,9 @@ def _argument(
         if spark is None:
             message = f"pipeline {pipeline.name!r} builds its source with Spark, which a preview does not start"
             raise UnsupportedError(message, hint="use dry-run to see its counts.")
-        need(OWN)
-        return readable(spark(), *_given_to(pipeline))
-    connections = [n for n in wanted if n != "spark"]
+        require(OWN)
+        return readable(spark(), *_inline_connections(pipeline))
+    connections = [n for n in argument_names if n != "spark"]
     is_target = len(connections) == 2 and connections.index(name) == 1  # noqa: PLR2004 - (source, target)
     reference = pipeline.targets[0].connection if is_target else pipeline.source_ref()
     if placeholder:
@@ -212,7 +214,7 @@ def _argument(
     return opened[-1]
 
 
-def _given_to(pipeline: Pipeline) -> list[Declared]:
+def _inline_connections(pipeline: Pipeline) -> list[Declared]:
     """Return the connections that a pipeline names by themselves, without a name that means them."""
     named = [pipeline.source_ref(), *(target.connection for target in pipeline.targets)]
     return [connection for connection in named if connection is not None and not isinstance(connection, str)]

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ematix_flow.connect.base.target import Target
-    from ematix_flow.engine.batch.inspect import Look
+    from ematix_flow.engine.batch.inspect import LoadInspection
     from ematix_flow.engine.batch.source import OpenSource
     from ematix_flow.plan.steps import TargetPlan
-    from ematix_flow.records import Part, Token
+    from ematix_flow.records import TaskReport, Token
     from ematix_flow.run.engine import Engine
     from ematix_flow.run.stage.tasks import StageWork
 
@@ -44,18 +44,18 @@ class Staging:
     name: str
     plan: TargetPlan
     source: OpenSource
-    look: Look
+    load_inspection: LoadInspection
     database: Target
 
 
 def stage_name(token: Token) -> str:
     """Return a new name for the staging of a load, by which it is known as that load's."""
-    return f"stg_{token.mark}_{uuid.uuid4().hex[:12]}"
+    return f"stg_{token.tag}_{uuid.uuid4().hex[:12]}"
 
 
 def stage(
     staging: Staging, spark: Callable[..., Any], report: Callable[[int, int], None] | None = None
-) -> tuple[StageSpec, tuple[Part, ...]]:
+) -> tuple[StageSpec, tuple[TaskReport, ...]]:
     """Stage the rows of a plan and give the reports of the winning attempts; `report` hears rows and parts meanwhile."""
     from ematix_flow.connect.types.arrow import staged_schema
 
@@ -80,11 +80,11 @@ def stage(
         session.close()
     if plan.read.is_empty:
         return spec, ()
-    parts = _staged(staging, spec, spark, report, at_once)
+    reports = _staged(staging, spec, spark, report, at_once)
     choice, files = plan.read.files, staging.source.files
-    if choice is not None and files is not None and staging.look.files is not None:
-        refuse_changed(files, staging.look.files.paths, choice.chosen)
-    return spec, parts
+    if choice is not None and files is not None and staging.load_inspection.files is not None:
+        refuse_changed(files, staging.load_inspection.files.paths, choice.chosen)
+    return spec, reports
 
 
 def _staged(
@@ -93,7 +93,7 @@ def _staged(
     spark: Callable[..., Any],
     report: Callable[[int, int], None] | None,
     at_once: int | None,
-) -> tuple[Part, ...]:
+) -> tuple[TaskReport, ...]:
     from ematix_flow.run.spark.job_names import describing
     from ematix_flow.run.stage.conform import Rules
     from ematix_flow.run.stage.tasks import StageWork
@@ -106,19 +106,22 @@ def _staged(
         filled=frozenset(plan.check.filled),
     )
     try:
-        with ExitStack() as kept:
-            kept.enter_context(describing(f"{plan.pipeline}: stage {plan.table_name}"))
-            work = StageWork(database, spec, rules, kept.enter_context(counting(report)))
+        with ExitStack() as resources:
+            resources.enter_context(describing(f"{plan.pipeline}: stage {plan.table_name}"))
+            work = StageWork(database, spec, rules, resources.enter_context(counting(report)))
             carrier = carrier_of(plan, spec)
             # A task of another machine has no use for a folder of this one.
             there = work if carrier is None else replace(work, spec=replace(spec, folder=""), carrier=carrier)
             rejects = there if is_spark_frame(staging.source.rejects) else work
-            return (*_staged_rows(staging, there, spark, kept, at_once), *_staged_rejects(staging, rejects, at_once))
+            return (
+                *_staged_rows(staging, there, spark, resources, at_once),
+                *_staged_rejects(staging, rejects, at_once),
+            )
     except Exception as error:
         why = engine_ended()
         if why is not None:
             raise _lost(why) from error
-        raise told(error) from error
+        raise translate_spark_error(error) from error
 
 
 def _lost(why: str) -> EngineLostError:
@@ -128,8 +131,8 @@ def _lost(why: str) -> EngineLostError:
 
 
 def _staged_rows(
-    staging: Staging, work: StageWork, spark: Callable[..., Any], kept: ExitStack, at_once: int | None
-) -> tuple[Part, ...]:
+    staging: Staging, work: StageWork, spark: Callable[..., Any], resources: ExitStack, at_once: int | None
+) -> tuple[TaskReport, ...]:
     plan, database = staging.plan, staging.database
     if plan.read.kind == "sql" and plan.shape.place.value == "source":
         return _stage_query(engine_for(plan, spark), work, staging.source, plan, at_once)
@@ -138,10 +141,10 @@ def _staged_rows(
     engine = spark_engine(spark)
     session = engine.session((TASKS, *database.task_imports))
     slots = engine.slots() if staging.source.database is not None or staging.source.sides else 1
-    return engine.stage_frame(_frame(session, staging, kept, slots), work, at_once)
+    return engine.stage_frame(_frame(session, staging, resources, slots), work, at_once)
 
 
-def _staged_rejects(staging: Staging, work: StageWork, at_once: int | None) -> tuple[Part, ...]:
+def _staged_rejects(staging: Staging, work: StageWork, at_once: int | None) -> tuple[TaskReport, ...]:
     """Stage what was found unreadable before there were rows."""
     rejects = staging.source.rejects
     if rejects is None:
@@ -153,9 +156,9 @@ def _staged_rejects(staging: Staging, work: StageWork, at_once: int | None) -> t
 
 def _stage_query(
     engine: Engine, work: StageWork, source: OpenSource, plan: TargetPlan, at_once: int | None
-) -> tuple[Part, ...]:
+) -> tuple[TaskReport, ...]:
     from ematix_flow.run.engine import Tasks
-    from ematix_flow.run.stage.tasks import split_pieces
+    from ematix_flow.run.stage.tasks import split_partitions
 
     reader = source.database
     assert reader is not None  # noqa: S101 - plans of kind sql have a source database
@@ -168,45 +171,54 @@ def _stage_query(
         relayed = isinstance(work.target, RelayTarget) and all(
             work.target.relays(reader, session, split, work.spec) for split in opened.splits
         )
-        with opened.keep_open or nullcontext():
+        with opened.resources or nullcontext():
             used = () if relayed else (*reader.task_imports, *work.target.task_imports)
-            pieces = split_pieces(work, reader, opened.splits, relayed=relayed)
+            partitions = split_partitions(work, reader, opened.splits, relayed=relayed)
             # Spark starts while all of the above is asked.
             imports = (TASKS, type(work.target).__module__, *used)
-            return engine.stage_pieces(pieces, Tasks(imports, at_once, work.carrier))
+            return engine.stage_partitions(partitions, Tasks(imports, at_once, work.carrier))
     finally:
         session.close()
 
 
-def _stage_rows(engine: Engine, work: StageWork, staging: Staging, at_once: int | None) -> tuple[Part, ...]:
+def _stage_rows(engine: Engine, work: StageWork, staging: Staging, at_once: int | None) -> tuple[TaskReport, ...]:
     """Stage files or rows in memory, shaped by whoever stages them."""
     from ematix_flow.run.engine import Tasks
-    from ematix_flow.run.stage.file_tasks import files_to_stage, frame_to_stage, pieces_to_stage
+    from ematix_flow.run.stage.file_tasks import files_to_stage, frame_to_stage, partitions_to_stage
 
     plan, frame, message_range = staging.plan, staging.source.value.frame, staging.source.stream
     if frame is not None:
-        pieces = frame_to_stage(work, frame, plan.shape.sql)
+        partitions = frame_to_stage(work, frame, plan.shape.sql)
     elif message_range is not None:
-        pieces = pieces_to_stage(work, message_range.pieces(), plan.shape.sql)
+        partitions = partitions_to_stage(work, message_range.partitions(), plan.shape.sql)
     else:
-        assert staging.look.files is not None  # noqa: S101 - the other kind of rows that nobody else shapes
+        assert staging.load_inspection.files is not None  # noqa: S101 - the other kind of rows that nobody else shapes
         ordered = staging.source.ordered
-        pieces = files_to_stage(work, staging.look.files, plan.shape.sql, ordered=ordered, slots=engine.slots)
-    return engine.stage_pieces(pieces, Tasks((FILE_TASKS, *work.target.task_imports), at_once, work.carrier))
+        partitions = files_to_stage(
+            work, staging.load_inspection.files, plan.shape.sql, ordered=ordered, slots=engine.slots
+        )
+    return engine.stage_partitions(partitions, Tasks((FILE_TASKS, *work.target.task_imports), at_once, work.carrier))
 
 
-def _frame(spark: Any, staging: Staging, kept: ExitStack, slots: int) -> Any:
+def _frame(spark: Any, staging: Staging, resources: ExitStack, slots: int) -> Any:
     from ematix_flow.run.read.frames import read_once, shaped_frame
 
     plan = staging.plan
-    raw = raw_frame(spark, staging.source, staging.look, plan.read.sql, kept, slots)
+    raw = raw_frame(spark, staging.source, staging.load_inspection, plan.read.sql, resources, slots)
     if plan.shape.reads_twice:
-        raw = kept.enter_context(read_once(raw))
+        raw = resources.enter_context(read_once(raw))
     return shaped_frame(spark, raw, plan.shape.sql)
 
 
 def raw_frame(  # noqa: PLR0913 - a source, and how much of it is wanted
-    spark: Any, source: OpenSource, look: Look, sql: str, kept: ExitStack, slots: int = 1, *, reads: bool = True
+    spark: Any,
+    source: OpenSource,
+    load_inspection: LoadInspection,
+    sql: str,
+    resources: ExitStack,
+    slots: int = 1,
+    *,
+    reads: bool = True,
 ) -> Any:
     """Return the rows of a source as Spark sees them before the shape; `kept` holds what the frame needs until it was used.
 
@@ -215,32 +227,32 @@ def raw_frame(  # noqa: PLR0913 - a source, and how much of it is wanted
     from ematix_flow.run.read import frames
     from ematix_flow.run.read.broadcasting import measured_joins
 
-    if _sizes_unknown(source, look):
-        measured_joins(spark, kept)
+    if _sizes_unknown(source, load_inspection):
+        measured_joins(spark, resources)
     with_functions(spark, source)
-    if look.join is not None:
-        return joined_frame(spark, look.join, kept, slots, reads=reads)
+    if load_inspection.join is not None:
+        return joined_frame(spark, load_inspection.join, resources, slots, reads=reads)
     if source.value.frame is not None:
         return frames.user_frame(spark, source.value.frame)
-    if look.files is not None and source.files is not None:
-        if not look.tables:
-            return frames.file_frame(spark, look.files, ordered=source.ordered)
-        tables = {name: frames.file_frame(spark, files, strict=True) for name, files in look.tables.items()}
-        return frames.query_frame(spark, source.value.sql, tables, kept)
+    if load_inspection.files is not None and source.files is not None:
+        if not load_inspection.tables:
+            return frames.file_frame(spark, load_inspection.files, ordered=source.ordered)
+        tables = {name: frames.file_frame(spark, files, strict=True) for name, files in load_inspection.tables.items()}
+        return frames.query_frame(spark, source.value.sql, tables, resources)
     if source.lake is not None:
         return frames.as_documents(spark.sql(sql))
     if source.stream is not None:
-        return frames.piece_frame(spark, source.stream.pieces(), source.stream.schema)
+        return frames.partition_frame(spark, source.stream.partitions(), source.stream.schema)
     assert source.database is not None  # noqa: S101 - the remaining kind
-    columns = look.observed.source_columns
+    columns = load_inspection.inspection.source_columns
     query = frames.interchange_query(source.database, columns, sql)
     if not reads:
         return frames.database_frame(spark, source.database, (Split(query),), columns)
     session = source.database.session()
-    kept.callback(session.close)
+    resources.callback(session.close)
     opened = source.database.open_read(session, query, slots)
-    if opened.keep_open is not None:
-        kept.enter_context(opened.keep_open)
+    if opened.resources is not None:
+        resources.enter_context(opened.resources)
     at_once = most_connected(source.database, session)
     return frames.database_frame(spark, source.database, opened.splits, columns, at_once)
 
@@ -254,14 +266,18 @@ def with_functions(spark: Any, source: OpenSource) -> Any:
     return spark
 
 
-def _sizes_unknown(source: OpenSource, look: Look) -> bool:
+def _sizes_unknown(source: OpenSource, load_inspection: LoadInspection) -> bool:
     """Return whether our own tasks read rows of the source; of Parquet and of lake tables Spark knows how large they are."""
-    if look.join is not None:
-        return any(one.sql or (one.files is not None and one.files.format != "parquet") for one in look.join.tables)
-    return source.database is not None or (look.files is not None and look.files.format != "parquet")
+    if load_inspection.join is not None:
+        return any(
+            one.sql or (one.files is not None and one.files.format != "parquet") for one in load_inspection.join.tables
+        )
+    return source.database is not None or (
+        load_inspection.files is not None and load_inspection.files.format != "parquet"
+    )
 
 
-def told(error: BaseException) -> BaseException:
+def translate_spark_error(error: BaseException) -> BaseException:
     """Return an error of a Spark job as one of ours: the deepest fact first, without a Java stack."""
     from ematix_flow.run.spark.errors import reason_of
 

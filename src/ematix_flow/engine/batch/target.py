@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.lake.table import LakeTable
 from ematix_flow.connect.registry import LAKES, open_target, target_of
-from ematix_flow.engine.spark.session import need, session_runs
+from ematix_flow.engine.spark.session import require, session_runs
 from ematix_flow.errors import FlowError, PlanError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def target_for(connection: str | Connection | None, table: Table, spark: Callabl
     """Return the system that a table lives in; `spark` is called if that system works with Spark."""
     database = open_target(connection, (table.schema, table.name))
     if database.spark_requirements.packages:
-        need(database.spark_requirements)
+        require(database.spark_requirements)
     if isinstance(database, LakeTable):
         database.use(lambda: engine_on(spark))
     return database
@@ -41,11 +41,11 @@ def expect_lakes(pipeline: Pipeline) -> bool:
     source = resolve_connection(pipeline.source_ref() or "default")
     surely = source.kind in LAKES
     if surely:
-        need(target_of(source).spark_requirements)
+        require(target_of(source).spark_requirements)
     for target in pipeline.targets:
         database = open_target(target.connection, (target.table.schema, target.table.name))
         if isinstance(database, LakeTable):
-            need(database.spark_requirements)
+            require(database.spark_requirements)
             expect_work(database, target)
             surely |= not _may_take_files(database, target)
     return surely
@@ -69,26 +69,29 @@ def expect_work(database: Target, target: TargetDeclaration) -> None:
     if not isinstance(database, LakeTable) or target.write.mode not in _REWRITES or session_runs():
         return
     if database.is_large():
-        need(replace(database.spark_requirements, heavy=True))
+        require(replace(database.spark_requirements, heavy=True))
 
 
 def refuse_duplicate_targets(pipeline: Pipeline) -> None:
     """Refuse two targets that are one table under two names: they would share what the books remember of loads."""
-    seen: set[tuple[str, ...]] = set()
+    known_tables: set[tuple[str, ...]] = set()
     for target in pipeline.targets if pipeline.fan_out else ():
         name = target.table.qualified_name
         try:
-            place = (*open_target(target.connection, (target.table.schema, target.table.name)).identity(), name)
+            table_identity = (
+                *open_target(target.connection, (target.table.schema, target.table.name)).identity(),
+                name,
+            )
         except FlowError:
             continue  # a target that cannot be opened says so when it is loaded
-        if place in seen:
+        if table_identity in known_tables:
             message = f"two targets of pipeline {pipeline.name!r} are the same table {name}"
             raise PlanError(message, hint="their connections lead to the same place; give each a table of its own.")
-        seen.add(place)
+        known_tables.add(table_identity)
 
 
 def engine_on(spark: Callable[..., Any]) -> LakeEngine:
     """Return the engine for lake tables on a Spark session."""
-    from ematix_flow.run.spark.lake_engine import SparkEngine
+    from ematix_flow.run.spark.lake_engine import LakeSparkEngine
 
-    return SparkEngine(spark)
+    return LakeSparkEngine(spark)

@@ -33,15 +33,15 @@ class LambdaExecutor:
 
     def dispatch(self, spec: DispatchSpec) -> DispatchHandle:
         """Call the function; an address with a secret is left out, and the function's own environment has it."""
-        asked: dict[str, Any] = {
+        request: dict[str, Any] = {
             "FunctionName": self._function,
             "InvocationType": "Event",
             "Payload": json.dumps(payload(spec)).encode(),
         }
         if self._qualifier:
-            asked["Qualifier"] = self._qualifier
+            request["Qualifier"] = self._qualifier
         try:
-            answer = self._lambda().invoke(**asked)
+            answer = self._lambda().invoke(**request)
         except _failures() as error:
             message = f"the function {self._function} could not be called for {spec.pipeline_name}: {error}"
             raise DispatchError(message) from None
@@ -66,16 +66,16 @@ class LambdaExecutor:
 
 def payload(spec: DispatchSpec) -> dict[str, Any]:
     """Return what the function is sent: the fields of the slot, and the arguments of `flow` that mean the same."""
-    said = asdict(spec)
+    fields = asdict(spec)
     if has_secret(spec.run_log_url):
-        said["run_log_url"] = None
-    said["alerter_urls"] = [url for url in spec.alerter_urls if not has_secret(url)]
+        fields["run_log_url"] = None
+    fields["alerter_urls"] = [url for url in spec.alerter_urls if not has_secret(url)]
     if spec.metrics_url and has_secret(spec.metrics_url):
-        said["metrics_url"] = None
+        fields["metrics_url"] = None
     argv = worker_arguments(spec)
     if VARIABLE in spec.env:  # the environment of a function is the same for all its calls
         argv = [*argv[:-1], "--project", spec.env[VARIABLE], argv[-1]]
-    return {**said, "argv": argv}
+    return {**fields, "argv": argv}
 
 
 def _failures() -> tuple[type[Exception], ...]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 RUN_LOG, ALERTERS, METRICS = "EMATIX_FLOW_RUN_LOG_URL", "EMATIX_FLOW_ALERTERS", "EMATIX_FLOW_METRICS_URL"
 """Variables by which a worker finds what its command line must not show."""
 
-_SECRET_WORDS = ("password", "secret", "token", "key", "sas", "credential")
+_SECRET_NAMES = ("password", "secret", "token", "key", "sas", "credential")
 
 
 class DispatchError(RunError):
@@ -73,14 +73,14 @@ def worker_arguments(spec: DispatchSpec) -> list[str]:
 
 def worker_environment(spec: DispatchSpec) -> dict[str, str]:
     """Return the variables of a worker, with what its arguments must not show."""
-    found = dict(spec.env)
+    environment = dict(spec.env)
     if has_secret(spec.run_log_url):
-        found[RUN_LOG] = spec.run_log_url
+        environment[RUN_LOG] = spec.run_log_url
     if any(has_secret(url) for url in spec.alerter_urls):
-        found[ALERTERS] = ",".join(spec.alerter_urls)
+        environment[ALERTERS] = ",".join(spec.alerter_urls)
     if spec.metrics_url and has_secret(spec.metrics_url):
-        found[METRICS] = spec.metrics_url
-    return found
+        environment[METRICS] = spec.metrics_url
+    return environment
 
 
 def has_secret(url: str) -> bool:
@@ -88,4 +88,4 @@ def has_secret(url: str) -> bool:
     parts = urlsplit(url)
     if parts.scheme in ("slack", "pagerduty", "http", "https") or parts.password:
         return True
-    return any(word in name.lower() for name, _ in parse_qsl(parts.query) for word in _SECRET_WORDS)
+    return any(secret_name in name.lower() for name, _ in parse_qsl(parts.query) for secret_name in _SECRET_NAMES)

@@ -28,8 +28,8 @@ SERVER_VARIABLE = "EMATIX_FLOW_KUBERNETES_API"
 NAME_LENGTH = 63
 LABEL_LENGTH = 63
 SECONDS = 10.0
-KEPT_SECONDS = 3600
-GONE = 404
+JOB_TTL_SECONDS = 3600
+NOT_FOUND = 404
 
 
 if TYPE_CHECKING:
@@ -50,12 +50,12 @@ class KubernetesExecutor:
     def dispatch(self, spec: DispatchSpec) -> DispatchHandle:
         """Make a job for a slot."""
         job = self.job(spec)
-        self._ask("POST", "", job)
+        self._request("POST", "", job)
         return DispatchHandle(spec.pipeline_name, self.backend, str(job["metadata"]["name"]))
 
     def cancel(self, handle: DispatchHandle) -> None:
         """Remove the job of a slot with its pod."""
-        self._ask("DELETE", f"/{quote(handle.ref)}", {"propagationPolicy": "Background"})
+        self._request("DELETE", f"/{quote(handle.ref)}", {"propagationPolicy": "Background"})
 
     def job(self, spec: DispatchSpec) -> dict[str, Any]:
         """Return the job: one attempt of one pod, since attempts are the run log's business."""
@@ -70,7 +70,7 @@ class KubernetesExecutor:
             "metadata": {"name": _name(spec.pipeline_name), "namespace": self._namespace, "labels": labels},
             "spec": {
                 "backoffLimit": 0,
-                "ttlSecondsAfterFinished": KEPT_SECONDS,
+                "ttlSecondsAfterFinished": JOB_TTL_SECONDS,
                 "template": {"metadata": {"labels": labels}, "spec": pod},
             },
         }
@@ -94,21 +94,21 @@ class KubernetesExecutor:
         ]
         return container
 
-    def _ask(self, method: str, place: str, body: dict[str, Any]) -> None:
-        path = f"/apis/batch/v1/namespaces/{quote(self._namespace)}/jobs{place}"
+    def _request(self, method: str, suffix: str, body: dict[str, Any]) -> None:
+        path = f"/apis/batch/v1/namespaces/{quote(self._namespace)}/jobs{suffix}"
         try:
             connection, headers = _connection()
             with closing(connection):
                 connection.request(method, path, json.dumps(body), {"Content-Type": "application/json", **headers})
                 answer = connection.getresponse()
-                said = answer.read()
+                response_body = answer.read()
         except (OSError, http.client.HTTPException) as error:
             message = f"the Kubernetes API does not answer: {error}"
             raise DispatchError(message) from None
-        if method == "DELETE" and answer.status == GONE:
+        if method == "DELETE" and answer.status == NOT_FOUND:
             return
         if answer.status >= http.client.MULTIPLE_CHOICES:
-            message = f"the Kubernetes API answered {answer.status}: {_reason(said)}"
+            message = f"the Kubernetes API answered {answer.status}: {_reason(response_body)}"
             raise DispatchError(message)
 
 
@@ -133,9 +133,9 @@ def _connection() -> tuple[http.client.HTTPConnection, dict[str, str]]:
     }
 
 
-def _reason(said: bytes) -> str:
+def _reason(response_body: bytes) -> str:
     try:
-        return str(json.loads(said).get("message", ""))[:300]
+        return str(json.loads(response_body).get("message", ""))[:300]
     except (ValueError, AttributeError):
         return "no JSON"
 
@@ -143,8 +143,8 @@ def _reason(said: bytes) -> str:
 def _name(pipeline: str) -> str:
     """Return a name for a job that no other has; what Kubernetes does not take becomes a hyphen."""
     plain = re.sub(r"[^a-z0-9]+", "-", pipeline.lower()).strip("-") or "pipeline"
-    mark = uuid.uuid4().hex[:8]
-    return f"flow-{plain[: NAME_LENGTH - len('flow--') - len(mark)].strip('-')}-{mark}"
+    suffix = uuid.uuid4().hex[:8]
+    return f"flow-{plain[: NAME_LENGTH - len('flow--') - len(suffix)].strip('-')}-{suffix}"
 
 
 def _label(text: str) -> str:

@@ -20,9 +20,9 @@ def from_url(url: str) -> Executor | None:
     if parts.scheme not in SCHEMES or "://" not in url:
         message = f"no executor is called {url!r}"
         raise DeclareError(message, hint=f"{did_you_mean(parts.scheme, SCHEMES)} There are {', '.join(SCHEMES)}.")
-    given = {name: values[-1] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
+    parameters = {name: values[-1] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
     known = _PARAMETERS.get(parts.scheme, ())
-    for name in given:
+    for name in parameters:
         if name not in known:
             message = f"{parts.scheme}:// has no parameter {name!r}"
             raise DeclareError(message, hint=did_you_mean(name, known))
@@ -38,8 +38,10 @@ def from_url(url: str) -> Executor | None:
     if parts.scheme == "k8s":
         from ematix_flow.engine.executors.kubernetes import KubernetesExecutor, checked_image
 
-        account = given.get("service-account") or given.get("sa")
-        return KubernetesExecutor(parts.netloc, checked_image(given.get("image")), account, given.get("secret"))
+        account = parameters.get("service-account") or parameters.get("sa")
+        return KubernetesExecutor(
+            parts.netloc, checked_image(parameters.get("image")), account, parameters.get("secret")
+        )
     from ematix_flow.engine.executors.aws_lambda import LambdaExecutor
 
-    return LambdaExecutor(parts.netloc, given.get("qualifier"))
+    return LambdaExecutor(parts.netloc, parameters.get("qualifier"))

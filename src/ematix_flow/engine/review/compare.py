@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.commit.conflicts import refuse_changed, see
+from ematix_flow.commit.conflicts import refuse_changed, take_snapshot
 from ematix_flow.commit.constraint_violations import searchable, without_violations
 from ematix_flow.commit.measurements import verdicts_of
 from ematix_flow.commit.request import staged_alone
@@ -21,7 +21,7 @@ from ematix_flow.plan.sql.render import bind_staged, native_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ematix_flow.commit.request import Order, Seen
+    from ematix_flow.commit.request import CommitRequest, TableSnapshot
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.target import Target
     from ematix_flow.declare.table.types import ColumnType
@@ -40,35 +40,35 @@ class Compared:
     """A staged load after its comparison: what it would change, what it was compared with and the order to commit."""
 
     diff: Diff
-    expected: tuple[Seen, ...]
-    order: Order
+    expected: tuple[TableSnapshot, ...]
+    request: CommitRequest
 
 
-def compare(order: Order, database: Target, plan: TargetPlan, sample: int) -> Compared:
+def compare(request: CommitRequest, database: Target, plan: TargetPlan, sample: int) -> Compared:
     """Compare a load with its target; rows that the target's constraints refuse are set aside as a run would."""
-    eye = _Eye(database, plan, sample)
+    comparison = _LoadComparison(database, plan, sample)
     try:
-        return _compared(order, eye)
+        return _compared(request, comparison)
     except RefusedError:
-        if not searchable(order, database) or plan.ensure.statements:
+        if not searchable(request, database) or plan.ensure.statements:
             raise
-    return _compared(without_violations(order, database), eye)
+    return _compared(without_violations(request, database), comparison)
 
 
-def _compared(order: Order, eye: _Eye) -> Compared:
-    database = eye.database
-    if eye.countable:
-        done = simulate(order, database, eye.prepare, look=eye.look)
+def _compared(request: CommitRequest, comparison: _LoadComparison) -> Compared:
+    database = comparison.database
+    if comparison.countable:
+        done = simulate(request, database, comparison.prepare, inspect=comparison.inspect)
         counts = done.counts
     else:
         # Where the table cannot be prepared and rolled back, the staged rows are all that can be simulated.
-        done = simulate(staged_alone(order), database, eye.prepare, look=eye.look)
-        counts = eye.derived(done.counts)
-    eye.tell(done.audited)
-    return Compared(eye.diff(counts), eye.expected, order)
+        done = simulate(staged_alone(request), database, comparison.prepare, inspect=comparison.inspect)
+        counts = comparison.derived(done.counts)
+    comparison.record_verdicts(done.audited)
+    return Compared(comparison.diff(counts), comparison.expected, request)
 
 
-class _Eye:
+class _LoadComparison:
     """Looks at the rows of a load and at its target inside the transaction of a simulation."""
 
     def __init__(self, database: Target, plan: TargetPlan, sample: int) -> None:
@@ -76,7 +76,7 @@ class _Eye:
         self.plan = plan
         self.sample = sample
         self.countable = can_simulate(database, plan)
-        self.expected: tuple[Seen, ...] = ()
+        self.expected: tuple[TableSnapshot, ...] = ()
         self.totals = dict.fromkeys(KINDS, 0)
         self.columns: tuple[tuple[str, int], ...] = ()
         self.samples: tuple[Sample, ...] = ()
@@ -88,14 +88,14 @@ class _Eye:
     def prepare(self, session: Session) -> None:
         """See the tables as they are, then make them what the load needs, where that is rolled back."""
         load = self.plan.commit.load
-        places = [load.target]
+        table_names = [load.target]
         if load.points is not None and self.database.capabilities.rolls_back:
-            places.append(load.points)
-        self.expected = tuple(see(self.database, session, place) for place in places)
+            table_names.append(load.points)
+        self.expected = tuple(take_snapshot(self.database, session, table_name) for table_name in table_names)
         if self.database.capabilities.transactional_ddl:
             expand(self.database, session, self.plan)
 
-    def look(self, session: Session, relation: str) -> None:
+    def inspect(self, session: Session, relation: str) -> None:
         """Ask for everything that the difference tells; refuse to tell it of two states at once."""
         if not self.database.capabilities.answers_sql:
             return
@@ -131,7 +131,7 @@ class _Eye:
             notes=(*self.notes, *self.verdicts),
         )
 
-    def tell(self, audited: Audited | None) -> None:
+    def record_verdicts(self, audited: Audited | None) -> None:
         """Take what was measured of the rows: whatever does not hold is told."""
         self.verdicts = () if audited is None else tuple(f"expectation {text}" for text in verdicts_of(audited))
 
@@ -151,11 +151,11 @@ class _Eye:
 
     def _queries(self) -> DiffQueries:
         load = self.plan.commit.load
-        found = None if self.countable else self.expected[0].columns
-        if found and load.event:
+        existing_columns = None if self.countable else self.expected[0].columns
+        if existing_columns and load.event:
             message = f"{self.database.kind} cannot show what scd2 by event time does to a table that is widened first"
             raise UnsupportedError(message, hint="run the pipeline once, or widen the table by hand, and plan again.")
-        return diff_queries(load, self.mode, found, self.sample)
+        return diff_queries(load, self.mode, existing_columns, self.sample)
 
     def _compare(self, rows: Session, relation: str, queries: DiffQueries) -> None:
         def load_request(sql: str) -> list[tuple[Any, ...]]:
@@ -180,7 +180,7 @@ class _Eye:
         types = {column.name: column.type for column in self.plan.commit.load.columns}
         keys, width = len(queries.keys), len(queries.columns)
         names = (*queries.keys, *queries.columns, *queries.columns)
-        named = [(name, _plain(value, types[name])) for name, value in zip(names, row, strict=True)]
+        named = [(name, _json_value(value, types[name])) for name, value in zip(names, row, strict=True)]
         old, new = dict(named[keys : keys + width]), dict(named[keys + width :])
         return Sample(kind, dict(named[:keys]), None if kind == ADDED else old, None if kind == REMOVED else new)
 
@@ -199,7 +199,7 @@ class _Eye:
         self.notes = (*self.notes, note)
 
 
-def _plain(value: Any, kind: ColumnType) -> Any:
+def _json_value(value: Any, kind: ColumnType) -> Any:
     """Return a value as JSON can hold it, in one spelling whatever the database."""
     if value is None:
         return None

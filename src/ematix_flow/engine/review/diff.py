@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.cleanup import drop_stages_of
 from ematix_flow.commit.ledger import PLANNED, HistoryRow, Ledger, transaction
-from ematix_flow.commit.plan_store import Place, PlanStore, StoredPlan, Waiting, new_id
+from ematix_flow.commit.plan_store import PlanStore, StoredConnection, StoredPlan, Waiting, new_id
 from ematix_flow.commit.runlog.open import open_run_log
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.config.serialize import digest_of, written_down
-from ematix_flow.engine.batch.commit_request import order_for
+from ematix_flow.engine.batch.commit_request import commit_request_for
 from ematix_flow.engine.batch.inspect import wait_for
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.own_target import over_missing_target
-from ematix_flow.engine.batch.planner import observing, plan_load, request_for, token_for
+from ematix_flow.engine.batch.planner import load_inspector, plan_load, request_for, token_for
 from ematix_flow.engine.batch.progress import reporting
 from ematix_flow.engine.batch.source import source_for
 from ematix_flow.engine.batch.stager import Staging, stage, stage_name
@@ -93,7 +93,7 @@ def diff_pipeline(pipeline: Pipeline, options: Options | None = None, sample: in
     refuse_duplicate_targets(pipeline)
     options = options or Options()
     store = plan_store(options.run_log or open_run_log())
-    plan_id, made_at = new_id(), options.clock.now()
+    plan_id, created_at = new_id(), options.clock.now()
     written = [written_down(target.connection) for target in pipeline.targets]
     source = source_for(pipeline, options, session_for(options))
     if source.value.result is not None:
@@ -102,18 +102,18 @@ def diff_pipeline(pipeline: Pipeline, options: Options | None = None, sample: in
     begun: list[LoadRequest] = []
     waiting: list[Waiting] = []
     try:
-        for target, place in zip(pipeline.targets, written, strict=True):
+        for target, saved_connection in zip(pipeline.targets, written, strict=True):
             begun.append(_request(pipeline, target, source, plan_id, options))
-            waiting.append(_wait(begun[-1], place, options, sample))
-        stored = _stored(pipeline, plan_id, made_at, written, tuple(waiting))
+            waiting.append(_wait(begun[-1], saved_connection, options, sample))
+        stored = _stored(pipeline, plan_id, created_at, written, tuple(waiting))
         store.write(stored)
     except BaseException as error:
         for load_request in begun:
             _give_up(load_request, error, options)
         raise translate_error(error, pipeline.origin) from error
-    store.forget_old(made_at)
+    store.forget_old(created_at)
     diffs = tuple(one.diff for one in waiting)
-    return DiffResult(plan_id, pipeline.name, made_at.isoformat(), stored.expires_at.isoformat(), diffs)
+    return DiffResult(plan_id, pipeline.name, created_at.isoformat(), stored.expires_at.isoformat(), diffs)
 
 
 def plan_store(log: RunLog) -> PlanStore:
@@ -133,15 +133,20 @@ def _wait(load_request: LoadRequest, written: Written, options: Options, sample:
     history = _history(load_request)
     _record(load_request.database, history)
     load_request = over_missing_target(load_request, wait_for) or load_request
-    plan, look = plan_load(load_request, observing(session_for(options)))
-    staging = Staging(stage_name(load_request.token), plan, load_request.source, look, load_request.database)
-    spec, parts = stage(staging, session_for(options), reporting(plan, options))
-    order = order_for(plan, Fence(plan.history_name, 0), history, spec, parts)
-    compared = compare(order, load_request.database, plan, sample)
-    table, place = load_request.target.table, Place(written.name, written.settings, digest_of(load_request.database))
+    plan, load_inspection = plan_load(load_request, load_inspector(session_for(options)))
+    staging = Staging(stage_name(load_request.token), plan, load_request.source, load_inspection, load_request.database)
+    spec, reports = stage(staging, session_for(options), reporting(plan, options))
+    request = commit_request_for(plan, Fence(plan.history_name, 0), history, spec, reports)
+    compared = compare(request, load_request.database, plan, sample)
+    table, plan_location = (
+        load_request.target.table,
+        StoredConnection(written.name, written.settings, digest_of(load_request.database)),
+    )
     diff = replace(compared.diff, table=load_request.pipeline.key_of(load_request.target))
     plan = replace(plan, audit=without_functions(plan.audit))
-    return Waiting(place, table.schema, table.name, plan, spec, parts, compared.expected, diff, compared.order.excluded)
+    return Waiting(
+        plan_location, table.schema, table.name, plan, spec, reports, compared.expected, diff, compared.request.excluded
+    )
 
 
 def _give_up(load_request: LoadRequest, error: BaseException, options: Options) -> None:
@@ -175,7 +180,7 @@ def _record(database: Target, row: HistoryRow) -> None:
 
 
 def _stored(
-    pipeline: Pipeline, plan_id: str, made_at: datetime, written: list[Written], waiting: tuple[Waiting, ...]
+    pipeline: Pipeline, plan_id: str, created_at: datetime, written: list[Written], waiting: tuple[Waiting, ...]
 ) -> StoredPlan:
     posts = () if pipeline.fan_out else pipeline.transforms_post
     reasons = [one.lacking for one in written if one.lacking]
@@ -186,7 +191,7 @@ def _stored(
     return StoredPlan(
         id=plan_id,
         pipeline=pipeline.name,
-        made_at=made_at,
+        made_at=created_at,
         targets=waiting,
         fan_out=pipeline.fan_out,
         continue_on_failure=pipeline.continue_on_failure,

@@ -19,12 +19,12 @@ from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.config.redact import redact, safe_text
 from ematix_flow.connect.lake.source import LakeSource
 from ematix_flow.connect.registry import open_system, open_target
-from ematix_flow.engine.batch.commit_request import order_for
+from ematix_flow.engine.batch.commit_request import commit_request_for
 from ematix_flow.engine.batch.ddl import can_simulate, expand
 from ematix_flow.engine.batch.inspect import wait_for
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.own_target import note_about, over_missing_target
-from ematix_flow.engine.batch.planner import observing, plan_load, request_for, token_for
+from ematix_flow.engine.batch.planner import load_inspector, plan_load, request_for, token_for
 from ematix_flow.engine.batch.result import counts_of
 from ematix_flow.engine.batch.source import source_for
 from ematix_flow.engine.batch.stager import Staging, stage, stage_name
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ematix_flow.commit.publish import Simulation
-    from ematix_flow.commit.request import Order
+    from ematix_flow.commit.request import CommitRequest
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.target import Target
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
-    from ematix_flow.engine.batch.inspect import Look
+    from ematix_flow.engine.batch.inspect import LoadInspection
     from ematix_flow.engine.batch.planner import LoadRequest
     from ematix_flow.engine.batch.source import OpenSource
     from ematix_flow.engine.review.preview import PreviewResult
     from ematix_flow.plan.steps import TargetPlan
-    from ematix_flow.records import Audited, Part
+    from ematix_flow.records import Audited, TaskReport
 
 Spark: TypeAlias = "Callable[[], Any]"
 
@@ -83,7 +83,7 @@ def simulate_target(
             for summary in _steps(load_request, session_for(options)):  # noqa: B007 - the last one counts, also after an error
                 pass
     except Exception as error:  # noqa: BLE001 - the engine's boundary: whatever goes wrong is part of the answer
-        summary = replace(summary, dry_run_error=told_error(error))
+        summary = replace(summary, dry_run_error=format_error(error))
         if isinstance(error, QualityCheckFailed):
             summary = replace(summary, quality=_verdicts(error.audited))
     return summary
@@ -91,51 +91,53 @@ def simulate_target(
 
 def _steps(load_request: LoadRequest, spark: Spark) -> Iterator[TargetSummary]:
     """Plan, then count; gives what is known after each step."""
-    observe = observing(spark)
+    inspect_load = load_inspector(spark)
     stand_in = over_missing_target(load_request, wait_for)
     own = () if stand_in is None else (note_about(load_request),)
     load_request = stand_in or load_request
     try:
-        plan, look = plan_load(load_request, observe)
+        plan, load_inspection = plan_load(load_request, inspect_load)
     except DriftError:
-        yield summary_of(plan_despite_drift(load_request, observe))
+        yield summary_of(plan_despite_drift(load_request, inspect_load))
         raise
-    plan = replace(plan, connection_info=dict(_place(load_request.target).info()), notes=(*plan.notes, *own))
+    plan = replace(plan, connection_info=dict(_target_database(load_request.target).info()), notes=(*plan.notes, *own))
     countable = can_simulate(load_request.database, plan)
     if not countable:
         note = f"{load_request.database.kind} cannot roll back a change of a table: the rows of the source are counted instead"
         plan = replace(plan, notes=(*plan.notes, note))
     yield summary_of(plan)
-    with _staging(load_request, plan, look, spark) as (spec, parts):
-        order = order_for(plan, Fence(plan.history_name, 0), _history(load_request), spec, parts)
+    with _staging(load_request, plan, load_inspection, spark) as (spec, reports):
+        request = commit_request_for(plan, Fence(plan.history_name, 0), _history(load_request), spec, reports)
         done = (
-            _simulate(order, load_request.database, plan) if countable else _tally(order, load_request.database, plan)
+            _simulate(request, load_request.database, plan)
+            if countable
+            else _tally(request, load_request.database, plan)
         )
     known = {"rows_staged": done.counts.staged, **counts_of(done.counts, plan.commit.write.mode)}
     yield replace(summary_of(plan), dry_run_rows_affected=known, quality=_verdicts(done.audited))
 
 
-def _place(target: TargetDeclaration) -> Target:
+def _target_database(target: TargetDeclaration) -> Target:
     return open_target(target.connection, (target.table.schema, target.table.name))
 
 
-def _simulate(order: Order, database: Target, plan: TargetPlan) -> Simulation:
+def _simulate(request: CommitRequest, database: Target, plan: TargetPlan) -> Simulation:
     """Carry out the load and roll it back, with the target created or widened inside the same transaction."""
 
     def prepare(session: Session) -> None:
         expand(database, session, plan)
 
     try:
-        return simulate(order, database, prepare if database.capabilities.transactional_ddl else None)
+        return simulate(request, database, prepare if database.capabilities.transactional_ddl else None)
     except RefusedError:
-        if not searchable(order, database) or plan.ensure.statements:
+        if not searchable(request, database) or plan.ensure.statements:
             raise
-    return simulate(without_violations(order, database), database)
+    return simulate(without_violations(request, database), database)
 
 
-def _tally(order: Order, database: Target, plan: TargetPlan) -> Simulation:
+def _tally(request: CommitRequest, database: Target, plan: TargetPlan) -> Simulation:
     """Count the rows alone; into a table that is missing, every one of them would be inserted."""
-    done = simulate(staged_alone(order), database)
+    done = simulate(staged_alone(request), database)
     counts = done.counts
     inserted = 0 if plan.ensure.exists else counts.staged
     return replace(done, counts=Counts(staged=counts.staged, inserted=inserted, rejected=counts.rejected))
@@ -154,9 +156,9 @@ def _database(target: TargetDeclaration, source: OpenSource, spark: Spark) -> It
         yield database, source
         return
     with scratch_folder("dry-run") as folder:
-        place = {"warehouse" if hasattr(declared, "warehouse") else "path": str(Path(folder) / "scratch")}
-        elsewhere = replace(declared, **place)  # type: ignore[arg-type]
-        scratch = target_for(elsewhere, target.table, spark)
+        overrides = {"warehouse" if hasattr(declared, "warehouse") else "path": str(Path(folder) / "scratch")}
+        scratch_connection = replace(declared, **overrides)  # type: ignore[arg-type]
+        scratch = target_for(scratch_connection, target.table, spark)
         if (
             isinstance(scratch, SqlSource)
             and source.database is not None
@@ -164,16 +166,20 @@ def _database(target: TargetDeclaration, source: OpenSource, spark: Spark) -> It
         ):
             source = replace(source, database=scratch)
         scratch.session().close()
-        yield scratch, _lake_moved(source, database, open_system(elsewhere))
+        yield scratch, _lake_moved(source, database, open_system(scratch_connection))
 
 
-def _lake_moved(source: OpenSource, database: Target, elsewhere: object) -> OpenSource:
+def _lake_moved(source: OpenSource, database: Target, scratch_connection: object) -> OpenSource:
     """Return the source with a lake that does not exist yet at the place where the scratch target is."""
-    if not isinstance(elsewhere, LakeSource):
+    if not isinstance(scratch_connection, LakeSource):
         return source
 
     def moved(system: Any) -> Any:
-        return elsewhere if isinstance(system, LakeSource) and system.identity() == database.identity() else system
+        return (
+            scratch_connection
+            if isinstance(system, LakeSource) and system.identity() == database.identity()
+            else system
+        )
 
     sides = tuple(replace(side, system=moved(side.system)) for side in source.sides)
     return replace(source, lake=moved(source.lake), sides=sides)
@@ -181,15 +187,15 @@ def _lake_moved(source: OpenSource, database: Target, elsewhere: object) -> Open
 
 @contextmanager
 def _staging(
-    load_request: LoadRequest, plan: TargetPlan, look: Look, spark: Spark
-) -> Iterator[tuple[StageSpec | None, tuple[Part, ...]]]:
+    load_request: LoadRequest, plan: TargetPlan, load_inspection: LoadInspection, spark: Spark
+) -> Iterator[tuple[StageSpec | None, tuple[TaskReport, ...]]]:
     """Return the staged rows of a plan, dropped at the end; nothing where the target reads the source itself."""
     if plan.path.value == "same_db":
         yield None, ()
         return
     name = stage_name(plan.token)
     try:
-        yield stage(Staging(name, plan, load_request.source, look, load_request.database), spark)
+        yield stage(Staging(name, plan, load_request.source, load_inspection, load_request.database), spark)
     finally:
         session = load_request.database.session()
         try:
@@ -206,7 +212,7 @@ def _history(load_request: LoadRequest) -> HistoryRow:
     )
 
 
-def told_error(error: BaseException) -> str:
+def format_error(error: BaseException) -> str:
     """Return what went wrong, with the hint and without secrets."""
     if not isinstance(error, FlowError):
         return safe_text(error)

@@ -11,14 +11,20 @@ from ematix_flow.connect.config.redact import redact, safe_text
 from ematix_flow.connect.registry import system_of, target_of
 from ematix_flow.declare.connection.registry import Connection, PostgresConnection
 from ematix_flow.declare.pipeline.pipeline import arguments_of
-from ematix_flow.engine.batch.inspect import Look, inspect_now, look_at_source, source_query, try_look
+from ematix_flow.engine.batch.inspect import (
+    LoadInspection,
+    inspect_now,
+    inspect_source,
+    source_query,
+    try_inspect_target,
+)
 from ematix_flow.engine.batch.new_files import loaded_before
 from ematix_flow.engine.batch.own_target import note_about, over_missing_target
-from ematix_flow.engine.batch.planner import between, bounded_look, known_to_spark
-from ematix_flow.engine.batch.source import OpenSource, evaluate, found_in, joining
+from ematix_flow.engine.batch.planner import between, bounded_inspection, known_to_spark
+from ematix_flow.engine.batch.source import OpenSource, evaluate, joining, source_in_system
 from ematix_flow.errors import ConnectionMissingError, FlowError, MissingSecretError, PlanError, RunError
 from ematix_flow.plan.assumed_columns import assumed_columns
-from ematix_flow.plan.batch import Observed
+from ematix_flow.plan.batch import Inspection
 from ematix_flow.plan.bounds import check_comparable, lower_bound, watermark_column
 from ematix_flow.plan.new_files import check_source, refused, warning
 from ematix_flow.plan.source import SourceValue, source_value
@@ -32,7 +38,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.files.source import Files
     from ematix_flow.connect.lake.source import LakeSource
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
-    from ematix_flow.engine.batch.new_files import Loaded
+    from ematix_flow.engine.batch.new_files import LoadedFiles
     from ematix_flow.engine.batch.planner import LoadRequest
 
 S = TypeVar("S")
@@ -42,7 +48,7 @@ NOWHERE = "postgresql://unresolved"
 
 UNKNOWN = "not known before the function runs"
 
-UNSEEN: Final = object()
+UNINSPECTED: Final = object()
 """Stands for rows that a function builds only when it runs."""
 
 
@@ -58,7 +64,7 @@ class PartialInspection(Generic[S]):
 
 
 @dataclass(frozen=True, slots=True)
-class SeenSource:
+class OfflineSource:
     """A source as far as it is known without running anything."""
 
     source: OpenSource
@@ -89,7 +95,9 @@ def partial(reference: str | Connection | None, opened: Callable[[Connection], S
 
 def inspect_target_offline(target: TargetDeclaration) -> PartialInspection[Target]:
     """Return the system that a target lives in, and how it was found."""
-    return partial(target.connection, lambda found: target_of(found, (target.table.schema, target.table.name)))
+    return partial(
+        target.connection, lambda connection: target_of(connection, (target.table.schema, target.table.name))
+    )
 
 
 def _nowhere(connection: Connection) -> Connection:
@@ -98,65 +106,80 @@ def _nowhere(connection: Connection) -> Connection:
     return connection if scheme is None else replace(connection, url=f"{scheme}://unresolved/{connection.name}")  # type: ignore[call-arg]
 
 
-def inspect_source_offline(pipeline: Pipeline) -> SeenSource:
+def inspect_source_offline(pipeline: Pipeline) -> OfflineSource:
     """Evaluate the pipeline's function with connections that refuse to be used."""
-    seen = partial(pipeline.source_ref(), system_of)
+    inspection = partial(pipeline.source_ref(), system_of)
     if "spark" in arguments_of(pipeline.function):
         note = "the function builds its rows with Spark, which a preview does not start; a dry run does"
-        return _unseen(seen, note)
+        return _uninspected(inspection, note)
     try:
         returned = evaluate(pipeline, spark=None, placeholder=True)
     except RunError as error:
-        return replace(_unseen(seen, f"the source is {UNKNOWN}: {error.what}"), known=False)
-    value = source_value(returned, pipeline.source_ref(), pipeline.source_table, seen.system.kind)
+        return replace(_uninspected(inspection, f"the source is {UNKNOWN}: {error.what}"), known=False)
+    value = source_value(returned, pipeline.source_ref(), pipeline.source_table, inspection.system.kind)
     if value.frame is not None or value.result is not None:
-        return SeenSource(OpenSource(value, seen.name))
+        return OfflineSource(OpenSource(value, inspection.name))
     if value.connections:
         return _inspect_sides_offline(value)
     if value.connection not in (None, pipeline.source_ref()):
-        seen = partial(value.connection, system_of)
-    return SeenSource(found_in(seen.system, value, seen.name), seen.notes, seen.resolved)
+        inspection = partial(value.connection, system_of)
+    return OfflineSource(
+        source_in_system(inspection.system, value, inspection.name), inspection.notes, inspection.resolved
+    )
 
 
-def _inspect_sides_offline(value: SourceValue) -> SeenSource:
+def _inspect_sides_offline(value: SourceValue) -> OfflineSource:
     """Return a query over several connections, as far as these can be resolved."""
-    seen = {word: partial(reference, system_of) for word, reference in value.connections.items()}
-    notes = tuple(dict.fromkeys(note for one in seen.values() for note in one.notes))
-    source = joining(value, {word: one.system for word, one in seen.items()})
-    return SeenSource(source, notes, all(one.resolved for one in seen.values()))
+    inspections = {alias: partial(reference, system_of) for alias, reference in value.connections.items()}
+    notes = tuple(dict.fromkeys(note for one in inspections.values() for note in one.notes))
+    source = joining(value, {alias: one.system for alias, one in inspections.items()})
+    return OfflineSource(source, notes, all(one.resolved for one in inspections.values()))
 
 
-def _unseen(seen: PartialInspection[Database | Files | LakeSource], note: str) -> SeenSource:
-    return SeenSource(OpenSource(SourceValue(None, frame=UNSEEN), seen.name), (*seen.notes, note))
+def _uninspected(inspection: PartialInspection[Database | Files | LakeSource], note: str) -> OfflineSource:
+    return OfflineSource(OpenSource(SourceValue(None, frame=UNINSPECTED), inspection.name), (*inspection.notes, note))
 
 
 def inspecting_offline(
     *, source_resolved: bool, target_resolved: bool, spark: Callable[[], Any] | None = None
-) -> Callable[[LoadRequest], Look]:
+) -> Callable[[LoadRequest], LoadInspection]:
     """Return the way to observe that a preview needs: no data is read, nobody is waited for, failures become notes.
 
     With `spark` columns that only Spark knows are not assumed.
     """
 
-    def observe(load_request: LoadRequest) -> Look:
+    def inspect_load(load_request: LoadRequest) -> LoadInspection:
         loaded, notes = _loaded_or_note(load_request, known=target_resolved)
-        look = _source_or_stand_in(load_request, loaded) if source_resolved else Look(_blank(load_request))
+        load_inspection = (
+            _source_or_stand_in(load_request, loaded) if source_resolved else LoadInspection(_blank(load_request))
+        )
         if spark is not None:
-            look = known_to_spark(load_request, replace(look, observed=replace(look.observed, notes=())), spark)
-        look = replace(look, observed=replace(look.observed, notes=(*look.observed.notes, *notes)))
-        seen = between(load_request, look.observed)
-        if not seen.source_columns:
-            seen = replace(seen, source_columns=assumed_columns(load_request.target))
+            load_inspection = known_to_spark(
+                load_request, replace(load_inspection, inspection=replace(load_inspection.inspection, notes=())), spark
+            )
+        load_inspection = replace(
+            load_inspection,
+            inspection=replace(load_inspection.inspection, notes=(*load_inspection.inspection.notes, *notes)),
+        )
+        inspection = between(load_request, load_inspection.inspection)
+        if not inspection.source_columns:
+            inspection = replace(inspection, source_columns=assumed_columns(load_request.target))
         if target_resolved:
-            seen = try_look(load_request.pipeline, load_request.target, load_request.database, seen)
-        seen = _with_open_bounds(load_request, seen)
-        look = look if seen.bounds is None else bounded_look(load_request, look, seen, seen.bounds)
-        return replace(look, observed=replace(seen, tables=look.observed.tables))
+            inspection = try_inspect_target(
+                load_request.pipeline, load_request.target, load_request.database, inspection
+            )
+        inspection = _with_open_bounds(load_request, inspection)
+        load_inspection = (
+            load_inspection
+            if inspection.bounds is None
+            else bounded_inspection(load_request, load_inspection, inspection, inspection.bounds)
+        )
+        return replace(load_inspection, inspection=replace(inspection, tables=load_inspection.inspection.tables))
 
-    return observe
+    return inspect_load
 
 
-def _loaded_or_note(load_request: LoadRequest, *, known: bool) -> tuple[Loaded | None, tuple[str, ...]]:
+def _loaded_or_note(load_request: LoadRequest, *, known: bool) -> tuple[LoadedFiles | None, tuple[str, ...]]:
     """Return the files that were loaded before, or a note that nobody can tell."""
     if load_request.target.write.incremental is None:
         return None, ()
@@ -167,9 +190,9 @@ def _loaded_or_note(load_request: LoadRequest, *, known: bool) -> tuple[Loaded |
     return None, ("which files are new is not known: the target could not be asked",)
 
 
-def _blank(load_request: LoadRequest) -> Observed:
+def _blank(load_request: LoadRequest) -> Inspection:
     source = load_request.source
-    return Observed(
+    return Inspection(
         source.name,
         "",
         source.dialect,
@@ -177,64 +200,72 @@ def _blank(load_request: LoadRequest) -> Observed:
         source_sql=source_query(source),
         source_path=source.value.path,
         source_format=str(getattr(source.files, "format", "")),
-        rows_in_spark=source.value.frame is UNSEEN,
+        rows_in_spark=source.value.frame is UNINSPECTED,
         connections=tuple(side.alias for side in source.sides),
     )
 
 
-def _source_or_stand_in(load_request: LoadRequest, loaded: Loaded | None) -> Look:
+def _source_or_stand_in(load_request: LoadRequest, loaded: LoadedFiles | None) -> LoadInspection:
     """Look at the source; where it reads a target that a run creates first, as the run will find it."""
     stand_in = over_missing_target(load_request, inspect_now)
     if stand_in is None:
         return _source_or_note(load_request, loaded)
-    look = _source_or_note(stand_in, loaded)
-    seen = look.observed
-    sql = load_request.source.value.sql if seen.source_sql == stand_in.source.value.sql else seen.source_sql
-    return replace(look, observed=replace(seen, source_sql=sql, notes=(*seen.notes, note_about(load_request))))
+    load_inspection = _source_or_note(stand_in, loaded)
+    inspection = load_inspection.inspection
+    sql = load_request.source.value.sql if inspection.source_sql == stand_in.source.value.sql else inspection.source_sql
+    return replace(
+        load_inspection,
+        inspection=replace(inspection, source_sql=sql, notes=(*inspection.notes, note_about(load_request))),
+    )
 
 
-def _source_or_note(load_request: LoadRequest, loaded: Loaded | None) -> Look:
+def _source_or_note(load_request: LoadRequest, loaded: LoadedFiles | None) -> LoadInspection:
     source = load_request.source
-    if source.value.frame is UNSEEN:
-        return Look(_blank(load_request))
+    if source.value.frame is UNINSPECTED:
+        return LoadInspection(_blank(load_request))
     check_source(load_request.target.write, source.kind, source.value.sql)
     if source.lake is not None:
         note = "rows of lake tables are read by Spark, which a preview does not start; the declared columns are assumed"
-        return Look(replace(_blank(load_request), notes=(note,)))
+        return LoadInspection(replace(_blank(load_request), notes=(note,)))
     failures: Any = FlowError if source.database is None else (FlowError, *source.database.failures)
     try:
-        look = look_at_source(source, inspect_now, loaded)
+        load_inspection = inspect_source(source, inspect_now, loaded)
     except failures as error:
         if source.sides and isinstance(error, PlanError):
             raise
-        said = error.what if isinstance(error, FlowError) else safe_text(error)
-        note = f"source {source.name!r} could not be asked ({redact(said)}); it is assumed to have the declared columns"
-        return Look(replace(_blank(load_request), notes=(note,)))
+        error_text = error.what if isinstance(error, FlowError) else safe_text(error)
+        note = f"source {source.name!r} could not be asked ({redact(error_text)}); it is assumed to have the declared columns"
+        return LoadInspection(replace(_blank(load_request), notes=(note,)))
     if source.sides:
         note = "the query over several connections is not evaluated; it is assumed to give the declared columns"
-        return replace(look, observed=replace(look.observed, notes=(note,)))
-    if look.files is not None and source.value.sql:
+        return replace(load_inspection, inspection=replace(load_inspection.inspection, notes=(note,)))
+    if load_inspection.files is not None and source.value.sql:
         note = "the query over files is not evaluated; it is assumed to give the declared columns"
-        return replace(look, observed=replace(look.observed, notes=(note,)))
-    return replace(look, observed=replace(look.observed, notes=(*look.observed.notes, *_about_files(look))))
+        return replace(load_inspection, inspection=replace(load_inspection.inspection, notes=(note,)))
+    return replace(
+        load_inspection,
+        inspection=replace(
+            load_inspection.inspection, notes=(*load_inspection.inspection.notes, *_about_files(load_inspection))
+        ),
+    )
 
 
-def _about_files(look: Look) -> tuple[str, ...]:
+def _about_files(load_inspection: LoadInspection) -> tuple[str, ...]:
     """Return what a run would say about files that have changed."""
-    choice = look.observed.files
+    choice = load_inspection.inspection.files
     error = refused(choice) if choice is not None else None
     if error is not None:
         return (f"a run would be refused: {error.what}",)
-    said = warning(choice) if choice is not None else ""
-    return (said,) if said else ()
+    text = warning(choice) if choice is not None else ""
+    return (text,) if text else ()
 
 
-def _with_open_bounds(load_request: LoadRequest, seen: Observed) -> Observed:
+def _with_open_bounds(load_request: LoadRequest, inspection: Inspection) -> Inspection:
     """Return the observation with its lower bound; the upper one would have to be read from the data."""
     write = load_request.target.write
     if write.incremental_column is None:
-        return seen
+        return inspection
     if load_request.source.database is not None:
-        check_comparable(watermark_column(write, seen.source_columns), seen.source_dialect)
-    lo = lower_bound(seen.watermark, write)
-    return replace(seen, bounds=Bounds(write.incremental_column, lo, None, fixed=False))
+        check_comparable(watermark_column(write, inspection.source_columns), inspection.source_dialect)
+    lo = lower_bound(inspection.watermark, write)
+    return replace(inspection, bounds=Bounds(write.incremental_column, lo, None, fixed=False))

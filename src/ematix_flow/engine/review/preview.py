@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.connect.config.redact import redact, safe_text
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.planner import plan_load, request_for, token_for
-from ematix_flow.engine.batch.stager import raw_frame, told
+from ematix_flow.engine.batch.stager import raw_frame, translate_spark_error
 from ematix_flow.engine.review.inspect_offline import (
+    UNINSPECTED,
     UNKNOWN,
-    UNSEEN,
     inspect_source_offline,
     inspect_target_offline,
     inspecting_offline,
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base.target import Target
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
-    from ematix_flow.engine.batch.inspect import Look
+    from ematix_flow.engine.batch.inspect import LoadInspection
     from ematix_flow.engine.batch.planner import LoadRequest
     from ematix_flow.engine.batch.source import OpenSource
-    from ematix_flow.engine.review.inspect_offline import PartialInspection, SeenSource
+    from ematix_flow.engine.review.inspect_offline import OfflineSource, PartialInspection
     from ematix_flow.plan.explain.report import TargetSummary
     from ematix_flow.plan.steps import TargetPlan
 
@@ -86,20 +86,22 @@ def preview_pipeline(pipeline: Pipeline, options: Options | None = None, *, phys
     With `physical`, Spark is asked how it would run what it evaluates; otherwise it is not even loaded.
     """
     refuse_plain(pipeline)
-    seen = inspect_source_offline(pipeline)
-    if seen.source.value.result is not None:
+    offline_source = inspect_source_offline(pipeline)
+    if offline_source.source.value.result is not None:
         note = "the function returns a result instead of a source: nothing is loaded"
-        return report(pipeline, seen.source, (), (*seen.notes, note))
-    targets, notes = [], list(seen.notes)
+        return report(pipeline, offline_source.source, (), (*offline_source.notes, note))
+    targets, notes = [], list(offline_source.notes)
     for target in pipeline.targets:
-        load_request, found = _asked(pipeline, target, seen, options or Options())
-        summary = summary_of(_plan(load_request, seen, found))
+        load_request, target_inspection = _load_request(pipeline, target, offline_source, options or Options())
+        summary = summary_of(_plan(load_request, offline_source, target_inspection))
         if physical:
-            summary = _with_physical_plan(summary, load_request, seen, found, session_for(options or Options()))
+            summary = _with_physical_plan(
+                summary, load_request, offline_source, target_inspection, session_for(options or Options())
+            )
         targets.append(summary)
-        notes += [note for note in found.notes if note not in notes]
-    result = report(pipeline, seen.source, targets, notes)
-    return result if seen.resolved else _without_place(result)
+        notes += [note for note in target_inspection.notes if note not in notes]
+    result = report(pipeline, offline_source.source, targets, notes)
+    return result if offline_source.resolved else _without_source_info(result)
 
 
 def refuse_plain(pipeline: Pipeline) -> None:
@@ -109,29 +111,35 @@ def refuse_plain(pipeline: Pipeline) -> None:
         raise DeclareTypeError(message, hint="declare it with @ematix.pipeline and a target.", origin=pipeline.origin)
 
 
-def _asked(
-    pipeline: Pipeline, target: TargetDeclaration, seen: SeenSource, options: Options
+def _load_request(
+    pipeline: Pipeline, target: TargetDeclaration, offline_source: OfflineSource, options: Options
 ) -> tuple[LoadRequest, PartialInspection[Target]]:
-    found = inspect_target_offline(target)
+    target_inspection = inspect_target_offline(target)
     token = token_for(pipeline, target, options.slot or PREVIEW_SLOT)
-    load_request = request_for(seen.unforced(pipeline), target, seen.source, found.system, token, options)
-    return load_request, found
+    load_request = request_for(
+        offline_source.unforced(pipeline), target, offline_source.source, target_inspection.system, token, options
+    )
+    return load_request, target_inspection
 
 
-def _plan(load_request: LoadRequest, seen: SeenSource, found: PartialInspection[Target]) -> TargetPlan:
-    observe = inspecting_offline(source_resolved=seen.resolved, target_resolved=found.resolved)
+def _plan(
+    load_request: LoadRequest, offline_source: OfflineSource, target_inspection: PartialInspection[Target]
+) -> TargetPlan:
+    inspect_load = inspecting_offline(
+        source_resolved=offline_source.resolved, target_resolved=target_inspection.resolved
+    )
     try:
-        plan = plan_despite_drift(load_request, observe)
+        plan = plan_despite_drift(load_request, inspect_load)
     except FlowError as error:
         raise error.at(load_request.pipeline.origin) from None
-    return _only_known(plan, source=seen.known, place=found.resolved)
+    return _only_known(plan, source=offline_source.known, target_known=target_inspection.resolved)
 
 
 def _with_physical_plan(
     summary: TargetSummary,
     load_request: LoadRequest,
-    seen: SeenSource,
-    found: PartialInspection[Target],
+    offline_source: OfflineSource,
+    target_inspection: PartialInspection[Target],
     spark: Callable[..., Any],
 ) -> TargetSummary:
     """Return a target with Spark's physical plan, where Spark evaluates something that is known; or with a note."""
@@ -139,37 +147,45 @@ def _with_physical_plan(
     if (
         plan is None
         or plan.shape.place.value != SPARK
-        or not seen.resolved
-        or load_request.source.value.frame is UNSEEN
+        or not offline_source.resolved
+        or load_request.source.value.frame is UNINSPECTED
     ):
         return summary
-    looks: list[Look] = []
+    inspections: list[LoadInspection] = []
 
-    def observe(load_request: LoadRequest) -> Look:
-        looks.append(
-            inspecting_offline(source_resolved=True, target_resolved=found.resolved, spark=spark)(load_request)
+    def inspect_load(load_request: LoadRequest) -> LoadInspection:
+        inspections.append(
+            inspecting_offline(source_resolved=True, target_resolved=target_inspection.resolved, spark=spark)(
+                load_request
+            )
         )
-        return looks[-1]
+        return inspections[-1]
 
     try:
-        known = _only_known(plan_despite_drift(load_request, observe), source=seen.known, place=found.resolved)
-        return replace(summary_of(known), spark_plan=_physical(load_request, known, looks[-1], spark))
+        known = _only_known(
+            plan_despite_drift(load_request, inspect_load),
+            source=offline_source.known,
+            target_known=target_inspection.resolved,
+        )
+        return replace(summary_of(known), spark_plan=_physical(load_request, known, inspections[-1], spark))
     except Exception as error:  # noqa: BLE001 - whatever keeps Spark from answering is part of the answer
-        note = f"Spark could not be asked how it would run this: {safe_text(told(error))}"
+        note = f"Spark could not be asked how it would run this: {safe_text(translate_spark_error(error))}"
         return replace(summary, plan=replace(plan, notes=(*plan.notes, note)))
 
 
-def _physical(load_request: LoadRequest, plan: TargetPlan, look: Look, spark: Callable[..., Any]) -> str:
+def _physical(
+    load_request: LoadRequest, plan: TargetPlan, load_inspection: LoadInspection, spark: Callable[..., Any]
+) -> str:
     from ematix_flow.run.read.frames import physical_plan, shaped_frame
 
-    with ExitStack() as kept:
-        raw = raw_frame(spark(), load_request.source, look, plan.read.sql, kept, reads=False)
+    with ExitStack() as resources:
+        raw = raw_frame(spark(), load_request.source, load_inspection, plan.read.sql, resources, reads=False)
         return redact(physical_plan(shaped_frame(spark(), raw, plan.shape.sql)))
 
 
-def _only_known(plan: TargetPlan, *, source: bool, place: bool) -> TargetPlan:
+def _only_known(plan: TargetPlan, *, source: bool, target_known: bool) -> TargetPlan:
     """Return the plan without what had to be made up: who loads an unknown source, where an open address leads."""
-    if not place:
+    if not target_known:
         plan = replace(plan, connection_info={})
     if source:
         return plan
@@ -177,19 +193,19 @@ def _only_known(plan: TargetPlan, *, source: bool, place: bool) -> TargetPlan:
     return replace(plan, path=unknown, shape=replace(plan.shape, place=unknown), stage=replace(plan.stage, by=unknown))
 
 
-def _without_place(result: PreviewResult) -> PreviewResult:
+def _without_source_info(result: PreviewResult) -> PreviewResult:
     return replace(result, source_connection_info={}, plan=replace(result.plan, source_info={}))
 
 
-def plan_despite_drift(load_request: LoadRequest, observe: Callable[[LoadRequest], Look]) -> TargetPlan:
+def plan_despite_drift(load_request: LoadRequest, inspect_load: Callable[[LoadRequest], LoadInspection]) -> TargetPlan:
     """Return the plan; where drift would stop a run, the plan for a table that is accepted as it is, with a note."""
     try:
-        return plan_load(load_request, observe)[0]
+        return plan_load(load_request, inspect_load)[0]
     except DriftError as error:
         note = f"a run would be refused: {error.what}"
     declared = load_request.target.write
     tolerant = replace(load_request, target=replace(load_request.target, write=replace(declared, on_drift="warn")))
-    plan = plan_load(tolerant, observe)[0]
+    plan = plan_load(tolerant, inspect_load)[0]
     return replace(plan, commit=replace(plan.commit, write=declared), notes=(*plan.notes, note))
 
 

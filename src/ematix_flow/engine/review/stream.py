@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.base.stream_source import EARLIEST
 from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.files.stream_source import FileStream
-from ematix_flow.engine.batch.planner import observing, plan_load, request_for, token_for
+from ematix_flow.engine.batch.planner import load_inspector, plan_load, request_for, token_for
 from ematix_flow.engine.batch.source import OpenSource
 from ematix_flow.engine.batch.target import target_for
-from ematix_flow.engine.review.dry_run import simulate_target, told_error
+from ematix_flow.engine.review.dry_run import format_error, simulate_target
 from ematix_flow.engine.review.preview import PREVIEW_SLOT, plan_despite_drift, report
 from ematix_flow.engine.review.validate import Findings, ValidateResult, check_commit
 from ematix_flow.engine.spark.session import session_for
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
-    from ematix_flow.engine.batch.inspect import Look
+    from ematix_flow.engine.batch.inspect import LoadInspection
     from ematix_flow.engine.batch.planner import LoadRequest
     from ematix_flow.engine.review.preview import PreviewResult
-    from ematix_flow.engine.stream.sinks.base import Batch, StreamContext, StreamSink
+    from ematix_flow.engine.stream.sinks.base import StreamBatch, StreamContext, StreamSink
 
 READS_FIRST = "the messages say which columns there are: flow dry-run reads them and shows the plan"
 IN_THE_QUEUE = "only messages that were received are looked at; those that are still in the queue stay there"
@@ -46,45 +46,45 @@ IN_THE_QUEUE = "only messages that were received are looked at; those that are s
 
 def preview_stream(stream: Stream, options: StreamOptions | None = None) -> PreviewResult:
     """Return the plan of the next batch of every target; no message is read."""
-    return _looked_at(stream, options or StreamOptions(), simulates=False)
+    return _reviewed(stream, options or StreamOptions(), simulates=False)
 
 
 def dry_run_stream(stream: Stream, options: StreamOptions | None = None) -> PreviewResult:
     """Give the plan with the counts of the next batch: its messages are read, loaded and rolled back, or not sent."""
-    return _looked_at(stream, options or StreamOptions(), simulates=True)
+    return _reviewed(stream, options or StreamOptions(), simulates=True)
 
 
 def validate_stream(stream: Stream, options: StreamOptions | None = None) -> ValidateResult:
     """Check everything that can be checked without reading a message; what is wrong comes out as errors."""
-    options, found = options or StreamOptions(), Findings()
-    with found.about("stream", Exception), ExitStack() as kept:
+    options, findings = options or StreamOptions(), Findings()
+    with findings.about("stream", Exception), ExitStack() as resources:
         stream = filled_in(stream)
         refuse_impossible(stream)
-        context = open_context(stream, options, kept)
-        with found.about(f"source {stream.sources[0].query!r}", Exception):
+        context = open_context(stream, options, resources)
+        with findings.about(f"source {stream.sources[0].query!r}", Exception):
             context.source.waiting(context.source.start(EARLIEST))
         for target in stream.targets:
-            with found.about(f"target {stream.key_of(target)!r}", Exception):
-                _check_target(context, target, kept, found)
+            with findings.about(f"target {stream.key_of(target)!r}", Exception):
+                _check_target(context, target, resources, findings)
     return ValidateResult(
         pipeline_name=stream.name,
-        ok=not found.errors,
+        ok=not findings.errors,
         source_sql=stream.transform.sql or "",
-        errors=tuple(found.errors),
+        errors=tuple(findings.errors),
         target_connection_name=stream.targets[0].connection_name,
-        notes=tuple(found.notes),
+        notes=tuple(findings.notes),
     )
 
 
-def _looked_at(stream: Stream, options: StreamOptions, *, simulates: bool) -> PreviewResult:
+def _reviewed(stream: Stream, options: StreamOptions, *, simulates: bool) -> PreviewResult:
     stream = filled_in(stream)
     refuse_impossible(stream)
-    with ExitStack() as kept:
-        context = open_context(stream, options, kept)
+    with ExitStack() as resources:
+        context = open_context(stream, options, resources)
         notes = [IN_THE_QUEUE] if context.source.kind in QUEUES else []
         targets = []
         for target in stream.targets:
-            summary, more = _summary(context, target, kept, simulates=simulates)
+            summary, more = _summary(context, target, resources, simulates=simulates)
             targets.append(summary)
             notes += [note for note in more if note not in notes]
         header = replace(pipeline_into(stream, stream.targets[0], stream.name), source_connection=None)
@@ -93,13 +93,13 @@ def _looked_at(stream: Stream, options: StreamOptions, *, simulates: bool) -> Pr
 
 
 def _summary(
-    context: StreamContext, target: StreamTarget, kept: ExitStack, *, simulates: bool
+    context: StreamContext, target: StreamTarget, resources: ExitStack, *, simulates: bool
 ) -> tuple[TargetSummary, list[str]]:
     """Return what the next batch of one target would do; whatever goes wrong is part of the answer."""
     known = _declared(target)
     try:
-        sink = sink_for(context, target, looks=True)
-        kept.callback(sink.close)
+        sink = sink_for(context, target, read_only=True)
+        resources.callback(sink.close)
         end = context.source.ahead(sink.position, context.options.most or context.stream.max_rows_per_batch or MOST)
         waiting = context.source.distance(sink.position, end)
         notes = [_promise(context, target), _range(context, sink, waiting)]
@@ -114,14 +114,16 @@ def _summary(
             return simulate_target(batch.pipeline, batch.target, batch.source, context.options.load), notes
         return _planned(batch, context), notes
     except Exception as error:  # noqa: BLE001 - the engine's boundary: whatever goes wrong is part of the answer
-        return replace(known, dry_run_error=told_error(error)), []
+        return replace(known, dry_run_error=format_error(error)), []
 
 
 def _declared(target: StreamTarget) -> TargetSummary:
     """Return what is known of a target before anybody is asked."""
     table = target.declared_table
     return TargetSummary(
-        schema_qualified_name=target.place if is_broker(target) else ".".join(part for part in name_of(target) if part),
+        schema_qualified_name=target.destination
+        if is_broker(target)
+        else ".".join(part for part in name_of(target) if part),
         mode=target.write.spelled,
         target_connection_name=target.connection_name,
         declared_columns=() if table is None else table.column_names,
@@ -132,55 +134,55 @@ def _declared(target: StreamTarget) -> TargetSummary:
 
 def _sent(known: TargetSummary, sink: BrokerSink, end: dict[str, object]) -> TargetSummary:
     """Count what would be sent; what would fail the batch is raised as it would be then."""
-    made = sink.messages(end)
-    if made.rejects is not None and sink.context.stream.transform.on_error == "fail":
-        rejected(sink.context, made.rejects)
-    count, refused = len(made.messages), 0 if made.rejects is None else made.rejects.num_rows
+    outgoing = sink.messages(end)
+    if outgoing.rejects is not None and sink.context.stream.transform.on_error == "fail":
+        rejected(sink.context, outgoing.rejects)
+    count, refused = len(outgoing.messages), 0 if outgoing.rejects is None else outgoing.rejects.num_rows
     return replace(
         known, dry_run_rows_affected={"rows_staged": count, "rows_inserted": count, "rows_rejected": refused}
     )
 
 
-def _planned(batch: Batch, context: StreamContext) -> TargetSummary:
-    load_request, observe = _request(batch, context)
-    return summary_of(plan_despite_drift(load_request, observe))
+def _planned(batch: StreamBatch, context: StreamContext) -> TargetSummary:
+    load_request, inspect_load = _request(batch, context)
+    return summary_of(plan_despite_drift(load_request, inspect_load))
 
 
-def _request(batch: Batch, context: StreamContext) -> tuple[LoadRequest, Callable[[LoadRequest], Look]]:
+def _request(batch: StreamBatch, context: StreamContext) -> tuple[LoadRequest, Callable[[LoadRequest], LoadInspection]]:
     options = context.options.load
     spark = session_for(options)
     database = target_for(batch.target.connection, batch.target.table, spark)
     token = token_for(batch.pipeline, batch.target, PREVIEW_SLOT)
-    return request_for(batch.pipeline, batch.target, batch.source, database, token, options), observing(spark)
+    return request_for(batch.pipeline, batch.target, batch.source, database, token, options), load_inspector(spark)
 
 
-def _check_target(context: StreamContext, target: StreamTarget, kept: ExitStack, found: Findings) -> None:
-    found.note(_promise(context, target))
-    sink = sink_for(context, target, looks=True)
-    kept.callback(sink.close)
+def _check_target(context: StreamContext, target: StreamTarget, resources: ExitStack, findings: Findings) -> None:
+    findings.note(_promise(context, target))
+    sink = sink_for(context, target, read_only=True)
+    resources.callback(sink.close)
     if isinstance(sink, BrokerSink):
         return
     if sink.reads_first:
-        found.note(READS_FIRST)
+        findings.note(READS_FIRST)
         return
     batch = sink.batch(context.source.ahead(sink.position, 1))
     if batch is None:
         return
-    load_request, observe = _request(batch, context)
+    load_request, inspect_load = _request(batch, context)
     try:
-        plan = plan_load(load_request, observe)[0]
+        plan = plan_load(load_request, inspect_load)[0]
     except DriftError as error:
-        found.error(f"{batch.target.table.qualified_name}: {error.what}")
+        findings.error(f"{batch.target.table.qualified_name}: {error.what}")
         return
-    found.note(*plan.notes)
-    check_commit(plan, load_request.database, found)
+    findings.note(*plan.notes)
+    check_commit(plan, load_request.database, findings)
 
 
 def _promise(context: StreamContext, target: StreamTarget) -> str:
     """Return what the stream promises of this target."""
     source, into = resolve_connection(context.stream.sources[0].connection), resolve_connection(target.connection)
     promised = guarantee_of(source.kind, into.kind, context.stream.delivery)
-    return f"{context.stream.key_of(target)}: {promised.word.replace('_', ' ')}: {promised.reason}"
+    return f"{context.stream.key_of(target)}: {promised.level.replace('_', ' ')}: {promised.reason}"
 
 
 def _range(context: StreamContext, sink: StreamSink, distance: int) -> str:

@@ -19,11 +19,11 @@ from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.own_target import empty_target_in
 from ematix_flow.engine.batch.planner import plan_load, request_for, token_for
 from ematix_flow.engine.batch.target import target_for
-from ematix_flow.engine.review.inspect_offline import UNSEEN, inspect_source_offline, inspecting_offline
+from ematix_flow.engine.review.inspect_offline import UNINSPECTED, inspect_source_offline, inspecting_offline
 from ematix_flow.engine.review.preview import PREVIEW_SLOT, plan_despite_drift, refuse_plain
 from ematix_flow.engine.spark.session import session_for
 from ematix_flow.errors import DriftError, FlowError, RunError, did_you_mean
-from ematix_flow.plan.post_steps import first_word, is_maintenance, post_steps
+from ematix_flow.plan.post_steps import first_keyword, is_maintenance, post_steps
 from ematix_flow.plan.sql.render import bind_staged, native_column
 from ematix_flow.plan.sql.user.joins import check_joined
 from ematix_flow.plan.sql.user.query import check_query, statements_in
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.files.source import Files
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.source import OpenSource
-    from ematix_flow.engine.review.inspect_offline import SeenSource
+    from ematix_flow.engine.review.inspect_offline import OfflineSource
     from ematix_flow.plan.steps import Post, TargetPlan
 
 EXPLAINABLE = ("select", "insert", "update", "delete", "merge", "replace", "with", "values", "table", "from")
@@ -106,102 +106,104 @@ class Findings:
         except FlowError as error:
             self.error(f"{what}: {error.what}" + (f"\nHint: {error.hint}" if error.hint else ""))
         except raised as error:
-            self.error(f"{what}: {_said(error)}")
+            self.error(f"{what}: {_error_text(error)}")
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Return what an exception says; those of Python itself often say nothing without their name."""
-    said, name = safe_text(error), type(error).__name__
-    return f"{name}: {said}" if type(error).__module__ == "builtins" and said != name else said
+    text, name = safe_text(error), type(error).__name__
+    return f"{name}: {text}" if type(error).__module__ == "builtins" and text != name else text
 
 
 def validate_pipeline(pipeline: Pipeline, options: Options | None = None) -> ValidateResult:
     """Check everything that can be checked without running it; what is wrong comes out as errors, never as a raise."""
     refuse_plain(pipeline)
-    found = Findings()
-    with found.about("source", Exception):
-        _check_targets(pipeline, inspect_source_offline(pipeline), options or Options(), found)
-    _check_posts(pipeline, found)
+    findings = Findings()
+    with findings.about("source", Exception):
+        _check_targets(pipeline, inspect_source_offline(pipeline), options or Options(), findings)
+    _check_posts(pipeline, findings)
     return ValidateResult(
         pipeline_name=pipeline.name,
-        ok=not found.errors,
-        source_sql=found.source_sql,
-        errors=tuple(found.errors),
+        ok=not findings.errors,
+        source_sql=findings.source_sql,
+        errors=tuple(findings.errors),
         target_connection_name=pipeline.targets[0].connection_name,
-        notes=tuple(found.notes),
+        notes=tuple(findings.notes),
     )
 
 
-def _check_targets(pipeline: Pipeline, seen: SeenSource, options: Options, found: Findings) -> None:
-    if not seen.resolved:
-        found.error(f"source: {'; '.join(seen.notes)}")
+def _check_targets(pipeline: Pipeline, offline_source: OfflineSource, options: Options, findings: Findings) -> None:
+    if not offline_source.resolved:
+        findings.error(f"source: {'; '.join(offline_source.notes)}")
         return
-    found.note(*seen.notes)
-    if seen.source.value.result is not None:
-        found.note("the function returns a result instead of a source: there is nothing to check")
+    findings.note(*offline_source.notes)
+    if offline_source.source.value.result is not None:
+        findings.note("the function returns a result instead of a source: there is nothing to check")
         return
     for target in pipeline.targets:
-        with found.about(target.table.qualified_name):
-            _check_target(pipeline, target, seen, options, found)
+        with findings.about(target.table.qualified_name):
+            _check_target(pipeline, target, offline_source, options, findings)
 
 
 def _check_target(
-    pipeline: Pipeline, target: TargetDeclaration, seen: SeenSource, options: Options, found: Findings
+    pipeline: Pipeline, target: TargetDeclaration, offline_source: OfflineSource, options: Options, findings: Findings
 ) -> None:
     database = target_for(target.connection, target.table, session_for(options))
     token = token_for(pipeline, target, PREVIEW_SLOT)
-    load_request = request_for(seen.unforced(pipeline), target, seen.source, database, token, options)
-    observe = inspecting_offline(source_resolved=True, target_resolved=True)
+    load_request = request_for(
+        offline_source.unforced(pipeline), target, offline_source.source, database, token, options
+    )
+    inspect_load = inspecting_offline(source_resolved=True, target_resolved=True)
     name = target.table.qualified_name
     try:
-        plan = plan_load(load_request, observe)[0]
+        plan = plan_load(load_request, inspect_load)[0]
     except DriftError as error:
-        found.error(f"{name}: {error.what}")
-        plan = replace(plan_despite_drift(load_request, observe), notes=())
-    found.source_sql = found.source_sql or plan.read.sql
+        findings.error(f"{name}: {error.what}")
+        plan = replace(plan_despite_drift(load_request, inspect_load), notes=())
+    findings.source_sql = findings.source_sql or plan.read.sql
     if plan.ensure.exists is None:
-        found.error(f"{name}: {'; '.join(plan.notes)}")
+        findings.error(f"{name}: {'; '.join(plan.notes)}")
     else:
-        found.note(*plan.notes)
-    source = seen.source
+        findings.note(*plan.notes)
+    source = offline_source.source
     if plan.ensure.exists is False:
-        asked = source.value.sql if source.sides else plan.read.sql
-        sql = empty_target_in(asked, source, target, database)
+        requested = source.value.sql if source.sides else plan.read.sql
+        sql = empty_target_in(requested, source, target, database)
         if sql is not None and source.sides:
             source = replace(source, value=replace(source.value, sql=sql))
         elif sql is not None:
             plan = replace(plan, read=replace(plan.read, sql=sql))
-    _check_read(plan, source, found)
-    check_commit(plan, database, found)
+    _check_read(plan, source, findings)
+    check_commit(plan, database, findings)
 
 
-def _check_read(plan: TargetPlan, source: OpenSource, found: Findings) -> None:
+def _check_read(plan: TargetPlan, source: OpenSource, findings: Findings) -> None:
     """Have the source database explain the read; what Spark reads is checked by name, without Spark."""
-    if source.value.frame is UNSEEN:
+    if source.value.frame is UNINSPECTED:
         return
     database = source.database
     if database is not None and database.exists():
-        with found.about("source query", *database.failures), _closing(database.look()) as session:
+        with findings.about("source query", *database.failures), _closing(database.read_only_session()) as session:
             database.explain(session, plan.read.sql)
     elif source.sides:
-        _check_join(plan, source, found)
+        _check_join(plan, source, findings)
     elif source.files is not None and source.value.sql:
-        with found.about("source query"):
+        with findings.about("source query"):
             tables = {ALL_FILES: _file_columns(source.files, "", source.value.options)}
             for folder in source.files.folders():
                 tables[folder] = _file_columns(source.files, folder, source.value.options)
             check_query(source.value.sql, tables)
 
 
-def _check_join(plan: TargetPlan, source: OpenSource, found: Findings) -> None:
+def _check_join(plan: TargetPlan, source: OpenSource, findings: Findings) -> None:
     """Have each database explain what it is asked for a query over several connections; its columns are checked by name."""
     systems = {side.alias: side.system for side in source.sides}
     for table in plan.read.tables:
         system = systems[table.alias]
         if table.sql and isinstance(system, SqlSource):
-            with found.about(table.name, *system.failures), _closing(system.look()) as session:
+            with findings.about(table.name, *system.failures), _closing(system.read_only_session()) as session:
                 system.explain(session, table.sql)
-    with found.about("source query"):
+    with findings.about("source query"):
         check_joined(source.value.sql, plan.read.tables)
 
 
@@ -212,23 +214,23 @@ def _file_columns(files: Files, folder: str, options: Mapping[str, Any]) -> dict
         return {}
 
 
-def check_commit(plan: TargetPlan, database: Target, found: Findings) -> None:
+def check_commit(plan: TargetPlan, database: Target, findings: Findings) -> None:
     """Have the target explain every statement of the commit, over an empty scratch table of the staged columns."""
     if plan.ensure.exists is None:
         return
     if not plan.ensure.exists:
-        found.missing = True
-        found.note(f"{plan.table_name} does not exist yet: the statements of its commit are not checked")
+        findings.missing = True
+        findings.note(f"{plan.table_name} does not exist yet: the statements of its commit are not checked")
         return
     if plan.ensure.differences or not isinstance(database, SqlTarget):
         return
-    with found.about(f"{plan.table_name}: commit", *database.failures), _closing(database.session()) as session:
+    with findings.about(f"{plan.table_name}: commit", *database.failures), _closing(database.session()) as session:
         points = plan.commit.load.points
         if points is not None and database.find_table(session, points) is None:
-            found.note(f"{plan.table_name} has no table of folded events yet: its commit is not checked")
+            findings.note(f"{plan.table_name} has no table of folded events yet: its commit is not checked")
             return
         work = (*plan.commit.program.work_tables, WorkTable(CHECKED, plan.stage.columns))
-        names = {table.name: database.create_work_table(session, table, plan.token.mark) for table in work}
+        names = {table.name: database.create_work_table(session, table, plan.token.tag) for table in work}
         for statement in plan.commit.program.statements:
             database.explain(session, _bound(statement.text, database.dialect, names))
 
@@ -240,41 +242,41 @@ def _bound(sql: str, dialect: str, names: Mapping[str, str]) -> str:
     return bind_staged(sql, dialect, names[CHECKED])
 
 
-def _check_posts(pipeline: Pipeline, found: Findings) -> None:
+def _check_posts(pipeline: Pipeline, findings: Findings) -> None:
     for post in post_steps(pipeline):
         if isinstance(post.step, TransformRef):
             known = [*PROJECT.transforms, *PROJECT.pipelines]
             if post.step.name not in known:
                 hint = did_you_mean(post.step.name, known)
-                found.error(f"{post.name}: no transform or pipeline has this name\nHint: {hint}")
+                findings.error(f"{post.name}: no transform or pipeline has this name\nHint: {hint}")
         elif isinstance(post.step, str):
-            with found.about(post.name):
-                _check_sql_post(post, open_database(pipeline.targets[0].connection), found)
+            with findings.about(post.name):
+                _check_sql_post(post, open_database(pipeline.targets[0].connection), findings)
 
 
-def _check_sql_post(post: Post, database: Catalog, found: Findings) -> None:
+def _check_sql_post(post: Post, database: Catalog, findings: Findings) -> None:
     for sql in statements_in(str(post.step), database.dialect):
         if is_maintenance(sql):
-            found.note(f"{post.name}: {first_word(sql).upper()} is maintenance, which no database explains")
-        elif first_word(sql) not in EXPLAINABLE:
-            found.note(
-                f"{post.name}: {first_word(sql).upper()} is not checked, a database explains queries and changes"
+            findings.note(f"{post.name}: {first_keyword(sql).upper()} is maintenance, which no database explains")
+        elif first_keyword(sql) not in EXPLAINABLE:
+            findings.note(
+                f"{post.name}: {first_keyword(sql).upper()} is not checked, a database explains queries and changes"
             )
         elif not database.exists():
-            found.note(f"{post.name}: not checked, the database does not exist yet")
+            findings.note(f"{post.name}: not checked, the database does not exist yet")
         else:
-            _explain_post(sql, post, database, found)
+            _explain_post(sql, post, database, findings)
 
 
-def _explain_post(sql: str, post: Post, database: Catalog, found: Findings) -> None:
+def _explain_post(sql: str, post: Post, database: Catalog, findings: Findings) -> None:
     try:
         with _closing(database.session()) as session:
             database.explain(session, sql)
     except database.failures as error:
-        if found.missing:
-            found.note(f"{post.name}: not checked before the first load creates its table ({safe_text(error)})")
+        if findings.missing:
+            findings.note(f"{post.name}: not checked before the first load creates its table ({safe_text(error)})")
         else:
-            found.error(f"{post.name}: {safe_text(error)}")
+            findings.error(f"{post.name}: {safe_text(error)}")
 
 
 @contextmanager

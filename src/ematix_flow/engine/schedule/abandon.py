@@ -17,49 +17,49 @@ from ematix_flow.records import PipelineState, Request
 
 if TYPE_CHECKING:
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
-    from ematix_flow.engine.schedule.slot_run import Keeper
+    from ematix_flow.engine.schedule.slot_run import SlotRunner
     from ematix_flow.plan.schedule.decide import Lose
 
-UNSETTLED = "cancelled, but its target does not answer whether it had committed"
+UNRESOLVED = "cancelled, but its target does not answer whether it had committed"
 
 
-def lose(pipeline: Pipeline, lost: Lose, keeper: Keeper) -> PipelineState:
+def lose(pipeline: Pipeline, lost: Lose, runner: SlotRunner) -> PipelineState:
     """Write down that a slot is not taken up by itself, and tell of it once; gives the state as it is then.
 
     Of a cancelled one the ledger of its target says whether it had committed; until it answers, the slot stays as it is.
     """
-    before = keeper.log.find(PipelineState, pipeline.name) or PipelineState(pipeline.name)
+    before = runner.log.find(PipelineState, pipeline.name) or PipelineState(pipeline.name)
     if (before.slot_status, before.last_slot) != (retrying.RUNNING, lost.slot):
         return before
     try:
-        after, status, error = _ended(pipeline, before, keeper)
+        after, status, error = _ended(pipeline, before, runner)
     except (FlowError, OSError):
         return before
-    kept = keeper.log.swap(before, after)
-    if kept is None:
-        return keeper.log.find(PipelineState, pipeline.name) or before
-    request = Request(own_slot_id(pipeline, lost.slot, keeper), pipeline.name)
-    end_left(keeper.log, request, keeper.options.clock.now(), status)
-    keeper.options.bus.emit(ended_event(pipeline, kept, keeper.moment(), 0.0, error))
-    return kept
+    stored = runner.log.swap(before, after)
+    if stored is None:
+        return runner.log.find(PipelineState, pipeline.name) or before
+    request = Request(own_slot_id(pipeline, lost.slot, runner), pipeline.name)
+    end_left(runner.log, request, runner.options.clock.now(), status)
+    runner.options.bus.emit(ended_event(pipeline, stored, runner.decision_time(), 0.0, error))
+    return stored
 
 
-def _ended(pipeline: Pipeline, state: PipelineState, keeper: Keeper) -> tuple[PipelineState, str, str]:
+def _ended(pipeline: Pipeline, state: PipelineState, runner: SlotRunner) -> tuple[PipelineState, str, str]:
     """Return the state of the slot, the status of its run and the class of what went wrong."""
-    now = keeper.moment()
+    now = runner.decision_time()
     if not state.cancelled_by:
         return retrying.interrupted(state, now), INTERRUPTED, "InterruptedRun"
-    slot = own_slot_id(pipeline, state.last_slot, keeper)
-    if pipeline.targets and all(_committed(pipeline, one, slot, keeper) for one in pipeline.targets):
+    slot = own_slot_id(pipeline, state.last_slot, runner)
+    if pipeline.targets and all(_committed(pipeline, one, slot, runner) for one in pipeline.targets):
         run_id = token_for(pipeline, pipeline.targets[0], slot).run_id
         return retrying.succeeded(state, run_id, now), SUCCEEDED, ""
     return retrying.cancelled(state, now), CANCELLED, RunCancelledError.__name__
 
 
-def _committed(pipeline: Pipeline, target: TargetDeclaration, slot: str, keeper: Keeper) -> bool:
+def _committed(pipeline: Pipeline, target: TargetDeclaration, slot: str, runner: SlotRunner) -> bool:
     """Return whether a load is in the ledger of its target; a commit that is still on its way is waited for and shut out."""
-    database = target_for(target.connection, target.table, session_for(keeper.options))
-    ledger, now = Ledger(database), keeper.options.clock.now()
+    database = target_for(target.connection, target.table, session_for(runner.options))
+    ledger, now = Ledger(database), runner.options.clock.now()
     try:
         session = database.session()
         try:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ematix_flow.commit.runlog.legacy import ASKED, TAKEN
-from ematix_flow.commit.runlog.records import Action, Claim, RequestRow, told
+from ematix_flow.commit.runlog.legacy import ACTION_CLAIMED, ACTION_REQUESTED
+from ematix_flow.commit.runlog.records import Action, Claim, RequestRow, format_instant
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.errors import UnknownNameError
 from ematix_flow.plan.schedule import retry as retrying
@@ -36,9 +36,9 @@ def unpause(log: RunLog, name: str) -> PipelineState:
 def resume(log: RunLog, name: str) -> PipelineState:
     """Have a slot that failed, was given up or interrupted tried at once, as if for the first time."""
     pipeline = pipeline_of(log, name)
-    now = told(log.book.now())
+    now = format_instant(log.backend.now())
 
-    def again(state: PipelineState) -> PipelineState:
+    def retry_now(state: PipelineState) -> PipelineState:
         state = replace(state, paused=False)
         if state.slot_status not in _RESUMABLE:
             return state
@@ -46,7 +46,7 @@ def resume(log: RunLog, name: str) -> PipelineState:
         # At once by any clock that sees the slot, also that of `flow run-due --now`.
         return replace(state, slot_status=retrying.FAILED, next_attempt_at=state.last_slot or now)
 
-    return log.change_state(pipeline, again)
+    return log.change_state(pipeline, retry_now)
 
 
 def cancel(log: RunLog, name: str, by: str) -> str:
@@ -62,36 +62,42 @@ def cancel(log: RunLog, name: str, by: str) -> str:
         return _cancel_workflow(log, workflow, by)
     if running:
         # First, so that the slot is not taken up by itself when its process dies before it has stopped.
-        log.change_state(pipeline, lambda found: _marked(found, by))
+        log.change_state(pipeline, lambda current: _with_cancel(current, by))
     lease = log.cancel_lease(pipeline, by)
     request = log.cancel_request(pipeline, by)
-    asked = [lease.worker_id] if lease is not None else []
-    asked += [f"process {request.pid} on {request.host}"] if request is not None else []
-    return " and ".join(asked) or ("nobody, because its process is gone" if running else "")
+    notified = [lease.worker_id] if lease is not None else []
+    notified += [f"process {request.pid} on {request.host}"] if request is not None else []
+    return " and ".join(notified) or ("nobody, because its process is gone" if running else "")
 
 
 def _cancel_workflow(log: RunLog, workflow: Workflow, by: str) -> str:
     """End a workflow, so that it sets no further job off, and ask those of its jobs to stop that run."""
-    now = log.book.now()
-    log.change_state(workflow.key, lambda state: retrying.cancelled(_marked(state, by), now))
-    asked = [cancel(log, job, by) for job in workflow.jobs if log.find(Claim, job) is not None]
-    return " and ".join(filter(None, asked)) or f"the scheduler of workflow {workflow.name}"
+    now = log.backend.now()
+    log.change_state(workflow.key, lambda state: retrying.cancelled(_with_cancel(state, by), now))
+    notified = [cancel(log, job, by) for job in workflow.jobs if log.find(Claim, job) is not None]
+    return " and ".join(filter(None, notified)) or f"the scheduler of workflow {workflow.name}"
 
 
-def _marked(state: PipelineState, by: str) -> PipelineState:
+def _with_cancel(state: PipelineState, by: str) -> PipelineState:
     return replace(state, cancelled_by=by) if state.slot_status == retrying.RUNNING else state
 
 
-def ask(log: RunLog, kind: str, pipeline: str, *, run_id: str = "", from_step: str = "", by: str = "") -> Action:
+def request_run(
+    log: RunLog, kind: str, pipeline: str, *, run_id: str = "", from_step: str = "", by: str = ""
+) -> Action:
     """Ask for a run, which the next scheduler or `flow run-due` does."""
-    at = told(log.book.now())
-    return log.ask(Action("", kind, pipeline, run_id=run_id, from_step=from_step, asked_at=at, asked_by=by))
+    at = format_instant(log.backend.now())
+    return log.add_action(Action("", kind, pipeline, run_id=run_id, from_step=from_step, asked_at=at, asked_by=by))
 
 
-def asked_runs(log: RunLog, held: Callable[[str], bool]) -> list[Action]:
+def requested_runs(log: RunLog, held: Callable[[str], bool]) -> list[Action]:
     """Return the runs that were asked for and that nobody is at work on, oldest first."""
-    found = [one for one in log.all(Action) if one.kind in (RUN, RERUN, RESTART) and one.state in (ASKED, TAKEN)]
-    return sorted((one for one in found if not held(one.pipeline)), key=lambda one: one.asked_at)
+    requested = [
+        one
+        for one in log.all(Action)
+        if one.kind in (RUN, RERUN, RESTART) and one.state in (ACTION_REQUESTED, ACTION_CLAIMED)
+    ]
+    return sorted((one for one in requested if not held(one.pipeline)), key=lambda one: one.asked_at)
 
 
 def pipeline_of(log: RunLog, name: str) -> str:

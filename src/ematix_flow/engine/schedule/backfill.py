@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.commit.runlog.records import Backfill
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.engine.batch.events import emitting_attempt
-from ematix_flow.engine.schedule.lease import Lease
+from ematix_flow.engine.schedule.lease import PipelineLease
 from ematix_flow.engine.schedule.slot_run import leased, own_slot_id, run_leased, slot_interval
 from ematix_flow.errors import DeclareError, UnknownNameError
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.schedule.cron import count_slots, instant_of, slot_id, slot_text, slots_between
 from ematix_flow.plan.schedule.decide import Skip
-from ematix_flow.plan.schedule.retry import MOMENT
+from ematix_flow.plan.schedule.retry import MIN_SLOT_GAP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.commit.runlog.log import RunLog
     from ematix_flow.declare.pipeline.pipeline import Pipeline
-    from ematix_flow.engine.schedule.slot_run import Keeper
+    from ematix_flow.engine.schedule.slot_run import SlotRunner
 
 OPEN, DONE, FAILED = "open", "done", "failed"
 WAIT_SECONDS = 2.0
@@ -52,29 +52,32 @@ def open_backfill(
     if last < first:
         message = f"the stretch ends ({slot_text(last)}) before it begins ({slot_text(first)})"
         raise DeclareError(message)
-    wanted = (pipeline.name, slot_text(first), slot_text(last), "again" if again else "")
-    for found in log.all(Backfill):
-        if found.state in (OPEN, FAILED) and (found.pipeline, found.first, found.last, found.note) == wanted:
-            return found, True
-    made = Backfill(f"bf-{uuid.uuid4().hex}", *wanted[:3], note=wanted[3])
-    return log.swap(None, made) or made, False
+    key = (pipeline.name, slot_text(first), slot_text(last), "again" if again else "")
+    for existing in log.all(Backfill):
+        if (
+            existing.state in (OPEN, FAILED)
+            and (existing.pipeline, existing.first, existing.last, existing.note) == key
+        ):
+            return existing, True
+    created = Backfill(f"bf-{uuid.uuid4().hex}", *key[:3], note=key[3])
+    return log.swap(None, created) or created, False
 
 
 def find_backfill(log: RunLog, backfill_id: str) -> Backfill:
     """Return a backfill by its id or a unique beginning of it."""
-    found = [one for one in log.all(Backfill) if one.id.startswith(backfill_id)]
-    if len(found) != 1:
+    matching = [one for one in log.all(Backfill) if one.id.startswith(backfill_id)]
+    if len(matching) != 1:
         message = f"no single backfill has the id {backfill_id!r}"
         raise UnknownNameError(message, hint="flow backfill prints the id when it begins.")
-    return found[0]
+    return matching[0]
 
 
 def slots_of(pipeline: Pipeline, backfill: Backfill) -> Iterator[str]:
     """Return the slots of a backfill one by one, the first instant included and the last one not."""
     schedule = pipeline.schedule or ""
     first, last = instant_of(backfill.first), instant_of(backfill.last)
-    found = slots_between(schedule, pipeline.timezone, first - MOMENT, last)
-    return (slot_text(slot) for slot in found if first <= slot < last)
+    slots = slots_between(schedule, pipeline.timezone, first - MIN_SLOT_GAP, last)
+    return (slot_text(slot) for slot in slots if first <= slot < last)
 
 
 def slot_count(pipeline: Pipeline, backfill: Backfill) -> int:
@@ -84,7 +87,7 @@ def slot_count(pipeline: Pipeline, backfill: Backfill) -> int:
 
 
 def run_backfill(
-    pipeline: Pipeline, backfill: Backfill, keeper: Keeper, stopped: Callable[[], bool] = lambda: False
+    pipeline: Pipeline, backfill: Backfill, runner: SlotRunner, stopped: Callable[[], bool] = lambda: False
 ) -> Iterator[SlotDone]:
     """Run the slots that are not done yet and give each after its run; the first failure ends it, and it can be resumed."""
     total = slot_count(pipeline, backfill)
@@ -93,31 +96,31 @@ def run_backfill(
     for number, slot in enumerate(slots_of(pipeline, backfill), 1):
         if slot in known or stopped():
             continue
-        error, result = _run_slot(pipeline, backfill, slot, keeper)
+        error, result = _run_slot(pipeline, backfill, slot, runner)
         if not error:
             done.append(slot)
         state = FAILED if error else DONE if len(done) == total else OPEN
-        kept = keeper.log.swap(backfill, replace(backfill, done=json.dumps(done), state=state))
-        backfill = kept or find_backfill(keeper.log, backfill.id)
+        stored = runner.log.swap(backfill, replace(backfill, done=json.dumps(done), state=state))
+        backfill = stored or find_backfill(runner.log, backfill.id)
         failpoint("backfill.noted")
         yield SlotDone(slot, result, error, number, total)
         if error:
             return
 
 
-def _run_slot(pipeline: Pipeline, backfill: Backfill, slot: str, keeper: Keeper) -> tuple[str, Any]:
+def _run_slot(pipeline: Pipeline, backfill: Backfill, slot: str, runner: SlotRunner) -> tuple[str, Any]:
     """Run one slot with the token that the live schedule has for it; one that ran then is found in the target."""
     again = f"#{backfill.id}" if backfill.note else ""
-    shown, name = f"{slot_id(pipeline.name, slot)}{again}", f"{own_slot_id(pipeline, slot, keeper)}{again}"
-    if not pipeline.targets and _has_run(keeper.log, name):
+    display_name, name = f"{slot_id(pipeline.name, slot)}{again}", f"{own_slot_id(pipeline, slot, runner)}{again}"
+    if not pipeline.targets and _has_run(runner.log, name):
         return "", {"recovered": True}
-    while isinstance(token := leased(pipeline, keeper), Skip):
-        keeper.options.clock.sleep(WAIT_SECONDS)
-    with Lease(keeper.log, pipeline.name, token, keeper.lease_seconds) as lease:
+    while isinstance(token := leased(pipeline, runner), Skip):
+        runner.options.clock.sleep(WAIT_SECONDS)
+    with PipelineLease(runner.log, pipeline.name, token, runner.lease_seconds) as lease:
         try:
-            within, bus = slot_interval(pipeline, slot), keeper.options.bus
-            with emitting_attempt(pipeline.name, shown, 1, bus) as outcome:
-                outcome.result = run_leased(pipeline, name, keeper, lease, within)
+            within, bus = slot_interval(pipeline, slot), runner.options.bus
+            with emitting_attempt(pipeline.name, display_name, 1, bus) as outcome:
+                outcome.result = run_leased(pipeline, name, runner, lease, within)
         except Exception as error:  # noqa: BLE001 - the engine's boundary: a failed slot is an outcome
             return f"{type(error).__name__}: {safe_text(error)}", None
         return "", outcome.result
@@ -125,5 +128,5 @@ def _run_slot(pipeline: Pipeline, backfill: Backfill, slot: str, keeper: Keeper)
 
 def _has_run(log: RunLog, name: str) -> bool:
     """Return whether the run log knows that a slot of a plain function has run; a load asks its target."""
-    found = log.get_run(name)
-    return found is not None and found.run_id == name and found.status == "succeeded"
+    run = log.get_run(name)
+    return run is not None and run.run_id == name and run.status == "succeeded"

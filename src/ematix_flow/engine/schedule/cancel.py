@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.commit.runlog import requests
 from ematix_flow.connect.base.cancellation import Halt, HaltedError
-from ematix_flow.engine.schedule.lease import LOOK_SECONDS, cancelled
+from ematix_flow.engine.schedule.lease import CHECK_SECONDS, cancelled
 from ematix_flow.errors import RunLogError, RunTimeoutError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @contextmanager
 def stoppable(pipeline: Pipeline, request: Request, log: RunLog, options: Options) -> Iterator[Halt]:
     """Return what stops the run in this block: its lease or a request that is cancelled, and the limit of its time."""
-    halt = options.halt or Halt(lambda one: _look(one, request, log))
+    halt = options.halt or Halt(lambda one: _check_cancelled(one, request, log))
     with halt.over(), _watched(halt, request, log, options), _limited(halt, pipeline.name, pipeline.timeout):
         try:
             yield halt
@@ -41,8 +41,8 @@ def _watched(halt: Halt, request: Request, log: RunLog, options: Options) -> Ite
     ended = threading.Event()
 
     def watch() -> None:
-        while not ended.wait(LOOK_SECONDS) and halt.error is None:
-            _look(halt, request, log)
+        while not ended.wait(CHECK_SECONDS) and halt.error is None:
+            _check_cancelled(halt, request, log)
 
     watcher = threading.Thread(target=watch, name=f"request-{request.pipeline}", daemon=True)
     watcher.start()
@@ -52,9 +52,9 @@ def _watched(halt: Halt, request: Request, log: RunLog, options: Options) -> Ite
         ended.set()
 
 
-def _look(halt: Halt, request: Request, log: RunLog) -> None:
+def _check_cancelled(halt: Halt, request: Request, log: RunLog) -> None:
     with suppress(RunLogError):  # a load never fails because of its run log
-        by = requests.cancelled_by(log.book, request)
+        by = requests.cancelled_by(log.backend, request)
         if by:
             halt.stop(cancelled(request.pipeline, by))
 

@@ -57,19 +57,19 @@ def register_freshness_sla(pipeline: str, sla: Any) -> None:
 
 def registered_slas() -> dict[str, timedelta]:
     """Return the limits by the names of their pipelines; of several targets the strictest one."""
-    found: dict[str, timedelta] = {}
+    limits: dict[str, timedelta] = {}
     for one in _slas():
-        found[one.pipeline] = min(one.sla, found.get(one.pipeline, one.sla))
-    return found
+        limits[one.pipeline] = min(one.sla, limits.get(one.pipeline, one.sla))
+    return limits
 
 
 def evaluate_freshness(
     names: Iterable[str] | None = None, *, now: datetime | None = None, run_log: RunLog | None = None
 ) -> list[Freshness]:
     """Return how fresh every table with a limit is, or those of some pipelines."""
-    log, wanted = run_log or open_run_log(), None if names is None else set(names)
+    log, selected = run_log or open_run_log(), None if names is None else set(names)
     at = now or SYSTEM_CLOCK.now()
-    return [_evaluated(one, at, log) for one in _slas() if wanted is None or one.pipeline in wanted]
+    return [_evaluated(one, at, log) for one in _slas() if selected is None or one.pipeline in selected]
 
 
 class FreshnessEvaluator:
@@ -82,13 +82,13 @@ class FreshnessEvaluator:
 
     def evaluate(self, now: datetime | None = None) -> list[Freshness]:
         """Look at everything with a limit; whoever enters or leaves `breached` is told on the bus."""
-        found = evaluate_freshness(now=now, run_log=self._log)
-        for one in found:
+        results = evaluate_freshness(now=now, run_log=self._log)
+        for one in results:
             before = self._states.get((one.pipeline, one.target), "")
             self._states[one.pipeline, one.target] = one.state
             if (one.state == BREACHED) != (before == BREACHED):
-                self._bus.emit(_told(one, before))
-        return found
+                self._bus.emit(_freshness_event(one, before))
+        return results
 
 
 class FreshnessWatch:
@@ -96,18 +96,18 @@ class FreshnessWatch:
 
     def __init__(self, bus: Bus, run_log: RunLog) -> None:
         self._bus, self._log = bus, run_log
-        self._looked: datetime | None = None
+        self._evaluated_at: datetime | None = None
 
     def __call__(self, now: datetime) -> None:
         """Tell of everything with a limit, once a minute; whoever alerts knows what has been told before."""
-        if self._looked is not None and now - self._looked < EVERY:
+        if self._evaluated_at is not None and now - self._evaluated_at < EVERY:
             return
-        self._looked = now
+        self._evaluated_at = now
         for one in evaluate_freshness(now=now, run_log=self._log):
-            self._bus.emit(_told(one, ""))
+            self._bus.emit(_freshness_event(one, ""))
 
 
-def _told(one: Freshness, before: str) -> FreshnessChanged:
+def _freshness_event(one: Freshness, before: str) -> FreshnessChanged:
     lag = None if one.lag is None else one.lag.total_seconds()
     return FreshnessChanged(one.pipeline, one.target, one.state, before, lag, one.sla.total_seconds())
 
@@ -154,15 +154,15 @@ def _last(one: _Sla, log: RunLog) -> tuple[datetime | None, str, str]:
 def _newest(target: TargetDeclaration, column: str) -> datetime | None:
     """Ask a table for the newest value of a column; None where there is no table or no value."""
     database = target_for(target.connection, target.table, session_for(Options()))
-    place = database.place(target.table.schema, target.table.name)
+    table_name = database.table_name(target.table.schema, target.table.name)
     name = native_column(column, database.dialect)
     try:
         if not database.exists():
             return None
-        with closing(database.look()) as session:
-            if database.find_table(session, place) is None:
+        with closing(database.read_only_session()) as session:
+            if database.find_table(session, table_name) is None:
                 return None
-            sql = f"SELECT MAX({name}) FROM {native_name(place, database.dialect)}"
+            sql = f"SELECT MAX({name}) FROM {native_name(table_name, database.dialect)}"
             value = database.data(session).query(sql)[0][0]
     except database.failures as error:
         raise RunError(safe_text(error)) from None

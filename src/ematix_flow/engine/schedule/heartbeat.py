@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from ematix_flow.commit.runlog.records import Claim, PeriodicJob, instant, told
+from ematix_flow.commit.runlog.records import Claim, PeriodicJob, format_instant, instant
 from ematix_flow.errors import RunLogError
 from ematix_flow.plan.schedule.cron import slot_text
 
@@ -22,7 +22,7 @@ LATELY = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
-class Looking:
+class SchedulerLiveness:
     """Who looks for what is due."""
 
     alive: bool
@@ -30,27 +30,27 @@ class Looking:
     """In words: who it is, or when somebody was seen last."""
 
 
-def who_looks(log: RunLog) -> Looking:
+def scheduler_liveness(log: RunLog) -> SchedulerLiveness:
     """Return who looks for what is due, by the clock of the run log."""
-    lead, round_, now = log.find(Claim, LEADER), log.find(PeriodicJob, _job_name(log)), log.book.now()
+    lead, round_, now = log.find(Claim, LEADER), log.find(PeriodicJob, _job_name(log)), log.backend.now()
     if lead is not None and lead.claim_token and instant(lead.expires_at) > now:
-        return Looking(alive=True, text=f"{lead.worker_id} leads")
-    seen = [instant(lead.claimed_at)] if lead is not None and lead.claimed_at else []
+        return SchedulerLiveness(alive=True, text=f"{lead.worker_id} leads")
+    timestamps = [instant(lead.claimed_at)] if lead is not None and lead.claimed_at else []
     if round_ is not None:
         last = instant(round_.done_at)
         if now - last < LATELY:
-            return Looking(alive=True, text=f"flow run-due was called at {slot_text(last)}")
-        seen.append(last)
-    ever = f"the last one was seen at {slot_text(max(seen))}" if seen else "the run log has never seen one"
-    return Looking(alive=False, text=f"no scheduler is alive and no flow run-due was called lately; {ever}")
+            return SchedulerLiveness(alive=True, text=f"flow run-due was called at {slot_text(last)}")
+        timestamps.append(last)
+    ever = f"the last one was seen at {slot_text(max(timestamps))}" if timestamps else "the run log has never seen one"
+    return SchedulerLiveness(alive=False, text=f"no scheduler is alive and no flow run-due was called lately; {ever}")
 
 
 def note_round(log: RunLog) -> None:
     """Write down that somebody has looked for what is due; a run log that is away hears nothing."""
     with suppress(RunLogError):
-        found = log.find(PeriodicJob, _job_name(log))
-        log.swap(found, PeriodicJob(_job_name(log), told(log.book.now())))
+        previous = log.find(PeriodicJob, _job_name(log))
+        log.swap(previous, PeriodicJob(_job_name(log), format_instant(log.backend.now())))
 
 
 def _job_name(log: RunLog) -> str:
-    return f"run-due {log.project.mark}".strip()
+    return f"run-due {log.project.digest}".strip()

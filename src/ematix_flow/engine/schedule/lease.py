@@ -25,18 +25,18 @@ LEASE_SECONDS = 60.0
 BEATS = 3
 """Renewals in the time of one lease."""
 
-LOOK_SECONDS = 2.0
+CHECK_SECONDS = 2.0
 """How often a run looks whether somebody has cancelled it."""
 
 
-class Lease:
+class PipelineLease:
     """The right to run one pipeline, under a token that the run log gave."""
 
     def __init__(self, log: RunLog, name: str, token: str, seconds: float, every: float | None = None) -> None:
         self.name, self.token, self.seconds = name, token, seconds
         self._log = log
         self._every = every or seconds / BEATS
-        self.halt = Halt(lambda _: self._look())
+        self.halt = Halt(lambda _: self._poll())
         """Stops the run when the lease is lost or somebody cancels it."""
         self._ended, self._lost = threading.Event(), threading.Event()
         self._renewed = time.monotonic()
@@ -62,13 +62,13 @@ class Lease:
 
     def _beat(self) -> None:
         """Renew the lease now and then, and look more often whether somebody wants the run to stop."""
-        while not self._ended.wait(min(self._every, LOOK_SECONDS)) and not self._lost.is_set():
+        while not self._ended.wait(min(self._every, CHECK_SECONDS)) and not self._lost.is_set():
             if time.monotonic() - self._renewed >= self._every:
                 self._renew()
             else:
-                self._look()
+                self._poll()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Read the lease; nothing is written, because a commit may be under way in the same database."""
         if time.monotonic() - self._renewed > self.seconds:
             self._renew()  # this process slept; the answer says whether it was missed
@@ -106,7 +106,7 @@ def held_now(log: RunLog) -> dict[str, str]:
     held = [claim for claim in log.all(Claim) if claim.claim_token]
     if not held:
         return {}
-    now = log.book.now()
+    now = log.backend.now()
     return {claim.pipeline_name: claim.worker_id for claim in held if instant(claim.expires_at) > now}
 
 

@@ -18,47 +18,49 @@ if TYPE_CHECKING:
 
     from ematix_flow.declare.pipeline.pipeline import Source
 
-PATIENCE = 5.0
+WAIT_SECONDS = 5.0
 """Seconds that everything else waits for a look at messages; one that takes longer is asked for its answer next time."""
 
-_LOOKS: list[Look] = []
+_PENDING_CHECKS: list[PendingCheck] = []
 """Looks that are under way."""
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class TriggerResult:
     """Up to where messages were seen, and whether there were new ones."""
 
-    seen: str
-    fires: bool
+    position: str
+    triggered: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Look:
+class PendingCheck:
     """A look at a source from a place on, under way in the background."""
 
     source: Source
-    seen: str
-    found: Future[News | None]
+    position: str
+    future: Future[TriggerResult | None]
 
 
-def news(source: Source, seen: str) -> News | None:
+def new_messages(source: Source, position: str) -> TriggerResult | None:
     """Return what is new behind a place in the source; None when nothing is.
 
     A workflow that has never looked begins with the messages that come from now on.
     """
-    before = next((look for look in _LOOKS if look.source is source and look.seen == seen), None)
-    look = before or Look(source, seen, in_background(lambda: _look(source, seen), "messages"))
+    before = next((check for check in _PENDING_CHECKS if check.source is source and check.position == position), None)
+    check = before or PendingCheck(
+        source, position, in_background(lambda: _read_new_messages(source, position), "messages")
+    )
     if before is None:
-        _LOOKS.append(look)
-    if not wait([look.found], PATIENCE if before is None else 0).done:
+        _PENDING_CHECKS.append(check)
+    if not wait([check.future], WAIT_SECONDS if before is None else 0).done:
         message = f"{source.query or source.path} has not answered yet"
         raise TransientError(message)
-    _LOOKS.remove(look)
-    return look.found.result()
+    _PENDING_CHECKS.remove(check)
+    return check.future.result()
 
 
-def _look(source: Source, seen: str) -> News | None:
+def _read_new_messages(source: Source, position: str) -> TriggerResult | None:
     connection = resolve_connection(source.connection)
     if connection.kind in QUEUES:
         message = f"on_message= cannot look at {connection.kind} without taking messages away"
@@ -67,9 +69,9 @@ def _look(source: Source, seen: str) -> News | None:
     opened = open_stream(connection, source.query or source.path or "")
     try:
         latest = opened.start(LATEST)
-        if not seen:
-            return News(as_text(latest), fires=False)
-        before = from_text(seen)
-        return News(as_text(latest), fires=True) if opened.distance(before, latest) else None
+        if not position:
+            return TriggerResult(as_text(latest), triggered=False)
+        before = from_text(position)
+        return TriggerResult(as_text(latest), triggered=True) if opened.distance(before, latest) else None
     finally:
         opened.close()

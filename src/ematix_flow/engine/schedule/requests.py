@@ -6,13 +6,13 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.commit.runlog.legacy import TAKEN
-from ematix_flow.commit.runlog.records import told
+from ematix_flow.commit.runlog.legacy import ACTION_CLAIMED
+from ematix_flow.commit.runlog.records import format_instant
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.engine.batch.events import emitting_attempt
 from ematix_flow.engine.batch.result import run_ids_of
 from ematix_flow.engine.schedule.actions import DONE, FAILED, RESTART
-from ematix_flow.engine.schedule.lease import Lease
+from ematix_flow.engine.schedule.lease import PipelineLease
 from ematix_flow.engine.schedule.slot_run import leased, run_leased
 from ematix_flow.events import PipelineBegan, PipelineEnded
 from ematix_flow.plan.schedule.cron import slot_id
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from ematix_flow.commit.runlog.log import RunLog
     from ematix_flow.commit.runlog.records import Action
     from ematix_flow.declare.pipeline.pipeline import Pipeline
-    from ematix_flow.engine.schedule.slot_run import Keeper
+    from ematix_flow.engine.schedule.slot_run import SlotRunner
 
 
 @dataclass(frozen=True, slots=True)
-class AskedRun:
+class RequestedRun:
     """A run that was asked for, after it."""
 
     result: Any = None
@@ -35,31 +35,34 @@ class AskedRun:
     """The class of what went wrong; empty after a success."""
 
 
-def carry_out_asked(action: Action, pipeline: Pipeline, keeper: Keeper) -> Skip | AskedRun:
+def run_requested(action: Action, pipeline: Pipeline, runner: SlotRunner) -> Skip | RequestedRun:
     """Do what was asked for and write down how it went."""
-    token = leased(pipeline, keeper)
+    token = leased(pipeline, runner)
     if isinstance(token, Skip):
         return token
-    with Lease(keeper.log, pipeline.name, token, keeper.lease_seconds) as lease:
-        begun = keeper.log.swap(action, replace(action, state=TAKEN, taken_by=keeper.worker_id))
+    with PipelineLease(runner.log, pipeline.name, token, runner.lease_seconds) as lease:
+        begun = runner.log.swap(action, replace(action, state=ACTION_CLAIMED, taken_by=runner.worker_id))
         if begun is None:
             return Skip(pipeline.name, f"{action.id} was taken by another run")
-        return _run(begun, pipeline, keeper, lease)
+        return _run(begun, pipeline, runner, lease)
 
 
-def _run(action: Action, pipeline: Pipeline, keeper: Keeper, lease: Lease) -> AskedRun:
-    run, clock, began = _slot(action, pipeline, keeper.log), keeper.options.clock, time.monotonic()
-    keeper.options.bus.emit(PipelineBegan(pipeline.name, "", run))
-    said, kind, result = "", "", None
+def _run(action: Action, pipeline: Pipeline, runner: SlotRunner, lease: PipelineLease) -> RequestedRun:
+    run, clock, began = _slot(action, pipeline, runner.log), runner.options.clock, time.monotonic()
+    runner.options.bus.emit(PipelineBegan(pipeline.name, "", run))
+    error_message, kind, result = "", "", None
     try:
-        with emitting_attempt(pipeline.name, run, 1, keeper.options.bus) as outcome:
-            outcome.result = result = run_leased(pipeline, run, keeper, lease)
+        with emitting_attempt(pipeline.name, run, 1, runner.options.bus) as outcome:
+            outcome.result = result = run_leased(pipeline, run, runner, lease)
     except Exception as error:  # noqa: BLE001 - the engine's boundary: a failed run is an outcome
-        said, kind = safe_text(error), type(error).__name__
+        error_message, kind = safe_text(error), type(error).__name__
     now = clock.now()
-    keeper.log.record_run(pipeline.name, now, not kind)
-    keeper.log.swap(action, replace(action, state=FAILED if kind else DONE, ended_at=told(now), outcome=said[:1000]))
-    keeper.options.bus.emit(
+    runner.log.record_run(pipeline.name, now, not kind)
+    runner.log.swap(
+        action,
+        replace(action, state=FAILED if kind else DONE, ended_at=format_instant(now), outcome=error_message[:1000]),
+    )
+    runner.options.bus.emit(
         PipelineEnded(
             pipeline.name,
             "",
@@ -67,12 +70,12 @@ def _run(action: Action, pipeline: Pipeline, keeper: Keeper, lease: Lease) -> As
             now,
             time.monotonic() - began,
             gave_up=bool(kind),
-            error_message=said,
+            error_message=error_message,
             error_type=kind,
             run_ids=run_ids_of(result),
         )
     )
-    return AskedRun(result, said, kind)
+    return RequestedRun(result, error_message, kind)
 
 
 def _slot(action: Action, pipeline: Pipeline, log: RunLog) -> str:

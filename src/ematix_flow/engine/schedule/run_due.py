@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.commit.runlog.open import forgotten_run_log, open_run_log
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.batch.options import Options
-from ematix_flow.engine.schedule.abandon import UNSETTLED, lose
-from ematix_flow.engine.schedule.actions import asked_runs
+from ematix_flow.engine.schedule.abandon import UNRESOLVED, lose
+from ematix_flow.engine.schedule.actions import requested_runs
 from ematix_flow.engine.schedule.heartbeat import note_round
 from ematix_flow.engine.schedule.lease import default_worker, held_now
 from ematix_flow.engine.schedule.pools import pool_sizes
-from ematix_flow.engine.schedule.requests import carry_out_asked
-from ematix_flow.engine.schedule.slot_run import Keeper, Outcome, carry_out, take
+from ematix_flow.engine.schedule.requests import run_requested
+from ematix_flow.engine.schedule.slot_run import SlotOutcome, SlotRunner, claim_slot, run_claimed
 from ematix_flow.engine.schedule.workflows import advance_workflows
 from ematix_flow.errors import RunLogError
 from ematix_flow.events import PipelineSkipped
 from ematix_flow.observe.bus import Bus
-from ematix_flow.observe.observers import book_in, observers
+from ematix_flow.observe.observers import incident_store_in, observers
 from ematix_flow.plan.schedule import retry as retrying
 from ematix_flow.plan.schedule.cron import aware, instant_of, last_slot, slot_text
 from ematix_flow.plan.schedule.decide import Fire, Lose, Situation, Skip, decide
@@ -90,53 +90,55 @@ Reporter = Callable[[str, str, str], None]
 
 
 def run_due(
-    keeper: Keeper, *, window: timedelta = WINDOW, catchup: str | None = None, tell: Reporter | None = None
+    runner: SlotRunner, *, window: timedelta = WINDOW, catchup: str | None = None, report: Reporter | None = None
 ) -> RunDueResult:
     """Run every slot that is due now; one that any host has begun is not begun again."""
-    keeper, at = look(keeper, window, catchup)
-    note_round(keeper.log)
-    asked, result = _asked(keeper, at, tell), RunDueResult()
+    runner, at = situation_or_empty(runner, window, catchup)
+    note_round(runner.log)
+    requested, result = _run_requested(runner, at, report), RunDueResult()
     while True:
         done = result.names()
         names = [name for name, one in at.project.pipelines.items() if name not in done and _concerns(one, at)]
-        one_round = _round(at.project.order(names), keeper, at, tell)
+        one_round = _round(at.project.order(names), runner, at, report)
         result = result.with_all(one_round)
         if not at.project.workflows or not one_round.fired:
-            return asked.with_all(result)
-        keeper, at = look(keeper, window, catchup)  # a success may have set a workflow off
+            return requested.with_all(result)
+        runner, at = situation_or_empty(runner, window, catchup)  # a success may have set a workflow off
 
 
 def _concerns(pipeline: Pipeline, at: Situation) -> bool:
     """Return whether a round tells of a pipeline: something of it is due, or its slot of the window runs elsewhere."""
     state = at.state(pipeline.name)
-    elsewhere = pipeline.name in at.held and state.slot_status == retrying.RUNNING
-    return decide(pipeline, at) is not None or (elsewhere and instant_of(state.last_slot) > at.now - at.window)
+    runs_on_another_host = pipeline.name in at.held and state.slot_status == retrying.RUNNING
+    return decide(pipeline, at) is not None or (
+        runs_on_another_host and instant_of(state.last_slot) > at.now - at.window
+    )
 
 
-def _asked(keeper: Keeper, at: Situation, tell: Reporter | None) -> RunDueResult:
+def _run_requested(runner: SlotRunner, at: Situation, report: Reporter | None) -> RunDueResult:
     """Do the runs that operators asked for."""
     result = RunDueResult()
-    for action in asked_runs(keeper.log, lambda name: name in at.held):
+    for action in requested_runs(runner.log, lambda name: name in at.held):
         pipeline = at.project.pipelines.get(action.pipeline)
         if pipeline is None:
             continue
-        if tell is not None:
-            tell("firing", pipeline.name, f"{action.kind} asked for by {action.asked_by or 'somebody'}")
-        said = carry_out_asked(action, pipeline, keeper)
-        if isinstance(said, Skip):
-            _note(result, said, tell, keeper)
-        elif said.error_type:
-            result.failed.append(FailedEvent(pipeline.name, said.error_message, said.error_type, 1, gave_up=True))
+        if report is not None:
+            report("firing", pipeline.name, f"{action.kind} asked for by {action.asked_by or 'somebody'}")
+        outcome = run_requested(action, pipeline, runner)
+        if isinstance(outcome, Skip):
+            _note(result, outcome, report, runner)
+        elif outcome.error_type:
+            result.failed.append(FailedEvent(pipeline.name, outcome.error_message, outcome.error_type, 1, gave_up=True))
         else:
-            result.fired.append(FiredEvent(pipeline.name, said.result))
+            result.fired.append(FiredEvent(pipeline.name, outcome.result))
     return result
 
 
-def run_named(names: Sequence[str], keeper: Keeper, tell: Reporter | None = None) -> RunDueResult:
+def run_named(names: Sequence[str], runner: SlotRunner, report: Reporter | None = None) -> RunDueResult:
     """Run pipelines that somebody found to be due, with the same gates; a slot that has been begun is not begun again."""
-    keeper, at = look(keeper, WINDOW, None)
-    asked = {name: _newest_slot(at.project.pipeline(name), at) for name in names}
-    return _round(at.project.order(list(names)), keeper, replace(at, asked=asked), tell)
+    runner, at = situation_or_empty(runner, WINDOW, None)
+    requested_slots = {name: _newest_slot(at.project.pipeline(name), at) for name in names}
+    return _round(at.project.order(list(names)), runner, replace(at, requested=requested_slots), report)
 
 
 def run_due_with_dag_detailed(
@@ -149,12 +151,12 @@ def run_due_with_dag_detailed(
 ) -> RunDueResult:
     """Run pipelines that the caller found to be due, what is depended on first, and give what became of each."""
     log = run_log if run_log is not None else open_run_log()
-    with observers(alerters or (), metrics, incidents=book_in(log)) as heard_by:
+    with observers(alerters or (), metrics, incidents=incident_store_in(log)) as heard_by:
         bus = Bus()
         heard_by.subscribe_to(bus)
         options = Options(run_log=log, bus=bus)
         sizes = pool_sizes(PROJECT)
-        return run_named(due, Keeper(log, options, default_worker("run-due"), sizes=sizes, now=now and aware(now)))
+        return run_named(due, SlotRunner(log, options, default_worker("run-due"), sizes=sizes, now=now and aware(now)))
 
 
 def run_due_with_dag(due: Sequence[str], **options: Any) -> list[str]:
@@ -162,22 +164,22 @@ def run_due_with_dag(due: Sequence[str], **options: Any) -> list[str]:
     return [event.name for event in run_due_with_dag_detailed(due, **options).fired]
 
 
-def look(keeper: Keeper, window: timedelta, catchup: str | None) -> tuple[Keeper, Situation]:
+def situation_or_empty(runner: SlotRunner, window: timedelta, catchup: str | None) -> tuple[SlotRunner, Situation]:
     """Return what decisions are made from; when the run log is away, one that is empty and ends with this process."""
     try:
-        return keeper, seen(keeper, window, catchup)
+        return runner, read_situation(runner, window, catchup)
     except RunLogError as error:
         text = f"{error.what}; slots that ran before are known by their targets only"
         warnings.warn(text, UserWarning, stacklevel=3)
-        keeper = replace(keeper, log=forgotten_run_log())
-        return keeper, seen(keeper, window, catchup)
+        runner = replace(runner, log=forgotten_run_log())
+        return runner, read_situation(runner, window, catchup)
 
 
-def seen(keeper: Keeper, window: timedelta, catchup: str | None) -> Situation:
+def read_situation(runner: SlotRunner, window: timedelta, catchup: str | None) -> Situation:
     """Return what the run log knows, with workflows set off and ended."""
-    log = keeper.log
+    log = runner.log
     states = {state.pipeline: state for state in log.all(PipelineState)}
-    at = Situation(PROJECT, keeper.moment(), states, held_now(log), window, catchup)
+    at = Situation(PROJECT, runner.decision_time(), states, held_now(log), window, catchup)
     return advance_workflows(at, log)
 
 
@@ -187,34 +189,36 @@ def _newest_slot(pipeline: Pipeline, at: Situation) -> str:
     return slot_text(last_slot(pipeline.schedule, pipeline.timezone, at.now) or at.now)
 
 
-def _round(names: Iterable[str], keeper: Keeper, at: Situation, tell: Reporter | None) -> RunDueResult:
+def _round(names: Iterable[str], runner: SlotRunner, at: Situation, report: Reporter | None) -> RunDueResult:
     """Go through pipelines in order; what one does counts for those behind it."""
     result, states = RunDueResult(), dict(at.states)
     for name in names:
         now = replace(at, states=states)
-        for step in _steps(at.project.pipelines[name], keeper, now, tell):
-            _note(result, step, tell, keeper)
-            if isinstance(step, Outcome):
+        for step in _steps(at.project.pipelines[name], runner, now, report):
+            _note(result, step, report, runner)
+            if isinstance(step, SlotOutcome):
                 states[name] = step.state
                 now = replace(at, states=states)
     return result
 
 
-def _steps(pipeline: Pipeline, keeper: Keeper, at: Situation, tell: Reporter | None) -> Iterator[Outcome | Skip]:
+def _steps(
+    pipeline: Pipeline, runner: SlotRunner, at: Situation, report: Reporter | None
+) -> Iterator[SlotOutcome | Skip]:
     """Return what is done with a pipeline: with `catchup="all"` one slot after the other."""
     while True:
         decided = decide(pipeline, at)
         if isinstance(decided, Lose):
-            settled = lose(pipeline, decided, keeper)
-            at = _with_state(at, settled)
-            if settled.slot_status == retrying.RUNNING:
-                yield Skip(pipeline.name, UNSETTLED)
+            lost_state = lose(pipeline, decided, runner)
+            at = _with_state(at, lost_state)
+            if lost_state.slot_status == retrying.RUNNING:
+                yield Skip(pipeline.name, UNRESOLVED)
                 return
             continue
         if not isinstance(decided, Fire):
-            yield decided or Skip(pipeline.name, _rest(pipeline, at))
+            yield decided or Skip(pipeline.name, _idle_reason(pipeline, at))
             return
-        outcome = _fired(pipeline, decided, keeper, at, tell)
+        outcome = _run_slot(pipeline, decided, runner, at, report)
         yield outcome
         if isinstance(outcome, Skip) or not outcome.success:
             return
@@ -223,13 +227,15 @@ def _steps(pipeline: Pipeline, keeper: Keeper, at: Situation, tell: Reporter | N
             return
 
 
-def _fired(pipeline: Pipeline, fire: Fire, keeper: Keeper, at: Situation, tell: Reporter | None) -> Outcome | Skip:
-    taken = take(pipeline, fire, keeper, lambda state: decide(pipeline, under_lease(at, state)))
-    if isinstance(taken, Skip):
-        return taken
-    if tell is not None:
-        tell("firing", pipeline.name, fire.slot)
-    return carry_out(taken, keeper)
+def _run_slot(
+    pipeline: Pipeline, due_slot: Fire, runner: SlotRunner, at: Situation, report: Reporter | None
+) -> SlotOutcome | Skip:
+    claimed = claim_slot(pipeline, due_slot, runner, lambda state: decide(pipeline, under_lease(at, state)))
+    if isinstance(claimed, Skip):
+        return claimed
+    if report is not None:
+        report("firing", pipeline.name, due_slot.slot)
+    return run_claimed(claimed, runner)
 
 
 def under_lease(at: Situation, state: PipelineState) -> Situation:
@@ -242,18 +248,18 @@ def _with_state(at: Situation, state: PipelineState) -> Situation:
     return replace(at, states={**at.states, state.pipeline: state})
 
 
-def _rest(pipeline: Pipeline, at: Situation) -> str:
-    slot = at.asked.get(pipeline.name) or at.state(pipeline.name).last_slot
+def _idle_reason(pipeline: Pipeline, at: Situation) -> str:
+    slot = at.requested.get(pipeline.name) or at.state(pipeline.name).last_slot
     holder = at.held.get(pipeline.name)
     return f"slot {slot} has run" if holder is None else f"running on {holder}"
 
 
-def _note(result: RunDueResult, step: Outcome | Skip, tell: Reporter | None, keeper: Keeper) -> None:
+def _note(result: RunDueResult, step: SlotOutcome | Skip, report: Reporter | None, runner: SlotRunner) -> None:
     if isinstance(step, Skip) or step.overtaken:
         reason = step.reason if isinstance(step, Skip) else f"slot {step.slot} was taken over by another run"
         result.skipped.append(SkippedEvent(step.pipeline, reason))
-        keeper.options.bus.emit(PipelineSkipped(step.pipeline, "", reason))
-        said = ("skipping", reason)
+        runner.options.bus.emit(PipelineSkipped(step.pipeline, "", reason))
+        message = ("skipping", reason)
     elif step.success:
         result.fired.append(FiredEvent(step.pipeline, step.result))
         return
@@ -261,6 +267,6 @@ def _note(result: RunDueResult, step: Outcome | Skip, tell: Reporter | None, kee
         state = step.state
         tried, gave_up = state.attempt - state.interruptions, state.slot_status == retrying.GAVE_UP
         result.failed.append(FailedEvent(step.pipeline, step.error_message, step.error_type, tried, gave_up))
-        said = ("failed", step.error_message)
-    if tell is not None:
-        tell(said[0], step.pipeline, said[1])
+        message = ("failed", step.error_message)
+    if report is not None:
+        report(message[0], step.pipeline, message[1])

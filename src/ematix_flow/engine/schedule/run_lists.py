@@ -21,7 +21,7 @@ _MOST = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class AskedRuns:
+class RunListQuery:
     """Which runs are asked for."""
 
     pipeline: str | None = None
@@ -32,35 +32,37 @@ class AskedRuns:
     all_projects: bool = False
 
 
-def seen_runs(log: RunLog, asked: AskedRuns) -> tuple[list[RunRecord], int]:
+def list_current_runs(log: RunLog, query: RunListQuery) -> tuple[list[RunRecord], int]:
     """Return the newest runs and how many there are."""
-    if asked.status not in (RUNNING, INTERRUPTED):
-        found, total = _listed(log, asked, asked.status, asked.limit, asked.offset)
-        return _told(log, found), total
-    runs = _told(log, _listed(log, asked, RUNNING, _MOST, 0)[0])
-    if asked.status == INTERRUPTED:
-        runs += _listed(log, asked, INTERRUPTED, _MOST, 0)[0]
-    wanted = sorted((run for run in runs if run.status == asked.status), key=lambda run: run.started_at, reverse=True)
-    return wanted[asked.offset : asked.offset + asked.limit], len(wanted)
+    if query.status not in (RUNNING, INTERRUPTED):
+        listed, total = _listed(log, query, query.status, query.limit, query.offset)
+        return _with_current_status(log, listed), total
+    runs = _with_current_status(log, _listed(log, query, RUNNING, _MOST, 0)[0])
+    if query.status == INTERRUPTED:
+        runs += _listed(log, query, INTERRUPTED, _MOST, 0)[0]
+    matching = sorted((run for run in runs if run.status == query.status), key=lambda run: run.started_at, reverse=True)
+    return matching[query.offset : query.offset + query.limit], len(matching)
 
 
-def seen_run(log: RunLog, run: RunRecord) -> RunRecord:
+def current_run(log: RunLog, run: RunRecord) -> RunRecord:
     """Return a run with the status that is true now."""
-    return _told(log, [run])[0]
+    return _with_current_status(log, [run])[0]
 
 
-def _listed(log: RunLog, asked: AskedRuns, status: str | None, limit: int, offset: int) -> tuple[list[RunRecord], int]:
+def _listed(
+    log: RunLog, query: RunListQuery, status: str | None, limit: int, offset: int
+) -> tuple[list[RunRecord], int]:
     return log.list_runs(
-        pipeline=asked.pipeline,
+        pipeline=query.pipeline,
         status=status,
-        since=asked.since,
+        since=query.since,
         limit=limit,
         offset=offset,
-        all_projects=asked.all_projects,
+        all_projects=query.all_projects,
     )
 
 
-def _told(log: RunLog, runs: list[RunRecord]) -> list[RunRecord]:
+def _with_current_status(log: RunLog, runs: list[RunRecord]) -> list[RunRecord]:
     if not any(run.status == RUNNING for run in runs):
         return runs
     held = held_now(log)

@@ -23,20 +23,22 @@ class Meant:
     run: RunRecord | None = None
 
 
-def meant(log: RunLog, word: str) -> Meant:
+def meant(log: RunLog, reference: str) -> Meant:
     """Return what a word means: something declared first, then a name of the run log, then a slot or a run."""
-    if word in PROJECT.pipelines or word in PROJECT.streams:
-        return Meant(word)
-    if word in PROJECT.workflows:
-        return Meant(workflow_key(word))
+    if reference in PROJECT.pipelines or reference in PROJECT.streams:
+        return Meant(reference)
+    if reference in PROJECT.workflows:
+        return Meant(workflow_key(reference))
     states = {state.pipeline for state in log.all(PipelineState)}
-    known = next((name for name in (word, workflow_key(word), word.partition("@")[0]) if name in states), None)
+    known = next(
+        (name for name in (reference, workflow_key(reference), reference.partition("@")[0]) if name in states), None
+    )
     if known is not None:
         return Meant(known)
-    run = log.get_run(word)
+    run = log.get_run(reference)
     if run is not None:
         return Meant(run.pipeline, run)
-    if log.list_runs(pipeline=word, limit=1)[0]:
-        return Meant(word)
-    hint = did_you_mean(word, {*PROJECT.pipelines, *PROJECT.workflows, *states})
-    raise UnknownNameError(f"no pipeline and no single run is named {word!r}", hint=hint)
+    if log.list_runs(pipeline=reference, limit=1)[0]:
+        return Meant(reference)
+    hint = did_you_mean(reference, {*PROJECT.pipelines, *PROJECT.workflows, *states})
+    raise UnknownNameError(f"no pipeline and no single run is named {reference!r}", hint=hint)

@@ -16,13 +16,13 @@ from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.executors.base import DispatchSpec
 from ematix_flow.engine.schedule.abandon import lose
-from ematix_flow.engine.schedule.actions import asked_runs
+from ematix_flow.engine.schedule.actions import requested_runs
 from ematix_flow.engine.schedule.heartbeat import LEADER
-from ematix_flow.engine.schedule.requests import carry_out_asked
-from ematix_flow.engine.schedule.run_due import seen, under_lease
-from ematix_flow.engine.schedule.slot_run import carry_out, give_back, take
+from ematix_flow.engine.schedule.requests import run_requested
+from ematix_flow.engine.schedule.run_due import read_situation, under_lease
+from ematix_flow.engine.schedule.slot_run import claim_slot, release_slot, run_claimed
 from ematix_flow.errors import FlowError, RunLogError
-from ematix_flow.events import PipelineSkipped, SchedulerTold
+from ematix_flow.events import PipelineSkipped, SchedulerEvent
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.schedule.decide import Lose, Skip, decide
 from ematix_flow.plan.schedule.retry import RUNNING
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from ematix_flow.commit.runlog.records import Action
     from ematix_flow.declare.pipeline.pipeline import Pipeline
     from ematix_flow.engine.executors.base import Executor
-    from ematix_flow.engine.schedule.slot_run import Keeper, Taken
+    from ematix_flow.engine.schedule.slot_run import ClaimedSlot, SlotRunner
     from ematix_flow.plan.schedule.decide import Fire, Situation
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SchedulerSettings:
     """How a scheduler works."""
 
     module: str = ""
@@ -68,13 +68,13 @@ class Settings:
 class Scheduler:
     """Ticks until it is stopped."""
 
-    keeper: Keeper
-    settings: Settings = field(default_factory=Settings)
+    runner: SlotRunner
+    settings: SchedulerSettings = field(default_factory=SchedulerSettings)
     stop: threading.Event = field(default_factory=threading.Event)
     checks: tuple[Callable[[datetime], None], ...] = ()
     """What is looked at in every tick even when nothing runs, such as the freshness of targets."""
     _running: dict[str, Future[object]] = field(default_factory=dict)
-    _looking: Future[object] | None = None
+    _checks_future: Future[object] | None = None
     _waiting: dict[str, str] = field(default_factory=dict)
     """Why pipelines do not run, as far as it was told."""
     _leads: str = ""
@@ -119,31 +119,31 @@ class Scheduler:
                 self._sweep()
                 self._dispatch_due()
         except RunLogError as error:
-            self._tell("tick_error", "", f"{error.what}; nothing is begun until the run log answers")
+            self._report("tick_error", "", f"{error.what}; nothing is begun until the run log answers")
         except FlowError as error:
-            self._tell("tick_error", "", safe_text(error))
+            self._report("tick_error", "", safe_text(error))
         except Exception as error:  # noqa: BLE001 - the engine's boundary: the next tick comes whatever this one met
-            self._tell("tick_error", "", f"{type(error).__name__}: {safe_text(error)}")
+            self._report("tick_error", "", f"{type(error).__name__}: {safe_text(error)}")
 
     def _lead(self) -> bool:
         """Keep the leader's lease, or take it when it is free."""
-        log, seconds = self.keeper.log, self.settings.leader_seconds
+        log, seconds = self.runner.log, self.settings.leader_seconds
         if self._leads and log.heartbeat(self._leads, seconds):
             return True
-        claim = log.claim(LEADER, self.keeper.worker_id, seconds)
+        claim = log.claim(LEADER, self.runner.worker_id, seconds)
         if claim.acquired != bool(self._leads):
-            self._tell("leader", "", f"{self.keeper.worker_id} leads" if claim.acquired else f"{claim.holder} leads")
+            self._report("leader", "", f"{self.runner.worker_id} leads" if claim.acquired else f"{claim.holder} leads")
         self._leads = claim.token or "" if claim.acquired else ""
         return claim.acquired
 
     def _sweep(self) -> None:
-        for expired in self.keeper.log.sweep_expired_leases():
-            self._tell("lease_expired", expired.pipeline, self._lost(expired))
+        for expired in self.runner.log.sweep_expired_leases():
+            self._report("lease_expired", expired.pipeline, self._lost(expired))
 
     def _lost(self, expired: ExpiredClaim) -> str:
         """Say who lost which slot, and what happens with it now."""
-        state, pipeline = self.keeper.log.find(PipelineState, expired.pipeline), PROJECT.pipelines.get(expired.pipeline)
-        unbegun = self.settings.executor is not None and expired.worker_id == self.keeper.worker_id
+        state, pipeline = self.runner.log.find(PipelineState, expired.pipeline), PROJECT.pipelines.get(expired.pipeline)
+        unbegun = self.settings.executor is not None and expired.worker_id == self.runner.worker_id
         who = "the worker that was asked for never began" if unbegun else f"{expired.worker_id} was silent for too long"
         if state is None or pipeline is None or state.slot_status != RUNNING:
             return f"{who}; no slot was lost"
@@ -156,21 +156,21 @@ class Scheduler:
 
     def _dispatch_due(self) -> None:
         self._collect()
-        at = seen(self.keeper, self.settings.window, self.settings.catchup)
-        self._look(at.now)
-        for action in asked_runs(self.keeper.log, lambda name: name in at.held):
-            self._begin_asked(action)
+        at = read_situation(self.runner, self.settings.window, self.settings.catchup)
+        self._run_checks(at.now)
+        for action in requested_runs(self.runner.log, lambda name: name in at.held):
+            self._begin_requested(action)
         decided = {name: decision for name in PROJECT.pipelines if (decision := self._decision(name, at)) is not None}
         for name in PROJECT.order(list(decided)):
             if self.stop.is_set():
                 return
             decision = decided[name]
             if isinstance(decision, Lose):
-                lose(PROJECT.pipelines[name], decision, self.keeper)
+                lose(PROJECT.pipelines[name], decision, self.runner)
             elif isinstance(decision, Skip):
                 self._skip(decision)
             else:
-                self._fire(PROJECT.pipelines[name], decision, at)
+                self._dispatch_slot(PROJECT.pipelines[name], decision, at)
 
     def _collect(self) -> None:
         """Forget the runs that have ended; what they met is told by themselves, unless it was the run log."""
@@ -179,75 +179,75 @@ class Scheduler:
                 del self._running[name]
                 error = one.exception()
                 if error is not None:
-                    self._tell("tick_error", name, f"{type(error).__name__}: {safe_text(error)}")
+                    self._report("tick_error", name, f"{type(error).__name__}: {safe_text(error)}")
 
-    def _look(self, now: datetime) -> None:
+    def _run_checks(self, now: datetime) -> None:
         """Make the looks beside everything else: they may ask databases, which may be slow."""
-        if self.checks and (self._looking is None or self._looking.done()):
-            if self._looking is not None and (error := self._looking.exception()) is not None:
-                self._tell("tick_error", "", f"{type(error).__name__}: {safe_text(error)}")
-            self._looking = in_background(lambda: [check(now) for check in self.checks], "looks")
+        if self.checks and (self._checks_future is None or self._checks_future.done()):
+            if self._checks_future is not None and (error := self._checks_future.exception()) is not None:
+                self._report("tick_error", "", f"{type(error).__name__}: {safe_text(error)}")
+            self._checks_future = in_background(lambda: [check(now) for check in self.checks], "looks")
 
     def _decision(self, name: str, at: Situation) -> Fire | Skip | Lose | None:
         return None if name in self._running else decide(PROJECT.pipelines[name], at)
 
-    def _fire(self, pipeline: Pipeline, fire: Fire, at: Situation) -> None:
+    def _dispatch_slot(self, pipeline: Pipeline, due_slot: Fire, at: Situation) -> None:
         if self.settings.executor is None and len(self._running) >= self.settings.workers:
             self._skip(Skip(pipeline.name, f"no place is free, of {self.settings.workers}"))
             return
-        taken = take(pipeline, fire, self.keeper, lambda state: decide(pipeline, under_lease(at, state)))
-        if isinstance(taken, Skip):
-            self._skip(taken)
+        claimed = claim_slot(pipeline, due_slot, self.runner, lambda state: decide(pipeline, under_lease(at, state)))
+        if isinstance(claimed, Skip):
+            self._skip(claimed)
             return
         self._waiting.pop(pipeline.name, None)
         failpoint("scheduler.taken")
         if self.settings.executor is None:
-            self._start(pipeline.name, lambda: carry_out(taken, self.keeper))
-            self._tell("dispatched", pipeline.name, f"slot {fire.slot}, attempt {fire.attempt}")
+            self._start(pipeline.name, lambda: run_claimed(claimed, self.runner))
+            self._report("dispatched", pipeline.name, f"slot {due_slot.slot}, attempt {due_slot.attempt}")
         else:
-            self._hand_over(taken, self.settings.executor)
+            self._hand_over(claimed, self.settings.executor)
         failpoint("scheduler.dispatched")
 
     def _start(self, name: str, work: Callable[[], object]) -> None:
         # Not in threads of a pool, which the end of the process would wait for without a limit.
         self._running[name] = in_background(work, f"slot-{name}")
 
-    def _hand_over(self, taken: Taken, executor: Executor) -> None:
+    def _hand_over(self, claimed: ClaimedSlot, executor: Executor) -> None:
         settings = self.settings
         spec = DispatchSpec(
-            taken.pipeline.name,
+            claimed.pipeline.name,
             settings.module,
-            taken.token,
-            int(self.keeper.lease_seconds),
+            claimed.token,
+            int(self.runner.lease_seconds),
             settings.run_log_url,
             settings.alerter_urls,
             settings.metrics_url,
-            {VARIABLE: self.keeper.log.project.as_variable},
+            {VARIABLE: self.runner.log.project.as_variable},
         )
         try:
             executor.dispatch(spec)
         except FlowError as error:  # DispatchError, or a client that is not installed
-            give_back(taken, self.keeper, timedelta(seconds=settings.poll_seconds))
-            self._tell("dispatch_failed", taken.pipeline.name, safe_text(error))
+            release_slot(claimed, self.runner, timedelta(seconds=settings.poll_seconds))
+            self._report("dispatch_failed", claimed.pipeline.name, safe_text(error))
         else:
-            self._tell("dispatched", taken.pipeline.name, f"slot {taken.slot}, attempt {taken.state.attempt}")
+            self._report("dispatched", claimed.pipeline.name, f"slot {claimed.slot}, attempt {claimed.state.attempt}")
 
-    def _begin_asked(self, action: Action) -> None:
+    def _begin_requested(self, action: Action) -> None:
         pipeline = PROJECT.pipelines.get(action.pipeline)
         if pipeline is None or pipeline.name in self._running or len(self._running) >= self.settings.workers:
             return
-        self._start(pipeline.name, lambda: carry_out_asked(action, pipeline, self.keeper))
-        self._tell("dispatched", pipeline.name, f"{action.kind} asked for by {action.asked_by or 'somebody'}")
+        self._start(pipeline.name, lambda: run_requested(action, pipeline, self.runner))
+        self._report("dispatched", pipeline.name, f"{action.kind} asked for by {action.asked_by or 'somebody'}")
 
     def _skip(self, skip: Skip) -> None:
         """Tell why something waits, once as long as the reason is the same."""
         if self._waiting.get(skip.pipeline) == skip.reason:
             return
         self._waiting[skip.pipeline] = skip.reason
-        self.keeper.options.bus.emit(PipelineSkipped(skip.pipeline, "", skip.reason))
+        self.runner.options.bus.emit(PipelineSkipped(skip.pipeline, "", skip.reason))
 
-    def _tell(self, what: str, pipeline: str, text: str) -> None:
-        self.keeper.options.bus.emit(SchedulerTold(pipeline, "", what, text))
+    def _report(self, what: str, pipeline: str, text: str) -> None:
+        self.runner.options.bus.emit(SchedulerEvent(pipeline, "", what, text))
 
     def _drain(self, ticks: int) -> None:
         """Wait for the runs of this process and give the lead away; what is not done then is taken up by others."""
@@ -258,7 +258,7 @@ class Scheduler:
             warnings.warn(text, UserWarning, stacklevel=2)
         if self._leads:
             try:
-                self.keeper.log.release(self._leads)
+                self.runner.log.release(self._leads)
             except RunLogError as error:
                 warnings.warn(error.what, UserWarning, stacklevel=2)
             self._leads = ""

@@ -13,10 +13,10 @@ from ematix_flow.engine.executors.open import from_url as executor_from_url
 from ematix_flow.engine.schedule.freshness import FreshnessWatch
 from ematix_flow.engine.schedule.lease import default_worker
 from ematix_flow.engine.schedule.pools import pool_sizes
-from ematix_flow.engine.schedule.scheduler import Scheduler, Settings
-from ematix_flow.engine.schedule.slot_run import Keeper
+from ematix_flow.engine.schedule.scheduler import Scheduler, SchedulerSettings
+from ematix_flow.engine.schedule.slot_run import SlotRunner
 from ematix_flow.observe.bus import Bus
-from ematix_flow.observe.observers import book_in, observers
+from ematix_flow.observe.observers import incident_store_in, observers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,7 +57,7 @@ def run_scheduler(  # noqa: PLR0913 - the keywords that programs know
     load_module(module)
     log = run_log if run_log is not None else run_log_from_url(run_log_url)
     clock = Clock(now_fn or SYSTEM_CLOCK.now, sleep_fn or SYSTEM_CLOCK.sleep)
-    settings = Settings(
+    settings = SchedulerSettings(
         module=module,
         executor=executor_from_url(executor) if isinstance(executor, str) else executor,
         poll_seconds=poll_interval_seconds,
@@ -71,9 +71,9 @@ def run_scheduler(  # noqa: PLR0913 - the keywords that programs know
     )
     heard = [*(alerters or ()), *(alerter_urls or ())]
     sink = metrics if metrics is not None else metrics_url
-    with observers(heard, sink, incidents=book_in(log)) as heard_by:
+    with observers(heard, sink, incidents=incident_store_in(log)) as heard_by:
         bus = Bus()
         heard_by.subscribe_to(bus)
         worker = worker_id or default_worker("scheduler")
-        keeper = Keeper(log, Options(run_log=log, bus=bus, clock=clock), worker, lease_seconds, pool_sizes(PROJECT))
-        Scheduler(keeper, settings, checks=(FreshnessWatch(bus, log),)).run()
+        runner = SlotRunner(log, Options(run_log=log, bus=bus, clock=clock), worker, lease_seconds, pool_sizes(PROJECT))
+        Scheduler(runner, settings, checks=(FreshnessWatch(bus, log),)).run()

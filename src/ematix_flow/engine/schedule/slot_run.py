@@ -15,7 +15,7 @@ from ematix_flow.engine.batch.events import emitting_attempt
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.result import errors_in, run_ids_of
 from ematix_flow.engine.batch.run import run_pipeline
-from ematix_flow.engine.schedule.lease import LEASE_SECONDS, Lease, default_worker, held_now
+from ematix_flow.engine.schedule.lease import LEASE_SECONDS, PipelineLease, default_worker, held_now
 from ematix_flow.engine.schedule.pools import full
 from ematix_flow.engine.stream.restart_policy import TERMINAL
 from ematix_flow.errors import FencedError, FlowError, RunCancelledError, RunError, RunLogError
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Keeper:
+class SlotRunner:
     """Who runs slots: under which name, for how long at a time, and with which run log and options."""
 
     log: RunLog
@@ -48,13 +48,13 @@ class Keeper:
     now: datetime | None = None
     """The clock of decisions where it was given; stamps of audits stay those of the wall."""
 
-    def moment(self) -> datetime:
+    def decision_time(self) -> datetime:
         """Return the instant that decisions are made for."""
         return self.now or self.options.clock.now()
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ClaimedSlot:
     """A slot that this process has the lease for."""
 
     pipeline: Pipeline
@@ -68,7 +68,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SlotOutcome:
     """What became of an attempt."""
 
     pipeline: str
@@ -92,91 +92,105 @@ class Outcome:
         return not self.error_type and not self.overtaken
 
 
-def take(
-    pipeline: Pipeline, fire: Fire, keeper: Keeper, decide: Callable[[PipelineState], Decision | None]
-) -> Taken | Skip:
+def claim_slot(
+    pipeline: Pipeline, due_slot: Fire, runner: SlotRunner, decide: Callable[[PipelineState], Decision | None]
+) -> ClaimedSlot | Skip:
     """Take the lease and note that the slot runs, if `decide` still says so of the state under the lease."""
-    token = leased(pipeline, keeper)
+    token = leased(pipeline, runner)
     if isinstance(token, Skip):
         return token
     failpoint("slot.claimed")
     try:
-        taken = _begun(pipeline, fire, keeper, decide, token)
+        claimed = _begun(pipeline, due_slot, runner, decide, token)
     except BaseException:
         with suppress(RunLogError):
-            keeper.log.release(token)
+            runner.log.release(token)
         raise
-    if isinstance(taken, Skip):
-        keeper.log.release(token)
-    return taken
+    if isinstance(claimed, Skip):
+        runner.log.release(token)
+    return claimed
 
 
-def leased(pipeline: Pipeline, keeper: Keeper) -> str | Skip:
+def leased(pipeline: Pipeline, runner: SlotRunner) -> str | Skip:
     """Take the lease on a pipeline and a place of its pool; gives the token, or why it cannot be had now."""
-    claim = keeper.log.claim(pipeline.name, keeper.worker_id, keeper.lease_seconds)
+    claim = runner.log.claim(pipeline.name, runner.worker_id, runner.lease_seconds)
     if not claim.acquired or claim.token is None:
         return Skip(pipeline.name, f"running on {claim.holder}")
     if pipeline.pool:
         # Counted with the lease in hand: of two that come at the same moment at least one sees the other.
-        reason = full(pipeline, held_now(keeper.log), PROJECT, keeper.sizes)
+        reason = full(pipeline, held_now(runner.log), PROJECT, runner.sizes)
         if reason:
-            keeper.log.release(claim.token)
+            runner.log.release(claim.token)
             return Skip(pipeline.name, reason)
     return claim.token
 
 
 def _begun(
-    pipeline: Pipeline, fire: Fire, keeper: Keeper, decide: Callable[[PipelineState], Decision | None], token: str
-) -> Taken | Skip:
-    found = keeper.log.find(PipelineState, pipeline.name)
-    state = found or PipelineState(pipeline.name)
+    pipeline: Pipeline,
+    due_slot: Fire,
+    runner: SlotRunner,
+    decide: Callable[[PipelineState], Decision | None],
+    token: str,
+) -> ClaimedSlot | Skip:
+    existing = runner.log.find(PipelineState, pipeline.name)
+    state = existing or PipelineState(pipeline.name)
     decided = decide(state)
-    if isinstance(decided, Fire) and (decided.slot, decided.attempt) == (fire.slot, fire.attempt):
-        after = retrying.begun(state, fire.slot, keeper.moment(), interrupted=fire.interrupted)
-        kept = keeper.log.swap(found, after)
-        if kept is not None:
+    if isinstance(decided, Fire) and (decided.slot, decided.attempt) == (due_slot.slot, due_slot.attempt):
+        after = retrying.begun(state, due_slot.slot, runner.decision_time(), interrupted=due_slot.interrupted)
+        stored = runner.log.swap(existing, after)
+        if stored is not None:
             failpoint("slot.begun")
-            return Taken(pipeline, kept, token)
-    return decided if isinstance(decided, Skip) else Skip(pipeline.name, f"slot {fire.slot} was taken by another run")
+            return ClaimedSlot(pipeline, stored, token)
+    return (
+        decided if isinstance(decided, Skip) else Skip(pipeline.name, f"slot {due_slot.slot} was taken by another run")
+    )
 
 
-def give_back(taken: Taken, keeper: Keeper, wait: timedelta) -> None:
+def release_slot(claimed: ClaimedSlot, runner: SlotRunner, wait: timedelta) -> None:
     """Undo the beginning of a slot that could not be handed over: it counts for nothing and is begun again after a while."""
-    _write(keeper.log, taken.state, lambda state: retrying.not_begun(state, keeper.moment() + wait))
-    keeper.log.release(taken.token)
+    _write(runner.log, claimed.state, lambda state: retrying.not_begun(state, runner.decision_time() + wait))
+    runner.log.release(claimed.token)
 
 
-def carry_out(taken: Taken, keeper: Keeper) -> Outcome:
+def run_claimed(claimed: ClaimedSlot, runner: SlotRunner) -> SlotOutcome:
     """Run the slot and write down what became of it; errors of the run are told in the outcome."""
-    with Lease(keeper.log, taken.pipeline.name, taken.token, keeper.lease_seconds) as lease:
-        return _carried_out(taken, keeper, lease)
+    with PipelineLease(runner.log, claimed.pipeline.name, claimed.token, runner.lease_seconds) as lease:
+        return _run_attempt(claimed, runner, lease)
 
 
-def _carried_out(taken: Taken, keeper: Keeper, lease: Lease) -> Outcome:
-    pipeline, state, bus = taken.pipeline, taken.state, keeper.options.bus
-    shown, run = slot_id(pipeline.name, taken.slot), own_slot_id(pipeline, taken.slot, keeper)
-    bus.emit(PipelineBegan(pipeline.name, "", shown, state.attempt))
+def _run_attempt(claimed: ClaimedSlot, runner: SlotRunner, lease: PipelineLease) -> SlotOutcome:
+    pipeline, state, bus = claimed.pipeline, claimed.state, runner.options.bus
+    slot_name, run = slot_id(pipeline.name, claimed.slot), own_slot_id(pipeline, claimed.slot, runner)
+    bus.emit(PipelineBegan(pipeline.name, "", slot_name, state.attempt))
     began = time.monotonic()
-    base = Outcome(pipeline.name, taken.slot, state.attempt, state)
+    base = SlotOutcome(pipeline.name, claimed.slot, state.attempt, state)
     try:
-        slot = slot_interval(pipeline, taken.slot)
-        with emitting_attempt(pipeline.name, shown, state.attempt, bus) as outcome:
-            outcome.result = run_leased(pipeline, run, keeper, lease, slot)
+        slot = slot_interval(pipeline, claimed.slot)
+        with emitting_attempt(pipeline.name, slot_name, state.attempt, bus) as outcome:
+            outcome.result = run_leased(pipeline, run, runner, lease, slot)
     except RunCancelledError as error:
-        return _settled(taken, keeper, _told(base, error), began)
+        return _record_outcome(claimed, runner, _with_error(base, error), began)
     except FencedError as error:
-        return _settled(taken, keeper, _told(base, error), began, fenced=True, repeatable=True)
+        return _record_outcome(claimed, runner, _with_error(base, error), began, fenced=True, repeatable=True)
     except Exception as error:  # noqa: BLE001 - the engine's boundary: a failed run is an outcome
-        return _settled(taken, keeper, _told(base, error), began, repeatable=is_repeatable(error, pipeline.retry))
+        return _record_outcome(
+            claimed, runner, _with_error(base, error), began, repeatable=is_repeatable(error, pipeline.retry)
+        )
     failpoint("slot.before_success")
-    return _settled(taken, keeper, replace(base, result=outcome.result), began)
+    return _record_outcome(claimed, runner, replace(base, result=outcome.result), began)
 
 
-def _settled(
-    taken: Taken, keeper: Keeper, outcome: Outcome, began: float, *, fenced: bool = False, repeatable: bool = True
-) -> Outcome:
+def _record_outcome(
+    claimed: ClaimedSlot,
+    runner: SlotRunner,
+    outcome: SlotOutcome,
+    began: float,
+    *,
+    fenced: bool = False,
+    repeatable: bool = True,
+) -> SlotOutcome:
     """Write the outcome into the state, unless another run owns the slot by now, and tell of it."""
-    now, pipeline = keeper.moment(), taken.pipeline
+    now, pipeline = runner.decision_time(), claimed.pipeline
 
     def changed(state: PipelineState) -> PipelineState:
         if outcome.cancelled:
@@ -186,24 +200,24 @@ def _settled(
         return retrying.succeeded(state, next(iter(run_ids_of(outcome.result)), ""), now)
 
     try:
-        kept = _write(keeper.log, taken.state, changed)
+        stored = _write(runner.log, claimed.state, changed)
     except RunLogError as error:
         text = f"{error.what}; what became of {pipeline.name} is looked up in its target when the run log is back"
         warnings.warn(text, UserWarning, stacklevel=2)
-        kept = changed(taken.state)
-    if kept is None:
+        stored = changed(claimed.state)
+    if stored is None:
         return replace(outcome, overtaken=True)
     failpoint("slot.ended")
-    if fenced and kept.slot_status != retrying.GAVE_UP:
-        return replace(outcome, state=kept)
-    keeper.options.bus.emit(
+    if fenced and stored.slot_status != retrying.GAVE_UP:
+        return replace(outcome, state=stored)
+    runner.options.bus.emit(
         replace(
-            ended_event(pipeline, kept, now, time.monotonic() - began, outcome.error_type),
+            ended_event(pipeline, stored, now, time.monotonic() - began, outcome.error_type),
             error_message=outcome.error_message,
             run_ids=run_ids_of(outcome.result),
         )
     )
-    return replace(outcome, state=kept)
+    return replace(outcome, state=stored)
 
 
 def ended_event(pipeline: Pipeline, state: PipelineState, now: datetime, seconds: float, error: str) -> PipelineEnded:
@@ -225,25 +239,25 @@ def ended_event(pipeline: Pipeline, state: PipelineState, now: datetime, seconds
 def _write(log: RunLog, ours: PipelineState, changed: Callable[[PipelineState], PipelineState]) -> PipelineState | None:
     """Change the state as long as it is of our attempt; somebody may have paused the pipeline meanwhile."""
     while True:
-        found = log.find(PipelineState, ours.pipeline)
-        if found is None or (found.last_slot, found.attempt, found.slot_status) != (
+        latest = log.find(PipelineState, ours.pipeline)
+        if latest is None or (latest.last_slot, latest.attempt, latest.slot_status) != (
             ours.last_slot,
             ours.attempt,
             retrying.RUNNING,
         ):
             return None
-        kept = log.swap(found, changed(found))
-        if kept is not None:
-            return kept
+        stored = log.swap(latest, changed(latest))
+        if stored is not None:
+            return stored
 
 
-def _told(outcome: Outcome, error: BaseException) -> Outcome:
+def _with_error(outcome: SlotOutcome, error: BaseException) -> SlotOutcome:
     return replace(outcome, error_message=safe_text(error), error_type=type(error).__name__)
 
 
-def run_leased(pipeline: Pipeline, run: str, keeper: Keeper, lease: Lease, slot: Slot | None = None) -> Any:
+def run_leased(pipeline: Pipeline, run: str, runner: SlotRunner, lease: PipelineLease, slot: Slot | None = None) -> Any:
     """Run a pipeline under a lease and the name of its load; a fan-out that went on after a failure is not done."""
-    options = replace(keeper.options, slot=run, run_log=keeper.log, halt=lease.halt)
+    options = replace(runner.options, slot=run, run_log=runner.log, halt=lease.halt)
     with in_slot(slot):
         result = run_pipeline(pipeline, options)
     errors = errors_in(result)
@@ -252,9 +266,9 @@ def run_leased(pipeline: Pipeline, run: str, keeper: Keeper, lease: Lease, slot:
     return result
 
 
-def own_slot_id(pipeline: Pipeline, slot: str, keeper: Keeper) -> str:
+def own_slot_id(pipeline: Pipeline, slot: str, runner: SlotRunner) -> str:
     """Return the name of a slot's load in its target, with the name that somebody gave to the project."""
-    return slot_id(pipeline.name, slot, keeper.log.project.in_slots)
+    return slot_id(pipeline.name, slot, runner.log.project.in_slots)
 
 
 def slot_interval(pipeline: Pipeline, slot: str) -> Slot:
@@ -262,7 +276,9 @@ def slot_interval(pipeline: Pipeline, slot: str) -> Slot:
     end = instant_of(slot)
     if pipeline.schedule is None:
         return Slot(None, end)
-    return Slot(last_slot(pipeline.schedule, pipeline.timezone, end.replace(microsecond=0) - retrying.MOMENT), end)
+    return Slot(
+        last_slot(pipeline.schedule, pipeline.timezone, end.replace(microsecond=0) - retrying.MIN_SLOT_GAP), end
+    )
 
 
 def is_repeatable(error: BaseException, retry: Retry | None) -> bool:

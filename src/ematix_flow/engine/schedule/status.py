@@ -58,43 +58,43 @@ class PipelineStatus:
 
     def as_dict(self) -> dict[str, Any]:
         """Give it as plain data."""
-        told = {name: getattr(self, name) for name in self.__slots__ if name != "backoff"}
-        return {**told, "depends_on": list(self.depends_on)}
+        fields = {name: getattr(self, name) for name in self.__slots__ if name != "backoff"}
+        return {**fields, "depends_on": list(self.depends_on)}
 
 
 def status_snapshot(log: RunLog, now: datetime) -> list[dict[str, Any]]:
     """Return how everything declared stands, by name, as plain data."""
-    return [one.as_dict() for one in standings(log, now)]
+    return [one.as_dict() for one in pipeline_statuses(log, now)]
 
 
-def standings(log: RunLog, now: datetime) -> list[PipelineStatus]:
+def pipeline_statuses(log: RunLog, now: datetime) -> list[PipelineStatus]:
     """Return how everything declared stands, by name."""
     states = {state.pipeline: state for state in log.all(PipelineState)}
     at = foreseen(Situation(PROJECT, now, states, held_now(log), WINDOW))
-    sizes, by_hand = pool_sizes(PROJECT), requests.worked_on(log.book)
-    found = [_of_pipeline(pipeline, at, sizes, by_hand) for pipeline in PROJECT.pipelines.values()]
-    found += [_of_workflow(workflow, at) for workflow in PROJECT.workflows.values()]
-    found += [_of_stream(stream, log, now) for stream in PROJECT.streams.values()]
-    return sorted(found, key=lambda one: (one.name, one.kind))
+    sizes, by_hand = pool_sizes(PROJECT), requests.worked_on(log.backend)
+    statuses = [_of_pipeline(pipeline, at, sizes, by_hand) for pipeline in PROJECT.pipelines.values()]
+    statuses += [_of_workflow(workflow, at) for workflow in PROJECT.workflows.values()]
+    statuses += [_of_stream(stream, log, now) for stream in PROJECT.streams.values()]
+    return sorted(statuses, key=lambda one: (one.name, one.kind))
 
 
 def foreseen(at: Situation) -> Situation:
     """Return the situation as a scheduler would make it: workflows set off or ended; messages are not looked for."""
     states = dict(at.states)
     for _ in at.project.workflows:
-        moved = False
+        changed = False
         for workflow in at.project.workflows.values():
             after = None if workflow.on_message else advanced(workflow, replace(at, states=states))
             if after is not None:
-                states[workflow.key], moved = after, True
-        if not moved:
+                states[workflow.key], changed = after, True
+        if not changed:
             break
     return replace(at, states=states)
 
 
 def running_now(log: RunLog) -> set[str]:
     """Return the pipelines that run: under a lease, or because somebody of this machine asked for it."""
-    return {*held_now(log), *requests.worked_on(log.book)}
+    return {*held_now(log), *requests.worked_on(log.backend)}
 
 
 def _of_pipeline(
@@ -109,11 +109,11 @@ def _of_pipeline(
         kind="pipeline",
         schedule=pipeline.schedule,
         timezone=pipeline.timezone,
-        last_run_at=_told(state.last_run_at),
+        last_run_at=_normalized_instant(state.last_run_at),
         outcome=state.last_outcome or None,
         attempt=state.attempt - state.interruptions if counts else 0,
         max_attempts=attempts_of(pipeline),
-        next_eligible_at=_told(eligible),
+        next_eligible_at=_normalized_instant(eligible),
         gave_up=state.slot_status == retrying.GAVE_UP,
         depends_on=pipeline.depends_on,
         next_run_at=None if state.paused else _next(eligible, next_fire(pipeline, at)),
@@ -137,8 +137,8 @@ def _now(
         return "paused", "paused"
     match decided:
         case Fire():
-            taken = full(pipeline, at.held, at.project, sizes)
-            return ("waiting", taken) if taken else ("due", f"slot {decided.slot} is due")
+            pool_reason = full(pipeline, at.held, at.project, sizes)
+            return ("waiting", pool_reason) if pool_reason else ("due", f"slot {decided.slot} is due")
         case Lose():
             return (
                 ("cancelled", f"cancelled by {state.cancelled_by}; its process is gone")
@@ -149,15 +149,15 @@ def _now(
                 )
             )
         case Skip():
-            return _word(state), decided.reason
-    return _word(state, "idle"), None
+            return _state_name(state), decided.reason
+    return _state_name(state, "idle"), None
 
 
-def _word(state: PipelineState, otherwise: str = "waiting") -> str:
-    words = {retrying.GAVE_UP: "gave_up", retrying.INTERRUPTED: "interrupted", retrying.CANCELLED: "cancelled"}
+def _state_name(state: PipelineState, otherwise: str = "waiting") -> str:
+    names = {retrying.GAVE_UP: "gave_up", retrying.INTERRUPTED: "interrupted", retrying.CANCELLED: "cancelled"}
     if state.slot_status == retrying.FAILED and state.next_attempt_at:
         return "backoff"
-    return words.get(state.slot_status, otherwise)
+    return names.get(state.slot_status, otherwise)
 
 
 def _of_workflow(workflow: Workflow, at: Situation) -> PipelineStatus:
@@ -165,7 +165,7 @@ def _of_workflow(workflow: Workflow, at: Situation) -> PipelineStatus:
     running = state.slot_status == retrying.RUNNING
     trigger = workflow.triggered_by
     waits = missing(trigger, state.last_slot, at) if trigger is not None and not running else ()
-    fires = workflow.schedule and next_slot(workflow.schedule, workflow.timezone, at.now)
+    upcoming = workflow.schedule and next_slot(workflow.schedule, workflow.timezone, at.now)
     what = "running" if running else "paused" if state.paused else "waiting" if waits else "idle"
     reasons = {"running": f"slot {state.last_slot}", "paused": "paused", "waiting": f"waits for {', '.join(waits)}"}
     return PipelineStatus(
@@ -173,14 +173,14 @@ def _of_workflow(workflow: Workflow, at: Situation) -> PipelineStatus:
         kind="workflow",
         schedule=workflow.schedule,
         timezone=workflow.timezone,
-        last_run_at=_told(state.last_run_at),
+        last_run_at=_normalized_instant(state.last_run_at),
         outcome=state.last_outcome or None,
         attempt=0,
         max_attempts=1,
         next_eligible_at=None,
         gave_up=False,
         depends_on=() if trigger is None else trigger.leaves(),
-        next_run_at=None if state.paused else _next("", fires or None),
+        next_run_at=None if state.paused else _next("", upcoming or None),
         state=what,
         reason=reasons.get(what),
     )
@@ -198,7 +198,7 @@ def _of_stream(stream: Stream, log: RunLog, now: datetime) -> PipelineStatus:
         kind="stream",
         schedule=None,
         timezone=None,
-        last_run_at=None if run is None else _told(run.finished_at or run.started_at),
+        last_run_at=None if run is None else _normalized_instant(run.finished_at or run.started_at),
         outcome=None if run is None or open_ else "success" if run.status == "succeeded" else "failure",
         attempt=0,
         max_attempts=1,
@@ -211,12 +211,12 @@ def _of_stream(stream: Stream, log: RunLog, now: datetime) -> PipelineStatus:
     )
 
 
-def _next(eligible: str, fires: datetime | None) -> str | None:
+def _next(eligible: str, upcoming: datetime | None) -> str | None:
     """Return the earlier of the next attempt and the next slot."""
-    moments = [instant_of(eligible)] if eligible else []
-    moments += [fires] if fires is not None else []
-    return slot_text(min(moments)) if moments else None
+    instants = [instant_of(eligible)] if eligible else []
+    instants += [upcoming] if upcoming is not None else []
+    return slot_text(min(instants)) if instants else None
 
 
-def _told(text: str) -> str | None:
+def _normalized_instant(text: str) -> str | None:
     return slot_text(instant_of(text)) if text else None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.config.redact import safe_text
-from ematix_flow.engine.schedule.message_triggers import news
+from ematix_flow.engine.schedule.message_triggers import new_messages
 from ematix_flow.errors import FlowError
 from ematix_flow.plan.schedule.workflows import advanced, set_off
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 def advance_workflows(at: Situation, log: RunLog) -> Situation:
     """Return the situation after every workflow was set off or ended that could be; one of many schedulers does each step."""
     states = dict(at.states)
-    moved = True
-    while moved:  # a workflow that ends may set off another one
-        moved = False
+    changed = True
+    while changed:  # a workflow that ends may set off another one
+        changed = False
         for workflow in at.project.workflows.values():
             after = _after(workflow, replace(at, states=states))
             if after is None:
                 continue
-            kept = log.swap(states.get(workflow.key), after)
-            states[workflow.key] = kept or log.find(type(after), workflow.key) or after
-            moved = moved or kept is not None
+            stored = log.swap(states.get(workflow.key), after)
+            states[workflow.key] = stored or log.find(type(after), workflow.key) or after
+            changed = changed or stored is not None
     return replace(at, states=states)
 
 
@@ -41,12 +41,16 @@ def _after(workflow: Workflow, at: Situation) -> PipelineState | None:
     if state.paused:
         return None
     try:
-        found = news(workflow.on_message, state.trigger)
+        trigger_result = new_messages(workflow.on_message, state.trigger)
     except FlowError as error:
         # One broker that is away must not hold up everything else that is due.
         text = f"nobody can see whether workflow {workflow.name!r} has messages: {safe_text(error)}"
         warnings.warn(text, UserWarning, stacklevel=2)
         return None
-    if found is None:
+    if trigger_result is None:
         return None
-    return set_off(workflow, found.seen, at) if found.fires else replace(state, trigger=found.seen)
+    return (
+        set_off(workflow, trigger_result.position, at)
+        if trigger_result.triggered
+        else replace(state, trigger=trigger_result.position)
+    )

@@ -48,7 +48,7 @@ def executor_health() -> list[HealthReport]:
     settings = session_settings()
     where = settings.remote_address or settings.master
     try:
-        answers = in_background(_asked, "asking-executors").result(ANSWER_SECONDS)
+        answers = in_background(_query_executors, "asking-executors").result(ANSWER_SECONDS)
     except TimeoutError:
         why = f"no task ran within {ANSWER_SECONDS:.0f} s: the cluster has no free executors"
         return [HealthReport("executors", "spark", "fail", why, int(ANSWER_SECONDS * 1000))]
@@ -60,13 +60,13 @@ def executor_health() -> list[HealthReport]:
     return [whole, *(_report(answer) for answer in answers)]
 
 
-def _asked() -> list[dict[str, Any]]:
+def _query_executors() -> list[dict[str, Any]]:
     from ematix_flow.run.spark.errors import reason_of
-    from ematix_flow.run.spark.executor_probe import ask_executors
+    from ematix_flow.run.spark.executor_probe import probe_executors
     from ematix_flow.run.spark.session import spark_session
 
     try:
-        return ask_executors(spark_session(session_settings()), _questions())
+        return probe_executors(spark_session(session_settings()), _questions())
     except FlowError:
         raise
     except Exception as error:
@@ -78,19 +78,19 @@ def _questions() -> Questions:
     from ematix_flow.run.spark.executor_probe import Questions
 
     packages = dict.fromkeys(_ALWAYS)
-    places: dict[str, tuple[str, int]] = {}
+    addresses: dict[str, tuple[str, int]] = {}
     for name, listed in list_connections().items():
         packages |= dict.fromkeys(_BY_KIND.get(listed.kind, ()))
         try:
-            place = _place(resolve_connection(name))
+            address = _address_of(resolve_connection(name))
         except FlowError:
             continue  # the report on the connection itself says why
-        if place is not None:
-            places[name] = place
-    return Questions(tuple(packages), places)
+        if address is not None:
+            addresses[name] = address
+    return Questions(tuple(packages), addresses)
 
 
-def _place(connection: Connection) -> tuple[str, int] | None:
+def _address_of(connection: Connection) -> tuple[str, int] | None:
     """Return the host and the port that a connection leads to; none for files and for services without an address."""
     kind = connection.kind
     if kind in DATABASES:
@@ -116,21 +116,21 @@ def _report(answer: dict[str, Any]) -> HealthReport:
 def _wrong(answer: dict[str, Any]) -> list[str]:
     from ematix_flow.run.spark.executor_probe import installed
 
-    found: list[str] = []
+    problems: list[str] = []
     if _minor(answer["python"]) != _minor(platform.python_version()):
-        found.append(f"Python {answer['python']} there, {platform.python_version()} here")
+        problems.append(f"Python {answer['python']} there, {platform.python_version()} here")
     for name, there in answer["packages"].items():
-        here = installed(name)
-        if here is not None and there is None:
-            found.append(f"package {name} is missing")
-        elif here is not None and there is not None and here.split(".")[0] != there.split(".")[0]:
-            found.append(f"{name} {there} there, {here} here")
+        local_version = installed(name)
+        if local_version is not None and there is None:
+            problems.append(f"package {name} is missing")
+        elif local_version is not None and there is not None and local_version.split(".")[0] != there.split(".")[0]:
+            problems.append(f"{name} {there} there, {local_version} here")
     if answer["skew"] > SKEW_SECONDS:
-        found.append(f"its clock differs by {answer['skew']:.0f} s")
-    found += [f"connection {name} is out of reach ({why})" for name, why in answer["unreached"].items()]
+        problems.append(f"its clock differs by {answer['skew']:.0f} s")
+    problems += [f"connection {name} is out of reach ({why})" for name, why in answer["unreached"].items()]
     if answer["scratch_error"]:
-        found.append(f"scratch {answer['scratch']} cannot be written: {answer['scratch_error']}")
-    return found
+        problems.append(f"scratch {answer['scratch']} cannot be written: {answer['scratch_error']}")
+    return problems
 
 
 def _minor(python: str) -> list[str]:

@@ -86,16 +86,16 @@ def pack_environment(output: Path) -> Packed:
 
 
 def _fill(archive: tarfile.TarFile) -> None:
-    _text(archive, "bin/python", _START, 0o755)
-    _text(archive, f"lib/{_VERSION}/sitecustomize.py", _SITE, 0o644)
+    _add_text(archive, "bin/python", _START, 0o755)
+    _add_text(archive, f"lib/{_VERSION}/sitecustomize.py", _SITE, 0o644)
     archive.add(_interpreter(), f"bin/{_VERSION}")
     for library in _shared_libraries():
         archive.add(library, f"lib/{library.name}")
-    seen: set[str] = set()
-    for place, file in (*_standard_library(), *_packages()):
-        if place not in seen:
-            seen.add(place)
-            archive.add(file, f"lib/{_VERSION}/{place}", recursive=False)
+    added: set[str] = set()
+    for archive_path, file in (*_standard_library(), *_packages()):
+        if archive_path not in added:
+            added.add(archive_path)
+            archive.add(file, f"lib/{_VERSION}/{archive_path}", recursive=False)
 
 
 def _interpreter() -> Path:
@@ -112,17 +112,17 @@ def _shared_libraries() -> list[Path]:
 def _standard_library() -> Iterator[tuple[str, Path]]:
     for folder in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}:
         if (Path(folder) / "os.py").is_file():
-            for place, file in _files(Path(folder), _UNUSED_LIBRARY):
-                if place != "sitecustomize.py" and not place.startswith("config-"):
-                    yield place, file
+            for archive_path, file in _files(Path(folder), _UNUSED_LIBRARY):
+                if archive_path != "sitecustomize.py" and not archive_path.startswith("config-"):
+                    yield archive_path, file
 
 
 def _packages() -> Iterator[tuple[str, Path]]:
     for folder in dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
-        for place, file in _files(Path(folder), frozenset()):
-            unused = any(place.startswith(f"{path}/") for path in _UNUSED_PATHS)
-            if not unused and not place.startswith(_UNUSED_PACKAGES):
-                yield f"site-packages/{place}", file
+        for archive_path, file in _files(Path(folder), frozenset()):
+            unused = any(archive_path.startswith(f"{path}/") for path in _UNUSED_PATHS)
+            if not unused and not archive_path.startswith(_UNUSED_PACKAGES):
+                yield f"site-packages/{archive_path}", file
 
 
 def _files(root: Path, unused: frozenset[str]) -> Iterator[tuple[str, Path]]:
@@ -136,7 +136,7 @@ def _files(root: Path, unused: frozenset[str]) -> Iterator[tuple[str, Path]]:
                 yield file.relative_to(root).as_posix(), file
 
 
-def _text(archive: tarfile.TarFile, name: str, text: str, mode: int) -> None:
+def _add_text(archive: tarfile.TarFile, name: str, text: str, mode: int) -> None:
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode = len(text.encode()), mode
     archive.addfile(entry, io.BytesIO(text.encode()))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.engine.spark.session import Sessions, spark_settings
-from ematix_flow.plan.steps import HERE
+from ematix_flow.engine.spark.session import SessionFactory, spark_settings
+from ematix_flow.plan.steps import IN_PROCESS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 SHARE = 4
 """Of its free connections a load takes one in so many: other loads run beside it, and a task may have one to either side."""
 
-UNTOLD = 8
+DEFAULT_CONNECTIONS = 8
 """Connections that are taken where a server does not tell how many are free, as behind a proxy."""
 
 
 def engine_for(plan: TargetPlan, spark: Callable[..., Any]) -> Engine:
     """Return the engine that the plan names."""
-    if plan.stage.by.value == HERE:
+    if plan.stage.by.value == IN_PROCESS:
         from ematix_flow.run.local.threads import LocalEngine
 
         return LocalEngine()
@@ -41,7 +41,7 @@ def spark_engine(spark: Callable[..., Any]) -> SparkEngine:
 
 def slots_of(spark: Callable[..., Any]) -> int:
     """Return how many tasks Spark runs at a time."""
-    if isinstance(spark, Sessions):
+    if isinstance(spark, SessionFactory):
         return spark.slots()
     from ematix_flow.run.spark.slots import session_slots
 
@@ -53,7 +53,7 @@ def most_connected(database: Catalog, session: Session) -> int | None:
     try:
         free = session.free_connections()
     except database.errors:
-        free = SHARE * UNTOLD
+        free = SHARE * DEFAULT_CONNECTIONS
     if free is None:
         return None
     return spark_settings().max_connections or max(1, free // SHARE)

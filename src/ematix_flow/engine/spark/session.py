@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.connect.base.lake_engine import SparkRequirements
 from ematix_flow.connect.config.lookup import travelling_connections
 from ematix_flow.connect.config.sources import project_file, user_file
-from ematix_flow.declare.spark_settings import joined_conf, joined_words, settings_from
+from ematix_flow.declare.spark_settings import joined_conf, joined_names, settings_from
 from ematix_flow.declare.toml import parsed
 from ematix_flow.plan.remote_tasks import Away
 
@@ -36,17 +36,17 @@ def local_reason(options: Options) -> str:
     """Return why threads of this process move the rows of a load between systems; empty where Spark does."""
     if options.spark is not None:
         return ""
-    if _stands_in(options):
+    if _replaces_source(options):
         return "the rows were handed in instead of the source"
     return "" if spark_settings().spark_moves_rows else 'the settings say engine = "local"'
 
 
 def tasks_away(options: Options) -> Away | None:
     """Return where tasks run when they do not see the disk of this machine."""
-    return None if _stands_in(options) and options.spark is None else _away(options.spark)
+    return None if _replaces_source(options) and options.spark is None else _away(options.spark)
 
 
-def _stands_in(options: Options) -> bool:
+def _replaces_source(options: Options) -> bool:
     """Return whether rows of a test stand for the source; rejects that are replayed are moved as all rows are."""
     return options.source_frame is not None and not options.replays
 
@@ -79,14 +79,14 @@ OWN = SparkRequirements(own=True)
 _SHARES = threading.Event()
 """Whether sessions of this process may be those of the warm engine."""
 
-_NEEDED: list[SparkRequirements] = []
+_REQUIREMENTS: list[SparkRequirements] = []
 """What the systems need that this process has worked with; a session has all of it, so that it need not be replaced."""
 
 
-def need(needs: SparkRequirements) -> None:
+def require(requirements: SparkRequirements) -> None:
     """Let every session from now on have what a system needs."""
-    if needs not in _NEEDED:
-        _NEEDED.append(needs)
+    if requirements not in _REQUIREMENTS:
+        _REQUIREMENTS.append(requirements)
 
 
 def share_engine(*, share: bool = True) -> None:
@@ -114,33 +114,33 @@ def engine_id() -> str:
 
 def session_settings() -> SparkSettings:
     """Return the settings of a session that starts now."""
-    return with_needs(spark_settings(), _NEEDED)
+    return with_requirements(spark_settings(), _REQUIREMENTS)
 
 
-def with_needs(settings: SparkSettings, needs: Sequence[SparkRequirements]) -> SparkSettings:
+def with_requirements(settings: SparkSettings, requirements: Sequence[SparkRequirements]) -> SparkSettings:
     """Return the settings with what systems need; what the user says himself comes last."""
-    all_ = sum(needs, SparkRequirements())
+    all_ = sum(requirements, SparkRequirements())
     return replace(
         settings,
-        packages=joined_words(all_.packages, settings.packages),
-        excludes=joined_words(all_.excludes, settings.excludes),
-        jars=joined_words(all_.jars, settings.jars),
+        packages=joined_names(all_.packages, settings.packages),
+        excludes=joined_names(all_.excludes, settings.excludes),
+        jars=joined_names(all_.jars, settings.jars),
         heavy=all_.heavy,
         shared=_SHARES.is_set() and not all_.own,
         conf=joined_conf(all_.settings, settings.conf.items()),
     )
 
 
-def readable(session: Any, *given: Connection) -> Any:
+def readable(session: Any, *connections: Connection) -> Any:
     """Return the session as one that reads every connection as a frame: `spark.read.format("ematix")`."""
     from ematix_flow.run.read.data_source import register
 
-    register(session, travelling_connections(*given), _away(session))
+    register(session, travelling_connections(*connections), _away(session))
     return session
 
 
 @dataclass(frozen=True, slots=True)
-class Sessions:
+class SessionFactory:
     """Return a session when a load calls this; modules may be named for workers to have at hand."""
 
     borrowed: Any = None
@@ -166,6 +166,6 @@ class Sessions:
         return session_slots(self())
 
 
-def session_for(options: Options) -> Sessions:
+def session_for(options: Options) -> SessionFactory:
     """Return what a load calls when it needs Spark."""
-    return Sessions(options.spark)
+    return SessionFactory(options.spark)

@@ -46,7 +46,7 @@ class EngineReport:
 UI = {"spark.ui.enabled": "true"}
 
 
-class Engine:
+class WarmEngine:
     """The warm engine as a program uses it: pipelines of this process run on it until it is stopped."""
 
     def __init__(self) -> None:
@@ -98,9 +98,9 @@ class Engine:
         self.stop()
 
 
-def engine() -> Engine:
+def engine() -> WarmEngine:
     """Let pipelines of this program run on the warm engine, which is started where there is none."""
-    return Engine()
+    return WarmEngine()
 
 
 def start_engine(*, ui: bool = False) -> EngineReport:

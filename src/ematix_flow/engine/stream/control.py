@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.stream_offsets import position_in, remember
-from ematix_flow.connect.base.sink import Way
+from ematix_flow.connect.base.sink import SinkCheckpointKey
 from ematix_flow.connect.files.stream_source import FileStream
 from ematix_flow.engine.stream.names import filled_in
 from ematix_flow.engine.stream.sinks.broker import is_broker, sink_of
-from ematix_flow.engine.stream.sinks.broker_from_files import shown
+from ematix_flow.engine.stream.sinks.broker_from_files import displayed_position
 from ematix_flow.engine.stream.sinks.from_files import file_position
-from ematix_flow.engine.stream.sinks.table import books_of
+from ematix_flow.engine.stream.sinks.table import offset_store_of
 from ematix_flow.engine.stream.sources import source_of
 from ematix_flow.errors import PlanError, StreamLostError, UnknownNameError, did_you_mean
 
@@ -88,7 +88,7 @@ def move_stream(
         before = [_before(stream, t, source, options, healthy=healthy or stays, stays=stays) for t in chosen]
         if stays:
             return [Moved(stream.key_of(t), at, at) for t, at in zip(chosen, before, strict=True) if at is not None]
-        after = [source.moved(at, where) for at in before]
+        after = [source.seek(at, where) for at in before]
         for target, position in zip(chosen, after, strict=True):
             _move(stream, target, source, position, options)
     return [Moved(stream.key_of(t), was, now) for t, was, now in zip(chosen, before, after, strict=True)]
@@ -108,26 +108,26 @@ def _before(
 ) -> Position | None:
     """Return where a target stands; None where that says nothing about this source, which only one that stays minds."""
     try:
-        found = _position(stream, target, source, options)
+        position = _position(stream, target, source, options)
     except StreamLostError:
         if stays:
             raise
         return None
-    if found is None and healthy:
+    if position is None and healthy:
         message = f"target {stream.key_of(target)!r} of stream {stream.name!r} has loaded nothing yet"
         raise PlanError(message, hint="flow stream reset NAME --from ... says where a stream begins.")
-    return found
+    return position
 
 
 def _position(stream: Stream, target: StreamTarget, source: StreamSource, options: StreamOptions) -> Position | None:
     if is_broker(target):
         with closing(sink_of(stream, target)) as sink:
-            found = sink.position(Way(stream.name, source.source_id))
-            return None if found is None else shown(found)
+            position = sink.position(SinkCheckpointKey(stream.name, source.source_id))
+            return None if position is None else displayed_position(position)
     if isinstance(source, FileStream):
         return file_position(stream, target, source, options, stream.name)
-    books = books_of(stream, target, options, stream.name)
-    return position_in(books, source.source_id)
+    offset_store = offset_store_of(stream, target, options, stream.name)
+    return position_in(offset_store, source.source_id)
 
 
 def _move(
@@ -135,7 +135,7 @@ def _move(
 ) -> None:
     if is_broker(target):
         with closing(sink_of(stream, target)) as sink:
-            sink.remember(Way(stream.name, source.source_id), position)
+            sink.remember(SinkCheckpointKey(stream.name, source.source_id), position)
         return
-    books = books_of(stream, target, options, stream.name)
-    remember(books, source.source_id, position, options.clock)
+    offset_store = offset_store_of(stream, target, options, stream.name)
+    remember(offset_store, source.source_id, position, options.clock)

@@ -6,7 +6,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from ematix_flow.commit.ledger import parse_instant
-from ematix_flow.commit.rejects import settle_rejects
+from ematix_flow.commit.rejects import resolve_rejects
 from ematix_flow.connect.base.stream_source import UNREADABLE, payload_of
 from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.kafka.dead_letters import DeadLetter, send
@@ -32,7 +32,7 @@ AT_ONCE = 10_000
 """Dead letters that are read at a time."""
 
 
-def wants_topic(stream: Stream) -> bool:
+def has_dead_letter_topic(stream: Stream) -> bool:
     """Return whether dead letters go to a topic, or refuse what cannot be."""
     if stream.dead_letter_topic is None or stream.dlq_store == "table":
         if stream.dlq_store == "topic":
@@ -49,9 +49,9 @@ def wants_topic(stream: Stream) -> bool:
 def forward(stream: Stream, pipeline: Pipeline, database: Target) -> int:
     """Copy dead letters that wait into the topic and note that it has them; gives how many there were."""
     count = 0
-    while letters := list_rejects(pipeline, status="pending", limit=AT_ONCE):
-        _send(stream, [_kept(reject) for reject in letters])
-        count += settle_rejects(database, [letter.reject_id for letter in letters], SENT)
+    while dead_letters := list_rejects(pipeline, status="pending", limit=AT_ONCE):
+        _send(stream, [_fields_of_reject(reject) for reject in dead_letters])
+        count += resolve_rejects(database, [dead_letter.reject_id for dead_letter in dead_letters], SENT)
     return count
 
 
@@ -60,26 +60,28 @@ def send_rejects(stream: Stream, rejects: pa.Table, now: datetime) -> None:
 
     A batch that is tried again writes them again, under the same ids.
     """
-    _send(stream, [_unkept(stream, row, now) for row in rejects.to_pylist()])
+    _send(stream, [_fields_of_row(stream, row, now) for row in rejects.to_pylist()])
 
 
 def send_again(stream: Stream, rejects: Sequence[dict[str, Any]], attempts: Mapping[str, int], now: datetime) -> None:
     """Write messages that have failed again into the topic; `attempts` tells by their place how often that was."""
-    letters = [_unkept(stream, row, now) for row in rejects]
-    for letter in letters:
-        letter["attempt"] = attempts.get(letter["place"], 1)
-        letter["id"] = f"{letter['id']}:{letter['attempt']}"
-    if letters:
-        _send(stream, letters)
+    dead_letters = [_fields_of_row(stream, row, now) for row in rejects]
+    for dead_letter in dead_letters:
+        dead_letter["attempt"] = attempts.get(dead_letter["place"], 1)
+        dead_letter["id"] = f"{dead_letter['id']}:{dead_letter['attempt']}"
+    if dead_letters:
+        _send(stream, dead_letters)
 
 
-def _send(stream: Stream, letters: Sequence[_Letter]) -> None:
+def _send(stream: Stream, dead_letters: Sequence[_DeadLetterFields]) -> None:
     connection = cast("KafkaConnection", resolve_connection(stream.sources[0].connection))
     shared = (stream.name, stream.sources[0].id, connection.payload_format or "json")
-    send(connection, str(stream.dead_letter_topic), [DeadLetter(*shared, **letter) for letter in letters])
+    send(
+        connection, str(stream.dead_letter_topic), [DeadLetter(*shared, **dead_letter) for dead_letter in dead_letters]
+    )
 
 
-class _Letter(TypedDict):
+class _DeadLetterFields(TypedDict):
     """What is told of one message."""
 
     id: str
@@ -91,20 +93,20 @@ class _Letter(TypedDict):
     payload: bytes
 
 
-def _unkept(stream: Stream, row: dict[str, Any], now: datetime) -> _Letter:
-    place = row["source_position"]
+def _fields_of_row(stream: Stream, row: dict[str, Any], now: datetime) -> _DeadLetterFields:
+    position = row["source_position"]
     return {
-        "id": str(uuid.uuid5(uuid.NAMESPACE_OID, f"{stream.name}\x1f{place}\x1f{row['row_json']}")),
+        "id": str(uuid.uuid5(uuid.NAMESPACE_OID, f"{stream.name}\x1f{position}\x1f{row['row_json']}")),
         "stage": "transform",
         "error": row["reason"],
-        "place": place or "",
+        "place": position or "",
         "failed_at_ms": int(now.timestamp() * 1000),
         "attempt": 1,
         "payload": payload_of(row["row_json"]),
     }
 
 
-def _kept(reject: Reject) -> _Letter:
+def _fields_of_reject(reject: Reject) -> _DeadLetterFields:
     about = reject.column_name not in (None, UNREADABLE)
     return {
         "id": reject.reject_id,

@@ -7,16 +7,16 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.commit.rejects import settle_rejects
+from ematix_flow.commit.rejects import resolve_rejects
 from ematix_flow.connect.base.stream_source import payload_of
 from ematix_flow.connect.registry import open_target
-from ematix_flow.engine.batch.load import FreshRows, load_target
+from ematix_flow.engine.batch.load import SourceRows, load_target
 from ematix_flow.engine.batch.source import OpenSource
 from ematix_flow.engine.rejects import list_rejects, replay_slot
 from ematix_flow.engine.stream.dead_letter_topic import SENT
 from ematix_flow.engine.stream.names import filled_in
 from ematix_flow.engine.stream.options import StreamOptions
-from ematix_flow.engine.stream.sinks.table import needs_order, pipeline_into, pipeline_of, typed_declaration
+from ematix_flow.engine.stream.sinks.table import pipeline_into, pipeline_of, requires_order, typed_declaration
 from ematix_flow.engine.stream.sinks.table_schema import name_of
 from ematix_flow.engine.stream.sources import source_of
 from ematix_flow.engine.stream.transform import StreamRows
@@ -59,23 +59,23 @@ class Selection:
                 message = f"a selection of kind {other!r} is not known"
                 raise RunError(message, hint="all, first_n or ids.")
 
-    def among(self, letters: Sequence[Reject]) -> list[Reject]:
+    def among(self, dead_letters: Sequence[Reject]) -> list[Reject]:
         """Return those that are meant, oldest first."""
-        oldest = sorted(letters, key=lambda letter: (letter.rejected_at, letter.reject_id))
+        oldest = sorted(dead_letters, key=lambda dead_letter: (dead_letter.rejected_at, dead_letter.reject_id))
         if not self.ids:
             return oldest if self.first is None else oldest[: self.first]
-        missing = [one for one in self.ids if not any(letter.reject_id.startswith(one) for letter in oldest)]
+        missing = [one for one in self.ids if not any(dead_letter.reject_id.startswith(one) for dead_letter in oldest)]
         if missing:
             message = f"no dead letter has the id {missing[0]!r}"
             raise UnknownNameError(message, hint="flow dlq list shows the ids.")
-        return [letter for letter in oldest if letter.reject_id.startswith(self.ids)]
+        return [dead_letter for dead_letter in oldest if dead_letter.reject_id.startswith(self.ids)]
 
 
 def stats(stream: Stream) -> dict[str, Any]:
     """Return how many dead letters there are, by status and by target."""
-    letters = records(stream, status=None, limit=EVERYTHING)
-    by_status = Counter(letter.status for letter in letters)
-    by_target = Counter(letter.target_name for letter in letters if letter.status == "pending")
+    dead_letters = records(stream, status=None, limit=EVERYTHING)
+    by_status = Counter(dead_letter.status for dead_letter in dead_letters)
+    by_target = Counter(dead_letter.target_name for dead_letter in dead_letters if dead_letter.status == "pending")
     counts = {status: by_status.get(status, 0) for status in ("pending", "parked", "sent", "replayed")}
     return {"pipeline": stream.name, **counts, "pending_by_target": dict(by_target)}
 
@@ -83,29 +83,31 @@ def stats(stream: Stream) -> dict[str, Any]:
 def records(stream: Stream, *, status: str | None = "pending", limit: int = 100) -> list[Reject]:
     """Return the dead letters of all tables that a stream writes to, newest first."""
     stream = filled_in(stream)
-    found: list[Reject] = []
+    rejects: list[Reject] = []
     for target in _tables(stream):
-        found += list_rejects(pipeline_into(stream, target, stream.name), status=status, limit=limit)
-    return sorted(found, key=lambda letter: (letter.rejected_at, letter.reject_id), reverse=True)[:limit]
+        rejects += list_rejects(pipeline_into(stream, target, stream.name), status=status, limit=limit)
+    return sorted(rejects, key=lambda dead_letter: (dead_letter.rejected_at, dead_letter.reject_id), reverse=True)[
+        :limit
+    ]
 
 
-def record_by_id(stream: Stream, letter_id: str) -> Reject:
+def record_by_id(stream: Stream, dead_letter_id: str) -> Reject:
     """Return one dead letter by its id or a beginning of it."""
-    found = Selection(ids=(letter_id,)).among(records(stream, status=None, limit=EVERYTHING))
-    if len(found) > 1:
-        message = f"{len(found)} dead letters begin with {letter_id!r}"
+    matching = Selection(ids=(dead_letter_id,)).among(records(stream, status=None, limit=EVERYTHING))
+    if len(matching) > 1:
+        message = f"{len(matching)} dead letters begin with {dead_letter_id!r}"
         raise UnknownNameError(message)
-    return found[0]
+    return matching[0]
 
 
 def park(stream: Stream, chosen: Selection) -> int:
     """Set dead letters aside, so that a replay of all leaves them; gives how many there were."""
-    return _settle(stream, chosen.among(waiting(stream)), "parked")
+    return _update_status(stream, chosen.among(waiting(stream)), "parked")
 
 
 def purge(stream: Stream, chosen: Selection) -> int:
     """Remove dead letters, those that are parked or were replayed too; gives how many there were."""
-    return _settle(stream, chosen.among(records(stream, status=None, limit=EVERYTHING)), None)
+    return _update_status(stream, chosen.among(records(stream, status=None, limit=EVERYTHING)), None)
 
 
 def replay(stream: Stream, chosen: Selection, options: StreamOptions | None = None) -> dict[str, Any]:
@@ -131,14 +133,14 @@ def _replayed(stream: Stream, chosen: Selection, options: StreamOptions) -> Coun
         from ematix_flow.engine.stream.topic_replay import replay_topic
 
         return Counter(replay_topic(stream, chosen, options, stream.dlq_max_attempts or ATTEMPTS))
-    letters = chosen.among(waiting(stream))
-    done = Counter({"taken": len(letters)})
-    with ExitStack() as kept:
-        source = kept.enter_context(closing(source_of(stream, options)))
-        again = _Replay(stream, StreamRows(stream, source, options, kept), options)
+    dead_letters = chosen.among(waiting(stream))
+    done = Counter({"taken": len(dead_letters)})
+    with ExitStack() as resources:
+        source = resources.enter_context(closing(source_of(stream, options)))
+        replayer = _Replay(stream, StreamRows(stream, source, options, resources), options)
         for target in _tables(stream):
-            for group in _groups(letters, target):
-                done.update(again.load(target, group))
+            for group in _groups(dead_letters, target):
+                done.update(replayer.load(target, group))
     return done
 
 
@@ -148,60 +150,64 @@ class _Replay:
     rows: StreamRows
     options: StreamOptions
 
-    def load(self, target: StreamTarget, letters: Sequence[Reject]) -> dict[str, int]:
+    def load(self, target: StreamTarget, dead_letters: Sequence[Reject]) -> dict[str, int]:
         """Load the dead letters of one target that have the same attempts and come from the same stage."""
-        attempt = (letters[0].attempt or 1) + 1
+        attempt = (dead_letters[0].attempt or 1) + 1
         last = attempt >= (self.stream.dlq_max_attempts or ATTEMPTS)
-        payloads = [(payload_of(letter.row_json), letter.source_position or "") for letter in letters]
-        found = self.rows.of_payloads(payloads, transform=letters[0].is_message)
-        declared, rows = typed_declaration(self.stream, target, found.rows, refuse=False)
+        payloads = [
+            (payload_of(dead_letter.row_json), dead_letter.source_position or "") for dead_letter in dead_letters
+        ]
+        typed = self.rows.of_payloads(payloads, transform=dead_letters[0].is_message)
+        declared, rows = typed_declaration(self.stream, target, typed.rows, refuse=False)
         declared = replace(declared, write=replace(declared.write, on_bad_row="reject"))
         value = SourceValue(self.stream.sources[0].connection, frame=rows)
-        source = OpenSource(value, "dead letters", rejects=found.rejects, ordered=needs_order(target))
-        ids = tuple(letter.reject_id for letter in letters)
-        again = replace(self.options.load, replays=ids, attempt=attempt, last_attempt=last)
+        source = OpenSource(value, "dead letters", rejects=typed.rejects, ordered=requires_order(target))
+        ids = tuple(dead_letter.reject_id for dead_letter in dead_letters)
+        load_options = replace(self.options.load, replays=ids, attempt=attempt, last_attempt=last)
         pipeline = pipeline_of(self.stream, declared, self.stream.name)
-        counts = load_target(pipeline, declared, FreshRows(source, replay_slot(letters)), again).committed.counts
+        counts = load_target(
+            pipeline, declared, SourceRows(source, replay_slot(dead_letters)), load_options
+        ).committed.counts
         failed = counts.rejected
         return {
-            "succeeded": len(letters) - failed,
+            "succeeded": len(dead_letters) - failed,
             "redeadlettered": 0 if last else failed,
             "parked": failed if last else 0,
         }
 
 
-def _groups(letters: Sequence[Reject], target: StreamTarget) -> list[list[Reject]]:
+def _groups(dead_letters: Sequence[Reject], target: StreamTarget) -> list[list[Reject]]:
     groups: dict[tuple[int, bool], list[Reject]] = {}
-    for letter in letters:
-        if _belongs(letter, target):
-            groups.setdefault((letter.attempt or 1, letter.is_message), []).append(letter)
+    for dead_letter in dead_letters:
+        if _belongs(dead_letter, target):
+            groups.setdefault((dead_letter.attempt or 1, dead_letter.is_message), []).append(dead_letter)
     return list(groups.values())
 
 
 def waiting(stream: Stream) -> list[Reject]:
     """Return the dead letters that may be tried again."""
-    return [letter for status in WAITING for letter in records(stream, status=status, limit=EVERYTHING)]
+    return [dead_letter for status in WAITING for dead_letter in records(stream, status=status, limit=EVERYTHING)]
 
 
-def _settle(stream: Stream, letters: Sequence[Reject], status: str | None) -> int:
+def _update_status(stream: Stream, dead_letters: Sequence[Reject], status: str | None) -> int:
     stream, changed = filled_in(stream), 0
     for target in _tables(stream):
-        mine = [letter.reject_id for letter in letters if _belongs(letter, target)]
+        mine = [dead_letter.reject_id for dead_letter in dead_letters if _belongs(dead_letter, target)]
         if mine:
-            changed += settle_rejects(open_target(target.connection, name_of(target)), mine, status)
+            changed += resolve_rejects(open_target(target.connection, name_of(target)), mine, status)
     return changed
 
 
-def _belongs(letter: Reject, target: StreamTarget) -> bool:
-    return letter.target_name.endswith(f":{'.'.join(name_of(target))}")
+def _belongs(dead_letter: Reject, target: StreamTarget) -> bool:
+    return dead_letter.target_name.endswith(f":{'.'.join(name_of(target))}")
 
 
 def _tables(stream: Stream) -> list[StreamTarget]:
-    found = [target for target in stream.targets if _is_table(target)]
-    if not found:
+    tables = [target for target in stream.targets if _is_table(target)]
+    if not tables:
         message = f"stream {stream.name!r} writes to no table, so its dead letters are in its dead-letter topic"
         raise UnsupportedError(message)
-    return found
+    return tables
 
 
 def _is_table(target: StreamTarget) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.base.event_time import EVENT_TIME, note_event, timed_pieces
+from ematix_flow.connect.base.event_time import EVENT_TIME, note_event, timed_partitions
 from ematix_flow.connect.base.stream_source import from_text
 from ematix_flow.connect.lake.stream_source import LakeStream
-from ematix_flow.engine.batch.stager import told
+from ematix_flow.engine.batch.stager import translate_spark_error
 from ematix_flow.engine.stream.sources import lake_frame
 from ematix_flow.errors import PlanError
 from ematix_flow.failpoints import failpoint
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.stream_source import StreamSource
     from ematix_flow.connect.files.source import FileSet
     from ematix_flow.declare.stream.stream import Stream
-    from ematix_flow.plan.steps import Span
+    from ematix_flow.plan.steps import OffsetRange
     from ematix_flow.run.read.message_frames import Reader
     from ematix_flow.run.transform.frame_sql import FrameRows, Typed
     from ematix_flow.run.transform.stream_sql import SqlStage
@@ -44,30 +44,30 @@ class StreamFrames:
         self._stage = stage
         self._last: tuple[tuple[str, ...], FrameRows] | None = None
 
-    def rows(self, span: Span) -> FrameRows:
+    def rows(self, offset_range: OffsetRange) -> FrameRows:
         """Return the rows between two positions and what is rejected of them."""
-        return self._kept((span.begin, span.end), lambda: self._between(span))
+        return self._cached((offset_range.begin, offset_range.end), lambda: self._between(offset_range))
 
     def of_files(self, files: FileSet) -> FrameRows:
         """Return the rows of files and what is rejected of them; they are read anew whenever they are asked for."""
         self.close()
-        return self._kept(files.paths, lambda: self._typed_files(files))
+        return self._cached(files.paths, lambda: self._typed_files(files))
 
-    def _kept(self, asked: tuple[str, ...], read: Callable[[], Typed]) -> FrameRows:
+    def _cached(self, key: tuple[str, ...], read: Callable[[], Typed]) -> FrameRows:
         from ematix_flow.run.transform.frame_sql import transformed
 
-        if self._last is None or self._last[0] != asked:
+        if self._last is None or self._last[0] != key:
             self.close()
             try:
-                given = read()
+                typed = read()
             except Exception as error:
-                raise told(error) from error
+                raise translate_spark_error(error) from error
             failpoint("stream.read")
             try:
-                made = transformed(given, self._stage, lenient=self._stream.transform.on_error != "fail")
+                result = transformed(typed, self._stage, lenient=self._stream.transform.on_error != "fail")
             except PlanError as error:
                 raise error.at(self._stream.origin) from None
-            self._last = (asked, made)
+            self._last = (key, result)
             failpoint("stream.transformed")
         return self._last[1]
 
@@ -77,33 +77,33 @@ class StreamFrames:
             self._last[1].release()
         self._last = None
 
-    def _between(self, span: Span) -> Typed:
+    def _between(self, offset_range: OffsetRange) -> Typed:
         """Return the rows between two positions before the SQL."""
         from ematix_flow.run.read.message_frames import Layout, typed_messages
         from ematix_flow.run.transform.frame_sql import typed_by_spark
 
         source, transform = self._source, self._stream.transform
         if isinstance(source, LakeStream):
-            return typed_by_spark(lake_frame(source, span, self._spark))
+            return typed_by_spark(lake_frame(source, offset_range, self._spark))
         named = mentioned(str(transform.sql), transform.dialect)
-        beside = tuple(column for column in source.columns if column.name in named)
-        begin, end = from_text(span.begin), from_text(span.end)
+        metadata = tuple(column for column in source.columns if column.name in named)
+        begin, end = from_text(offset_range.begin), from_text(offset_range.end)
         # Where all messages are in one line, its pieces follow each other.
         line = "" if source.has_one_line(begin, end) else source.line
-        wanted = list(dict.fromkeys([*(column.name for column in beside), *([line] if line else [])]))
-        pieces = timed_pieces(source, begin, end, wanted, cut=not line)
+        column_names = list(dict.fromkeys([*(column.name for column in metadata), *([line] if line else [])]))
+        partitions = timed_partitions(source, begin, end, column_names, cut=not line)
         timed = any(column.name == EVENT_TIME for column in source.columns)
-        typed, shown = typed_messages(self._spark(), pieces, Layout(beside, line, timed), self._read)
-        note_event(source, shown.newest)
+        typed, summary = typed_messages(self._spark(), partitions, Layout(metadata, line, timed), self._read)
+        note_event(source, summary.newest)
         return typed
 
     def _typed_files(self, files: FileSet) -> Typed:
         """Return the rows of files before the SQL."""
-        from ematix_flow.run.read.infer_files import line_pieces
+        from ematix_flow.run.read.infer_files import line_partitions
         from ematix_flow.run.read.infer_messages import json_payload
         from ematix_flow.run.read.message_frames import Layout, typed_messages
         from ematix_flow.run.read.typed_file_frames import typed_file_frame
 
         if files.format != "json_lines":
             return typed_file_frame(self._spark(), files)
-        return typed_messages(self._spark(), line_pieces(files), Layout(()), json_payload)[0]
+        return typed_messages(self._spark(), line_partitions(files), Layout(()), json_payload)[0]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.registry import open_database
 from ematix_flow.engine.batch.inspect import wait_for
-from ematix_flow.engine.batch.stager import told
+from ematix_flow.engine.batch.stager import translate_spark_error
 from ematix_flow.engine.spark.parallelism import most_connected
 from ematix_flow.errors import FlowError, RunError
 from ematix_flow.plan.source import table_query
@@ -74,37 +74,37 @@ class LookupRows:
             try:
                 rows = self._read()
             except self._failures as error:
-                self._say(f"could not be read again, the rows from before stay: {safe_text(error)}")
+                self._warn(f"could not be read again, the rows from before stay: {safe_text(error)}")
                 continue
             if rows.schema != self._rows.schema:
-                self._say("has other columns now; the rows from before stay until the stream is started again")
+                self._warn("has other columns now; the rows from before stay until the stream is started again")
                 self._release(rows)
                 continue
             # A batch that is under way may still read those from before.
             self._release(self._before)
             self._before, self._rows = self._rows, rows
 
-    def _say(self, text: str) -> None:
+    def _warn(self, text: str) -> None:
         warnings.warn(f"lookup {self.name!r} {text}", UserWarning, stacklevel=2)
 
     def _read(self) -> Any:
-        sql = _query(self._lookup, self._database)
+        sql = _lookup_sql(self._lookup, self._database)
         if self._spark is None:
             return read_rows(self._database, sql)
         try:
             return read_frame(self._database, sql, self._spark())
         except Exception as error:
-            reason = told(error)
+            reason = translate_spark_error(error)
             raise reason if isinstance(reason, FlowError) else error from error
 
     def _described(self) -> list[str]:
-        with _asking(self._database) as session:
-            found = self._database.describe(session, _query(self._lookup, self._database))
-            return [column.name for column in found]
+        with _lookup_session(self._database) as session:
+            columns = self._database.describe(session, _lookup_sql(self._lookup, self._database))
+            return [column.name for column in columns]
 
 
 def open_lookups(
-    lookups: Mapping[str, Lookup], kept: ExitStack, spark: Callable[[], Any] | None = None
+    lookups: Mapping[str, Lookup], resources: ExitStack, spark: Callable[[], Any] | None = None
 ) -> dict[str, LookupRows]:
     """Return the rows of all lookups; `kept` ends their threads. With `spark` tasks read them."""
     opened = {}
@@ -114,7 +114,7 @@ def open_lookups(
         except FlowError as error:
             error.what = f"lookup {name!r}: {error.what}"
             raise
-        kept.callback(opened[name].close)
+        resources.callback(opened[name].close)
     return opened
 
 
@@ -124,11 +124,11 @@ def read_rows(database: SqlSource, sql: str) -> pa.Table:
 
     from ematix_flow.run.read.frames import declared_batch, declared_schema, interchange_query
 
-    with _asking(database) as session, ExitStack() as kept:
+    with _lookup_session(database) as session, ExitStack() as resources:
         columns = database.describe(session, sql)
         opened = database.open_read(session, interchange_query(database, columns, sql), 1)
-        if opened.keep_open is not None:
-            kept.enter_context(opened.keep_open)
+        if opened.resources is not None:
+            resources.enter_context(opened.resources)
         batches = [declared_batch(batch, columns) for split in opened.splits for batch in database.read(split)]
     return pa.Table.from_batches(batches) if batches else declared_schema(columns).empty_table()
 
@@ -137,18 +137,18 @@ def read_frame(database: SqlSource, sql: str, spark: Any) -> DataFrame:
     """Return the rows of a query as a frame that tasks have read and Spark keeps."""
     from ematix_flow.run.read.frames import database_frame, interchange_query
 
-    with _asking(database) as session, ExitStack() as kept:
+    with _lookup_session(database) as session, ExitStack() as resources:
         columns = database.describe(session, sql)
         opened = database.open_read(session, interchange_query(database, columns, sql), 1)
-        if opened.keep_open is not None:
-            kept.enter_context(opened.keep_open)
+        if opened.resources is not None:
+            resources.enter_context(opened.resources)
         frame = database_frame(spark, database, opened.splits, columns, most_connected(database, session)).persist()
         frame.count()
     return frame
 
 
 @contextmanager
-def _asking(database: SqlSource) -> Iterator[Session]:
+def _lookup_session(database: SqlSource) -> Iterator[Session]:
     """Return a session of a database, and report what it refuses as an error of the lookup's query."""
     if not database.exists():
         message = f"the database {database.info()['dbname']} does not exist"
@@ -163,7 +163,7 @@ def _asking(database: SqlSource) -> Iterator[Session]:
         session.close()
 
 
-def _query(lookup: Lookup, database: SqlSource) -> str:
+def _lookup_sql(lookup: Lookup, database: SqlSource) -> str:
     if lookup.query is not None:
         return lookup.query
-    return render(table_query(database.place(lookup.schema, str(lookup.table)), None), database.dialect)
+    return render(table_query(database.table_name(lookup.schema, str(lookup.table)), None), database.dialect)

@@ -71,7 +71,7 @@ class TargetState:
     """How often it had moved on before the first load after that question."""
     measured: float | None = None
 
-    def asks_again(self) -> bool:
+    def reread_position(self) -> bool:
         """Have the target asked again where it stands; False where another process goes on moving it.
 
         The commit of a process that was killed counts when the next one settles it, or arrives when that waits for it:
@@ -103,7 +103,7 @@ class Loop:
     """How far the target has come that is ahead of the others."""
     newest: datetime | None = None
     """The newest event time that was told."""
-    told: list[Position] = field(default_factory=list)
+    committed_offsets: list[Position] = field(default_factory=list)
     """The positions that the source has heard of."""
 
     def run(self) -> None:
@@ -125,27 +125,27 @@ class Loop:
     def _round(self) -> bool:
         """Load what is new into every target; one that fails does not keep the others from theirs."""
         failed: list[tuple[TargetState, Exception]] = []
-        moved = False
+        changed = False
         for target_state in self.target_states:
             if self.options.stop.is_set():
                 break
             if target_state.until is not None and target_state.until > self.options.clock.ticks():
                 continue
             try:
-                moved |= self._advance(target_state)
+                changed |= self._advance(target_state)
             except Exception as error:
                 if len(self.target_states) == 1 or isinstance(error, FencedError):
                     raise
                 failed.append((target_state, error))
             else:
                 self._measure(target_state)
-        self._settle()
+        self._commit_offsets()
         for target_state, reason in failed:
-            self._rest(target_state, reason)
-        return moved
+            self._back_off(target_state, reason)
+        return changed
 
     def _advance(self, target_state: TargetState) -> bool:
-        sink = self._opened(target_state)
+        sink = self._open_sink(target_state)
         most = self.options.most or self.stream.max_rows_per_batch or MOST
         begin, end = sink.position, self.source.ahead(sink.position, most, self.tally.end_offset)
         messages = self.source.distance(begin, end)
@@ -155,17 +155,17 @@ class Loop:
         try:
             counts = self._loaded(target_state, sink, end)
         except PositionMovedError:
-            if not target_state.asks_again():
+            if not target_state.reread_position():
                 raise
             return True
         failpoint("stream.after_batch")
         seconds = self.options.clock.ticks() - begun
-        fresh = self._further(sink.position)
+        new_messages = self._further(sink.position)
         target_state.position, target_state.loads, target_state.moves = sink.position, target_state.loads + 1, 0
         self.tally.rows += counts.staged + counts.rejected
-        self.tally.batches += bool(fresh)
-        target_state.policy.got_on()
-        self.options.bus.emit(BatchLoaded(self.stream.name, target_state.key, counts, seconds, messages, fresh))
+        self.tally.batches += bool(new_messages)
+        target_state.policy.reset()
+        self.options.bus.emit(BatchLoaded(self.stream.name, target_state.key, counts, seconds, messages, new_messages))
         self._watermark()
         if target_state.loads % CLEAN_UP_AFTER == 0:
             sink.clean_up()
@@ -175,7 +175,7 @@ class Loop:
         """Load, and again after a pause while the table of the target is gone, as it is when another one takes its name."""
 
         def is_gone(error: Exception) -> bool:
-            missing = isinstance(error, RefusedError) and sink.made and _MISSING.search(error.what)
+            missing = isinstance(error, RefusedError) and sink.previously_loaded and _MISSING.search(error.what)
             return isinstance(error, TargetAwayError) or bool(missing)
 
         def report(error: Exception, seconds: float) -> None:
@@ -195,7 +195,7 @@ class Loop:
             late = timedelta(milliseconds=(declared.lateness_ms or 0) if declared is not None else 0)
             self.options.bus.emit(StreamWatermark(self.stream.name, "", self.source.query, newest - late))
 
-    def _opened(self, target_state: TargetState) -> StreamSink:
+    def _open_sink(self, target_state: TargetState) -> StreamSink:
         if target_state.sink is None:
             target_state.sink, target_state.until = target_state.open(), None
             target_state.position, target_state.loads_before = target_state.sink.position, target_state.loads
@@ -204,21 +204,21 @@ class Loop:
 
     def _further(self, position: Position) -> int:
         """Note how far a target has come and give how many messages no other one had before."""
-        fresh = 0 if self.max_offset is None else self.source.distance(self.max_offset, position)
-        if fresh or self.max_offset is None:
+        new_messages = 0 if self.max_offset is None else self.source.distance(self.max_offset, position)
+        if new_messages or self.max_offset is None:
             self.max_offset = position
-        return fresh
+        return new_messages
 
-    def _settle(self) -> None:
+    def _commit_offsets(self) -> None:
         """Tell the source how far all targets are; one that was never reached keeps everything, and so does a range."""
         if self.options.ranged:
             return
         positions = [target_state.position for target_state in self.target_states if target_state.position is not None]
-        if len(positions) == len(self.target_states) and positions != self.told:
-            self.source.settled(positions)
-            self.told = positions
+        if len(positions) == len(self.target_states) and positions != self.committed_offsets:
+            self.source.commit_offsets(positions)
+            self.committed_offsets = positions
 
-    def _rest(self, target_state: TargetState, error: Exception) -> None:
+    def _back_off(self, target_state: TargetState, error: Exception) -> None:
         """Leave a target alone for a while; when none is left, or the error stays, it is the stream's error."""
         target_state.close()
         last = target_state.policy.end_of(error) if self.options.restart else error

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.commit.runlog.open import open_run_log
 from ematix_flow.engine.stream.run_records import StreamRecord
-from ematix_flow.observe.metrics.stream_stats import StatsKeeper
+from ematix_flow.observe.metrics.stream_stats import StreamStatsCollector
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def observed(streams: Sequence[Stream], options: StreamOptions) -> Iterator[None]:
+def stream_observers(streams: Sequence[Stream], options: StreamOptions) -> Iterator[None]:
     """Let everybody hear of streams who was asked for: by a port for metrics, by a run log."""
-    with ExitStack() as kept:
-        _serve(streams, options, kept)
+    with ExitStack() as resources:
+        _serve(streams, options, resources)
         log = options.run_log
         if log is None and options.run_log_url is not None:
             log = open_run_log(options.run_log_url)
         if log is not None:
-            keeper = StatsKeeper(options.clock)
-            options.bus.subscribe(keeper)
+            collector = StreamStatsCollector(options.clock)
+            options.bus.subscribe(collector)
             for stream in streams:
-                record = StreamRecord(stream.name, keeper.begin(stream.name), log, options.clock)
+                record = StreamRecord(stream.name, collector.begin(stream.name), log, options.clock)
                 options.bus.subscribe(record)
-                kept.push(lambda _, error, __, record=record: record.end(error))
+                resources.push(lambda _, error, __, record=record: record.end(error))
         yield
 
 
-def _serve(streams: Sequence[Stream], options: StreamOptions, kept: ExitStack) -> None:
+def _serve(streams: Sequence[Stream], options: StreamOptions, resources: ExitStack) -> None:
     ports = {stream.metrics_port for stream in streams if stream.metrics_port is not None}
     if not ports:
         return
@@ -46,4 +46,4 @@ def _serve(streams: Sequence[Stream], options: StreamOptions, kept: ExitStack) -
         metrics.begin(stream.name)
     options.bus.subscribe(metrics)
     for port in sorted(ports):
-        kept.enter_context(served(metrics, port))
+        resources.enter_context(served(metrics, port))

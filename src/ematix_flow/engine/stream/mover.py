@@ -8,7 +8,7 @@ from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.registry import LAKES
 from ematix_flow.engine.spark.session import local_reason
 from ematix_flow.engine.stream.sinks.broker import is_broker
-from ematix_flow.plan.steps import HERE, SPARK, Choice
+from ematix_flow.plan.steps import IN_PROCESS, SPARK, Choice
 
 if TYPE_CHECKING:
     from ematix_flow.declare.stream.stream import Stream
@@ -21,9 +21,9 @@ def mover_of(stream: Stream, options: StreamOptions) -> Choice:
         return Choice(SPARK, "it reads lake tables")
     reason = local_reason(options.load)
     if reason:
-        return Choice(HERE, reason)
+        return Choice(IN_PROCESS, reason)
     if stream.transform.sql is not None:
         return Choice(SPARK, "it runs the SQL of the stream")
     if all(map(is_broker, stream.targets)):
-        return Choice(HERE, "messages go from one broker to another")
+        return Choice(IN_PROCESS, "messages go from one broker to another")
     return Choice(SPARK, "rows move from one system to another")

@@ -10,7 +10,7 @@ from ematix_flow.declare.table.schema import Table, check_name
 from ematix_flow.errors import DeclareError, FlowError
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.stream.stream import Stream, StreamSource, StreamTarget
+    from ematix_flow.declare.stream.stream import Stream, StreamSourceDeclaration, StreamTarget
 
 
 def filled_in(stream: Stream) -> Stream:
@@ -26,7 +26,7 @@ def filled_in(stream: Stream) -> Stream:
         raise error.at(stream.origin) from None
 
 
-def _source(source: StreamSource) -> StreamSource:
+def _source(source: StreamSourceDeclaration) -> StreamSourceDeclaration:
     query = _filled("source_query", source.query)
     return source if query == source.query else replace(source, query=query, id=source.id.replace(source.query, query))
 

@@ -20,7 +20,7 @@ from ematix_flow.engine.stream.sinks.table import TableSink, open_table_sink
 from ematix_flow.engine.stream.sources import source_of
 from ematix_flow.engine.stream.transform import StreamRows
 from ematix_flow.errors import FlowError, UnsupportedError
-from ematix_flow.plan.explain.guarantees import refuse_unkept
+from ematix_flow.plan.explain.guarantees import refuse_unguaranteed
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -30,25 +30,29 @@ if TYPE_CHECKING:
     from ematix_flow.engine.stream.sinks.base import StreamSink
 
 
-def open_context(stream: Stream, options: StreamOptions, kept: ExitStack) -> StreamContext:
+def open_context(stream: Stream, options: StreamOptions, resources: ExitStack) -> StreamContext:
     """Open a stream; what has to be let go is put into `kept`."""
-    source = kept.enter_context(closing(source_of(stream, options)))
-    rows = StreamRows(stream, source, options, kept)
-    return StreamContext(stream, source, rows, options.begin or _beginning(stream), options, kept_as(stream, options))
+    source = resources.enter_context(closing(source_of(stream, options)))
+    rows = StreamRows(stream, source, options, resources)
+    return StreamContext(
+        stream, source, rows, options.begin or _beginning(stream), options, offset_name(stream, options)
+    )
 
 
-def sink_for(context: StreamContext, target: StreamTarget, *, looks: bool = False) -> StreamSink:
+def sink_for(context: StreamContext, target: StreamTarget, *, read_only: bool = False) -> StreamSink:
     """Return a target as what it is, where it stands; whoever only `looks` leaves everything as it is."""
     source = context.source
     if is_broker(target):
         kind = FileBrokerSink if isinstance(source, FileStream) else BrokerSink
-        return open_broker_sink(context, target, kind, looks=looks)
+        return open_broker_sink(context, target, kind, read_only=read_only)
     if isinstance(source, FileStream):
         return open_file_sink(context, target, source)
-    return open_table_sink(context, target, LakeTableSink if isinstance(source, LakeStream) else TableSink, looks=looks)
+    return open_table_sink(
+        context, target, LakeTableSink if isinstance(source, LakeStream) else TableSink, read_only=read_only
+    )
 
 
-def kept_as(stream: Stream, options: StreamOptions) -> str:
+def offset_name(stream: Stream, options: StreamOptions) -> str:
     """Return the name under which targets remember how far a run has come.
 
     A range has positions of its own, so that a run over it that was killed goes on and the stream is not moved.
@@ -72,7 +76,7 @@ def refuse_impossible(stream: Stream) -> None:
         raise error.at(stream.origin) from None
     source = resolve_connection(stream.sources[0].connection).kind
     for target in stream.targets:
-        refuse_unkept(source, resolve_connection(target.connection).kind, stream.delivery, stream.origin)
+        refuse_unguaranteed(source, resolve_connection(target.connection).kind, stream.delivery, stream.origin)
 
 
 def _beginning(stream: Stream) -> str:

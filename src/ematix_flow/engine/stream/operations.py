@@ -34,7 +34,7 @@ def dlq_stats(pipeline: Any) -> dict[str, Any]:
     return {
         "pipeline": stream.name,
         "depth": {"pending": len(waiting), "parked": counted["parked"]},
-        "by_stage": dict(Counter(_stage(letter) for letter in waiting)),
+        "by_stage": dict(Counter(_stage(dead_letter) for dead_letter in waiting)),
         "replayed": counted["replayed"],
     }
 
@@ -42,16 +42,16 @@ def dlq_stats(pipeline: Any) -> dict[str, Any]:
 def dlq_records(pipeline: Any, status: str | None = "pending", limit: int = 100) -> list[dict[str, Any]]:
     """Return dead letters, newest first; those of a dead-letter topic are pending too, and without a status all are meant."""
     stream = stream_of(pipeline)
-    wanted = dead_letters.WAITING if status == "pending" else (status,)
-    found = [letter for one in wanted for letter in dead_letters.records(stream, status=one, limit=limit)]
-    found.sort(key=lambda letter: (letter.rejected_at, letter.reject_id), reverse=True)
-    return [_shown(stream, letter) for letter in found[:limit]]
+    statuses = dead_letters.WAITING if status == "pending" else (status,)
+    rejects = [dead_letter for one in statuses for dead_letter in dead_letters.records(stream, status=one, limit=limit)]
+    rejects.sort(key=lambda dead_letter: (dead_letter.rejected_at, dead_letter.reject_id), reverse=True)
+    return [_dead_letter_dict(stream, dead_letter) for dead_letter in rejects[:limit]]
 
 
 def dlq_record_by_id(pipeline: Any, record_id: str) -> dict[str, Any]:
     """Return one dead letter."""
     stream = stream_of(pipeline)
-    return _shown(stream, dead_letters.record_by_id(stream, record_id))
+    return _dead_letter_dict(stream, dead_letters.record_by_id(stream, record_id))
 
 
 def dlq_replay(
@@ -112,21 +112,21 @@ def _where(to: Any) -> str:
     raise DeclareError(message, hint=hint)
 
 
-def _stage(letter: Reject) -> str:
-    return "transform" if letter.is_message else "write"
+def _stage(dead_letter: Reject) -> str:
+    return "transform" if dead_letter.is_message else "write"
 
 
-def _shown(stream: Stream, letter: Reject) -> dict[str, Any]:
+def _dead_letter_dict(stream: Stream, dead_letter: Reject) -> dict[str, Any]:
     return {
-        "id": letter.reject_id,
-        "status": letter.status,
-        "stage": _stage(letter),
-        "error": letter.reason,
+        "id": dead_letter.reject_id,
+        "status": dead_letter.status,
+        "stage": _stage(dead_letter),
+        "error": dead_letter.reason,
         "source_id": stream.sources[0].id,
-        "offset": letter.source_position,
-        "failed_at": int(parse_instant(letter.rejected_at).timestamp() * 1000),
-        "attempt": letter.attempt or 1,
+        "offset": dead_letter.source_position,
+        "failed_at": int(parse_instant(dead_letter.rejected_at).timestamp() * 1000),
+        "attempt": dead_letter.attempt or 1,
         "payload_format": "json",
-        "payload": payload_of(letter.row_json),
-        "target": letter.target_name,
+        "payload": payload_of(dead_letter.row_json),
+        "target": dead_letter.target_name,
     }

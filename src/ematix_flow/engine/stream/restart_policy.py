@@ -62,7 +62,7 @@ class RestartPolicy:
     crashes: int = 0
     """Failures of which nothing says that they pass."""
 
-    def got_on(self) -> None:
+    def reset(self) -> None:
         """Forget the failures."""
         self.failures = self.crashes = 0
 
@@ -74,9 +74,9 @@ class RestartPolicy:
         self.crashes += not (isinstance(error, FlowError) and error.transient)
         if self.crashes < CRASHES:
             return None
-        said = f"{self.what} failed {quantity(self.failures, 'time')} and loaded nothing in between"
+        summary = f"{self.what} failed {quantity(self.failures, 'time')} and loaded nothing in between"
         hint = "nothing is lost: what was not loaded is read again."
-        return CrashLoopError(f"{said}; the last time: {safe_text(error)}", hint=hint)
+        return CrashLoopError(f"{summary}; the last time: {safe_text(error)}", hint=hint)
 
     def pause(self) -> float:
         """Return the seconds to wait now."""

@@ -14,9 +14,9 @@ from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.registry import LAKES
 from ematix_flow.engine.batch.load import MOVERS
 from ematix_flow.engine.errors import translate_error
-from ematix_flow.engine.spark.session import LONG, OWN, local_reason, need
+from ematix_flow.engine.spark.session import LONG, OWN, local_reason, require
 from ematix_flow.engine.stream.loop import Loop, Tally, TargetState
-from ematix_flow.engine.stream.metrics import observed
+from ematix_flow.engine.stream.metrics import stream_observers
 from ematix_flow.engine.stream.mover import mover_of
 from ematix_flow.engine.stream.names import filled_in
 from ematix_flow.engine.stream.open import open_context, refuse_impossible, sink_for
@@ -39,7 +39,7 @@ MANY = 500_000
 def run_stream(stream: Stream, options: StreamOptions | None = None) -> dict[str, Any]:
     """Run a stream until it is asked to stop or, where that was asked for, has reached its end; gives what it did."""
     options, stream = options or StreamOptions(), filled_in(stream)
-    with finishing(options.stop), observed((stream,), options):
+    with finishing(options.stop), stream_observers((stream,), options):
         return follow(stream, options)
 
 
@@ -58,7 +58,7 @@ def follow(stream: Stream, options: StreamOptions) -> dict[str, Any]:
             break
         except Exception as error:  # noqa: BLE001 - the engine's boundary: what it means is decided here
             if tally.batches > before:
-                policy.got_on()
+                policy.reset()
             pause = _pause(stream, options, policy, error)
         if options.stop.wait(pause):
             break
@@ -78,16 +78,16 @@ def _pause(stream: Stream, options: StreamOptions, policy: RestartPolicy, error:
 
 
 def _run_once(stream: Stream, options: StreamOptions, tally: Tally) -> None:
-    with ExitStack() as kept:
-        context = open_context(stream, options, kept)
+    with ExitStack() as resources:
+        context = open_context(stream, options, resources)
         context.source.begin()
         if tally.end_offset is None:
             tally.end_offset = _end_offset(context.source, options)
-        need(OWN)
+        require(OWN)
         if _runs_long(context, tally.end_offset):
-            need(LONG)
+            require(LONG)
         loop = Loop(stream, context.source, options, tally, _target_states(context))
-        kept.callback(loop.close)
+        resources.callback(loop.close)
         loop.run()
 
 

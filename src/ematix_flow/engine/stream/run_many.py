@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.engine.stream.metrics import observed
+from ematix_flow.engine.stream.metrics import stream_observers
 from ematix_flow.engine.stream.run import finishing, follow, run_stream
 from ematix_flow.errors import DeclareError
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from ematix_flow.declare.stream.stream import Stream
     from ematix_flow.engine.stream.options import StreamOptions
 
-Outcome = dict[str, Any] | Exception
+StreamOutcome = dict[str, Any] | Exception
 """What a stream did, or why it ended."""
 
 
-def run_streams(streams: Sequence[Stream], options: StreamOptions) -> dict[str, Outcome]:
+def run_streams(streams: Sequence[Stream], options: StreamOptions) -> dict[str, StreamOutcome]:
     """Run streams until all have ended and give for each what it did.
 
     A stream that fails ends the others after their batch; where streams are to go on after errors, they do so without it.
@@ -28,7 +28,7 @@ def run_streams(streams: Sequence[Stream], options: StreamOptions) -> dict[str, 
     _refuse_duplicate_targets(streams)
     if len(streams) == 1:
         return {streams[0].name: run_stream(streams[0], options)}
-    with finishing(options.stop), observed(streams, options):
+    with finishing(options.stop), stream_observers(streams, options):
         with ThreadPoolExecutor(len(streams), "stream") as threads:
             running = {stream.name: threads.submit(follow, stream, options) for stream in streams}
             try:
@@ -42,14 +42,14 @@ def run_streams(streams: Sequence[Stream], options: StreamOptions) -> dict[str, 
         return _outcomes(running)
 
 
-def _outcomes(running: Mapping[str, Future[dict[str, Any]]]) -> dict[str, Outcome]:
-    found: dict[str, Outcome] = {}
+def _outcomes(running: Mapping[str, Future[dict[str, Any]]]) -> dict[str, StreamOutcome]:
+    outcomes: dict[str, StreamOutcome] = {}
     for name, future in running.items():
         error = future.exception()
         if error is not None and not isinstance(error, Exception):
             raise error
-        found[name] = future.result() if error is None else error
-    return found
+        outcomes[name] = future.result() if error is None else error
+    return outcomes
 
 
 def _refuse_duplicate_targets(streams: Sequence[Stream]) -> None:

@@ -32,7 +32,7 @@ class StreamRecord:
         now = clock.now()
         run_id = f"{name}-stream-{now:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}"
         self._record = RunRecord(run_id, name, "running", now.isoformat(), kind="streaming")
-        self._written = now
+        self._written_at = now
         self._mover: dict[str, str] = {}
         self._write(now, "running")
 
@@ -48,7 +48,7 @@ class StreamRecord:
         now = self._clock.now()
         if isinstance(event, StreamStarted):
             self._mover = {"engine": event.engine, "engine_reason": event.reason}
-        elif now - self._written < EVERY:
+        elif now - self._written_at < EVERY:
             return
         self._write(now, "running")
 
@@ -65,7 +65,7 @@ class StreamRecord:
     def _write(self, now: datetime, status: str, **known: Any) -> None:
         stats = self._stats
         with self._lock:
-            self._written = now
+            self._written_at = now
             self._log.record(
                 replace(
                     self._record,

@@ -9,7 +9,7 @@ from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.lake.stream_source import LakeStream
 from ematix_flow.connect.registry import LAKES, open_stream, target_of
 from ematix_flow.engine.batch.target import engine_on
-from ematix_flow.engine.spark.session import need, session_for
+from ematix_flow.engine.spark.session import require, session_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.stream_source import StreamSource
     from ematix_flow.declare.stream.stream import Stream
     from ematix_flow.engine.stream.options import StreamOptions
-    from ematix_flow.plan.steps import Span
+    from ematix_flow.plan.steps import OffsetRange
 
 
 def source_of(stream: Stream, options: StreamOptions) -> StreamSource:
@@ -25,19 +25,19 @@ def source_of(stream: Stream, options: StreamOptions) -> StreamSource:
     one = stream.sources[0]
     source = open_stream(one.connection, one.query)
     if isinstance(source, LakeStream):
-        need(source.spark_requirements)
+        require(source.spark_requirements)
         _expect_lakes(stream)
         spark = session_for(options.load)
         source.use(lambda: engine_on(spark))
     return source
 
 
-def lake_frame(source: LakeStream, span: Span, spark: Callable[[], Any]) -> Any:
+def lake_frame(source: LakeStream, offset_range: OffsetRange, spark: Callable[[], Any]) -> Any:
     """Return the rows that a lake table got in a stretch, as a frame of Spark."""
     from ematix_flow.run.read.lake_frames import added_frame
 
     source.engine()  # lets the session know where the table lies
-    return added_frame(spark(), source.added(from_text(span.begin), from_text(span.end)))
+    return added_frame(spark(), source.added(from_text(offset_range.begin), from_text(offset_range.end)))
 
 
 def _expect_lakes(stream: Stream) -> None:
@@ -45,4 +45,4 @@ def _expect_lakes(stream: Stream) -> None:
     for target in stream.targets:
         connection = resolve_connection(target.connection)
         if connection.kind in LAKES:
-            need(target_of(connection).spark_requirements)
+            require(target_of(connection).spark_requirements)

@@ -11,11 +11,11 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.base.sink import Way
+from ematix_flow.connect.base.sink import SinkCheckpointKey
 from ematix_flow.connect.base.stream_source import EARLIEST, LATEST, VALUE
 from ematix_flow.connect.kafka.dead_letters import PREFIX
 from ematix_flow.connect.registry import open_stream
-from ematix_flow.engine.stream.dead_letter_topic import send_again, wants_topic
+from ematix_flow.engine.stream.dead_letter_topic import has_dead_letter_topic, send_again
 from ematix_flow.engine.stream.open import open_context
 from ematix_flow.engine.stream.sinks.broker import BrokerSink, open_broker_sink
 from ematix_flow.errors import UnsupportedError
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from ematix_flow.engine.stream.options import StreamOptions
     from ematix_flow.engine.stream.sinks.base import StreamContext
 
-_BESIDE = ("_headers", "_partition", "_offset")
+_METADATA_COLUMNS = ("_headers", "_partition", "_offset")
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class TopicDeadLetter:
     """A message of a dead-letter topic."""
 
     id: str
     attempt: int
-    place: str
+    source_offset: str
     """Where the message stood in the source of its stream."""
     payload: bytes
     partition: str
@@ -45,7 +45,7 @@ class Letter:
 
 def replay_topic(stream: Stream, chosen: Selection, options: StreamOptions, attempts: int) -> dict[str, int]:
     """Send dead letters of a topic through the stream again, the oldest first, and return what became of them."""
-    if not wants_topic(stream):
+    if not has_dead_letter_topic(stream):
         message = (
             f"stream {stream.name!r} writes to no table and has no dead_letter_topic=, so it keeps no dead letters"
         )
@@ -54,12 +54,14 @@ def replay_topic(stream: Stream, chosen: Selection, options: StreamOptions, atte
         message = f"dead letters of stream {stream.name!r} are in a topic, which is replayed in its order"
         raise UnsupportedError(message, hint="say --all or --first N.")
     done: Counter[str] = Counter()
-    with ExitStack() as kept:
-        context = open_context(stream, options, kept)
-        topic = kept.enter_context(closing(open_stream(stream.sources[0].connection, str(stream.dead_letter_topic))))
+    with ExitStack() as resources:
+        context = open_context(stream, options, resources)
+        topic = resources.enter_context(
+            closing(open_stream(stream.sources[0].connection, str(stream.dead_letter_topic)))
+        )
         end = topic.start(LATEST)
         for target in stream.targets:
-            with closing(open_broker_sink(context, target, BrokerSink, looks=True)) as sink:
+            with closing(open_broker_sink(context, target, BrokerSink, read_only=True)) as sink:
                 done.update(_replayed(context, sink, topic, end, chosen.first, attempts))
     return dict(done)
 
@@ -67,48 +69,52 @@ def replay_topic(stream: Stream, chosen: Selection, options: StreamOptions, atte
 def _replayed(
     context: StreamContext, sink: BrokerSink, topic: StreamSource, end: Position, first: int | None, attempts: int
 ) -> dict[str, int]:
-    way = Way(f"{sink.way.name} dead letters", topic.source_id)
-    begin = sink.sink.take_over(way) or topic.start(EARLIEST)
-    everything = _letters(topic, begin, end, context.stream.name)
-    taken = everything[:first]
-    after = end if len(taken) == len(everything) else _behind(begin, taken)
-    once = {letter.id: letter for letter in taken if letter.attempt < attempts}
-    if not taken:
+    checkpoint_key = SinkCheckpointKey(f"{sink.checkpoint_key.name} dead letters", topic.source_id)
+    begin = sink.sink.take_over(checkpoint_key) or topic.start(EARLIEST)
+    everything = _read_dead_letters(topic, begin, end, context.stream.name)
+    selected = everything[:first]
+    after = end if len(selected) == len(everything) else _behind(begin, selected)
+    retried = {dead_letter.id: dead_letter for dead_letter in selected if dead_letter.attempt < attempts}
+    if not selected:
         return {}
-    made = sink.again([(letter.payload, letter.place) for letter in once.values()], way)
-    failed = [] if made.rejects is None else made.rejects.to_pylist()
-    tries = {letter.place: letter.attempt + 1 for letter in once.values()}
+    outgoing = sink.reencode(
+        [(dead_letter.payload, dead_letter.source_offset) for dead_letter in retried.values()], checkpoint_key
+    )
+    failed = [] if outgoing.rejects is None else outgoing.rejects.to_pylist()
+    tries = {dead_letter.source_offset: dead_letter.attempt + 1 for dead_letter in retried.values()}
     send_again(context.stream, failed, tries, context.options.clock.now())
-    sink.sink.write(way, begin, after, made.messages)
+    sink.sink.write(checkpoint_key, begin, after, outgoing.messages)
     parked = sum(tries.get(row["source_position"], attempts) >= attempts for row in failed)
     return {
-        "taken": len(once),
-        "succeeded": len(once) - len(failed),
+        "taken": len(retried),
+        "succeeded": len(retried) - len(failed),
         "redeadlettered": len(failed) - parked,
         "parked": parked,
     }
 
 
-def _letters(topic: StreamSource, begin: Position, end: Position, stream: str) -> list[Letter]:
+def _read_dead_letters(topic: StreamSource, begin: Position, end: Position, stream: str) -> list[TopicDeadLetter]:
     """Return the dead letters of a stream between two positions, partition by partition."""
-    found = [
-        _letter(row)
-        for piece in topic.pieces(begin, end, _BESIDE)
-        for table in piece.read()
+    dead_letters = [
+        _parse_dead_letter(row)
+        for partition in topic.plan_partitions(begin, end, _METADATA_COLUMNS)
+        for table in partition.read()
         for row in table.to_pylist()
         if json.loads(row["_headers"] or "{}").get(f"{PREFIX}pipeline") == stream
     ]
-    return sorted(found, key=lambda letter: (letter.partition, letter.offset))
+    return sorted(dead_letters, key=lambda dead_letter: (dead_letter.partition, dead_letter.offset))
 
 
-def _letter(row: dict[str, Any]) -> Letter:
-    said = {name.removeprefix(PREFIX): value for name, value in json.loads(row["_headers"]).items()}
-    attempt, place = int(said.get("attempt", 1)), said.get("offset-bytes", "")
-    return Letter(str(said.get("id")), attempt, place, row[VALUE] or b"", str(row["_partition"]), int(row["_offset"]))
+def _parse_dead_letter(row: dict[str, Any]) -> TopicDeadLetter:
+    headers = {name.removeprefix(PREFIX): value for name, value in json.loads(row["_headers"]).items()}
+    attempt, source_offset = int(headers.get("attempt", 1)), headers.get("offset-bytes", "")
+    return TopicDeadLetter(
+        str(headers.get("id")), attempt, source_offset, row[VALUE] or b"", str(row["_partition"]), int(row["_offset"])
+    )
 
 
-def _behind(begin: Position, taken: list[Letter]) -> Position:
+def _behind(begin: Position, selected: list[TopicDeadLetter]) -> Position:
     offsets = dict(begin["offsets"])
-    for letter in taken:
-        offsets[letter.partition] = letter.offset + 1
+    for dead_letter in selected:
+        offsets[dead_letter.partition] = dead_letter.offset + 1
     return {**begin, "offsets": offsets}

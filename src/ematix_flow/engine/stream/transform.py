@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.base.event_time import timed_pieces
+from ematix_flow.connect.base.event_time import timed_partitions
 from ematix_flow.connect.base.stream_source import from_text
 from ematix_flow.connect.formats.codecs import schema_decoder
 from ematix_flow.connect.lake.stream_source import LakeStream
@@ -15,7 +15,7 @@ from ematix_flow.engine.batch.target import target_for
 from ematix_flow.engine.spark.session import session_for, spark_transforms
 from ematix_flow.engine.stream.frames import StreamFrames
 from ematix_flow.engine.stream.lookups import open_lookups
-from ematix_flow.engine.stream.sinks.table_schema import UNKNOWN, columns_there, makes_columns
+from ematix_flow.engine.stream.sinks.table_schema import UNKNOWN, columns_there, creates_columns
 from ematix_flow.engine.stream.sources import lake_frame
 from ematix_flow.errors import PlanError, UnsupportedError, did_you_mean
 from ematix_flow.plan.sql.user.stream import SOURCE, mentioned, row_by_row, spark_sql, tables_in
@@ -37,32 +37,32 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.stream_source import StreamSource
     from ematix_flow.declare.stream.stream import Stream
     from ematix_flow.engine.stream.options import StreamOptions
-    from ematix_flow.plan.steps import Span
+    from ematix_flow.plan.steps import OffsetRange
     from ematix_flow.run.transform.stream_sql import SqlStage
 
 
 class StreamRows:
     """Reads and transforms stretches; the last one is kept, because every target asks for it."""
 
-    def __init__(self, stream: Stream, source: StreamSource, options: StreamOptions, kept: ExitStack) -> None:
+    def __init__(self, stream: Stream, source: StreamSource, options: StreamOptions, resources: ExitStack) -> None:
         self._stream = stream
         self._source = source
         self._options = options
         self._read = reader_for(source)
-        if stream.transform.sql is None and any(map(makes_columns, stream.targets)):
+        if stream.transform.sql is None and any(map(creates_columns, stream.targets)):
             self._read = nameable(self._read)
-        self._stage = _stage(stream, source, options, kept)
-        self.frames = self._framed(kept)
+        self._stage = _stage(stream, source, options, resources)
+        self.frames = self._framed(resources)
         """Gives the rows of SQL as frames of Spark; None where this process reads the messages."""
         self._last: tuple[str, str, frozenset[str], TypedRows] | None = None
 
-    def _framed(self, kept: ExitStack) -> StreamFrames | None:
+    def _framed(self, resources: ExitStack) -> StreamFrames | None:
         if self._stage is None or not spark_transforms(self._options.load):
             return None
         spark = session_for(self._options.load)
-        made = StreamFrames(self._stream, self._source, spark, self._read, self._stage)
-        kept.callback(made.close)
-        return made
+        frames = StreamFrames(self._stream, self._source, spark, self._read, self._stage)
+        resources.callback(frames.close)
+        return frames
 
     @property
     def transforms(self) -> bool:
@@ -74,41 +74,43 @@ class StreamRows:
         """Return whether there are rows in any case: of SQL, or of a source that has no messages."""
         return self.transforms or isinstance(self._source, LakeStream)
 
-    def rows(self, span: Span, wanted: frozenset[str] = frozenset()) -> TypedRows:
+    def rows(self, offset_range: OffsetRange, metadata_columns: frozenset[str] = frozenset()) -> TypedRows:
         """Return the rows between two positions; `wanted` has what messages tell beside their payload, where no SQL says it."""
-        asked = (span.begin, span.end, wanted)
-        if self._last is None or self._last[:3] != asked:
-            self._last = (*asked, self._made(span, wanted))
+        key = (offset_range.begin, offset_range.end, metadata_columns)
+        if self._last is None or self._last[:3] != key:
+            self._last = (*key, self._read_range(offset_range, metadata_columns))
         return self._last[3]
 
     def of_payloads(self, messages: Sequence[tuple[bytes, str]], *, transform: bool) -> TypedRows:
         """Return the rows of payloads, each with the place it came from; with the SQL of the stream, or as they are."""
-        found = rows_of_payloads(messages, self._read if transform else json_payload)
+        typed = rows_of_payloads(messages, self._read if transform else json_payload)
         if self._stage is None or not transform:
-            return found
-        return self._answered(self._stage, found, lenient=True)
+            return typed
+        return self._answered(self._stage, typed, lenient=True)
 
-    def _made(self, span: Span, wanted: frozenset[str]) -> TypedRows:
+    def _read_range(self, offset_range: OffsetRange, metadata_columns: frozenset[str]) -> TypedRows:
         if isinstance(self._source, LakeStream):
-            frame = lake_frame(self._source, span, session_for(self._options.load))
+            frame = lake_frame(self._source, offset_range, session_for(self._options.load))
             return self.transformed(TypedRows(frame.toArrow()))
         sql = self._stream.transform.sql
-        named = mentioned(sql, self._stream.transform.dialect) if sql else wanted
-        beside = [column.name for column in self._source.columns if column.name in named]
+        named = mentioned(sql, self._stream.transform.dialect) if sql else metadata_columns
+        metadata_names = [column.name for column in self._source.columns if column.name in named]
         line = self._source.line
-        told = list(dict.fromkeys([*beside, *([line] if line else [])]))
-        pieces = timed_pieces(self._source, from_text(span.begin), from_text(span.end), told)
-        return self.transformed(typed_rows(pieces, self._read, beside, line))
+        column_names = list(dict.fromkeys([*metadata_names, *([line] if line else [])]))
+        partitions = timed_partitions(
+            self._source, from_text(offset_range.begin), from_text(offset_range.end), column_names
+        )
+        return self.transformed(typed_rows(partitions, self._read, metadata_names, line))
 
-    def transformed(self, found: TypedRows) -> TypedRows:
+    def transformed(self, typed: TypedRows) -> TypedRows:
         """Return what the SQL of the stream makes of rows."""
         if self._stage is None:
-            return found
-        return self._answered(self._stage, found, lenient=self._stream.transform.on_error != "fail")
+            return typed
+        return self._answered(self._stage, typed, lenient=self._stream.transform.on_error != "fail")
 
-    def _answered(self, stage: SqlStage, found: TypedRows, *, lenient: bool) -> TypedRows:
+    def _answered(self, stage: SqlStage, typed: TypedRows, *, lenient: bool) -> TypedRows:
         try:
-            return stage.rows(found, lenient=lenient)
+            return stage.rows(typed, lenient=lenient)
         except PlanError as error:
             raise error.at(self._stream.origin) from None
 
@@ -127,7 +129,7 @@ def reader_for(source: StreamSource) -> Callable[[bytes], dict[str, Any] | str]:
             raise UnsupportedError(message)
 
 
-def _stage(stream: Stream, source: StreamSource, options: StreamOptions, kept: ExitStack) -> SqlStage | None:
+def _stage(stream: Stream, source: StreamSource, options: StreamOptions, resources: ExitStack) -> SqlStage | None:
     transform = stream.transform
     if transform.sql is None:
         return None
@@ -137,7 +139,7 @@ def _stage(stream: Stream, source: StreamSource, options: StreamOptions, kept: E
     aggregates = frozenset(one.name for one in stream.aggregate_udfs)
     sql = spark_sql(transform.sql, transform.dialect, aggregates)
     spark = session_for(options.load)
-    lookups = open_lookups(stream.lookups, kept, spark if spark_transforms(options.load) else None)
+    lookups = open_lookups(stream.lookups, resources, spark if spark_transforms(options.load) else None)
     _check_lookups(stream, sql, {name: rows.column_names for name, rows in lookups.items()})
     return SqlStage(
         spark,
@@ -152,7 +154,7 @@ def _stage(stream: Stream, source: StreamSource, options: StreamOptions, kept: E
 
 
 def _columns_known(
-    stream: Stream, source: StreamSource, options: StreamOptions, asked: dict[int, frozenset[str]]
+    stream: Stream, source: StreamSource, options: StreamOptions, cache: dict[int, frozenset[str]]
 ) -> Iterator[frozenset[str]]:
     """Return the columns that a batch may lack: what messages tell beside their payload, then those of the target tables.
 
@@ -162,18 +164,18 @@ def _columns_known(
     yield frozenset((*(c.name for c in source.columns), *(name for table in declared for name in table.column_names)))
     for number, target in enumerate(stream.targets):
         if target.declared_table is None and target.table_name is not None:
-            if number not in asked:
+            if number not in cache:
                 table = Table(*target.table_name, (Column(Text(), name=UNKNOWN),), stamped=False)
                 database = target_for(target.connection, table, session_for(options.load))
-                asked[number] = columns_there(target, database)
-            yield asked[number]
+                cache[number] = columns_there(target, database)
+            yield cache[number]
 
 
 def _check_lookups(stream: Stream, sql: str, columns: Mapping[str, Collection[str]]) -> None:
     """Refuse a column that a lookup has not; nobody has to read messages to know that."""
-    found = strange(sql, columns)
-    if found is not None:
-        table, column = found
+    match = strange(sql, columns)
+    if match is not None:
+        table, column = match
         known = next(names for name, names in columns.items() if name.lower() == table)
         message = f"the SQL of stream {stream.name!r} reads {column!r}, which lookup {table!r} does not have"
         raise PlanError(message, hint=did_you_mean(column, known), origin=stream.origin)

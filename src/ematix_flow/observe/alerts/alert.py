@@ -17,7 +17,7 @@ KINDS = (FAILED, GAVE_UP, RECOVERED, QUALITY_FAILED, SLA_BREACHED)
 LONGEST = 1500
 """Characters of an error that are sent."""
 
-_SAYS = {
+_KIND_TEXT = {
     FAILED: "failed",
     GAVE_UP: "gave up",
     RECOVERED: "has recovered",
@@ -54,7 +54,7 @@ class Alerter(Protocol):
 def headline(event: AlertEvent) -> str:
     """Return the alert in one line."""
     attempts = f" (attempt {event.attempt_count} of {event.max_attempts})" if event.max_attempts > 1 else ""
-    return _line(f"{event.pipeline} {_SAYS.get(event.kind, event.kind)}{attempts}")
+    return _line(f"{event.pipeline} {_KIND_TEXT.get(event.kind, event.kind)}{attempts}")
 
 
 def details(event: AlertEvent) -> str:
@@ -70,7 +70,7 @@ def instant(event: AlertEvent) -> str:
     return event.timestamp.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def words(event: AlertEvent) -> str:
+def alert_text(event: AlertEvent) -> str:
     """Return the alert as a text of a few lines."""
     return "\n".join(part for part in (headline(event), details(event), instant(event)) if part)
 

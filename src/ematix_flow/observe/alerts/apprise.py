@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.errors import DeclareError, RunError
-from ematix_flow.observe.alerts.alert import GAVE_UP, RECOVERED, headline, words
+from ematix_flow.observe.alerts.alert import GAVE_UP, RECOVERED, alert_text, headline
 from ematix_flow.observe.http.client import CLIENT
-from ematix_flow.observe.http.host_guard import RefusedHostError, UnreachedError
+from ematix_flow.observe.http.host_guard import HostUnreachableError, RefusedHostError
 
 if TYPE_CHECKING:
     from ematix_flow.observe.alerts.alert import AlertEvent
@@ -26,7 +26,7 @@ class AppriseAlerter:
         """Send the alert."""
         self._check()
         kind = "success" if event.kind == RECOVERED else "failure" if event.kind == GAVE_UP else "warning"
-        if not self.channel.notify(body=words(event), title=headline(event), notify_type=kind):
+        if not self.channel.notify(body=alert_text(event), title=headline(event), notify_type=kind):
             raise RunError(f"the alert by {type(self.channel).__name__} was not taken")
 
     def _check(self) -> None:
@@ -37,11 +37,11 @@ class AppriseAlerter:
             hosts = set()  # the service has an address of its own, and what stands first in the URL is a token
         for host in hosts:
             try:
-                place = self.client.find(host, channel.port or (443 if channel.secure else 80))
-            except UnreachedError:
+                endpoint = self.client.find(host, channel.port or (443 if channel.secure else 80))
+            except HostUnreachableError:
                 continue  # no host, but for example a topic of a service
-            if not channel.secure and not place.listed:
-                message = f"host {place.host!r} would be sent plain text"
+            if not channel.secure and not endpoint.listed:
+                message = f"host {endpoint.host!r} would be sent plain text"
                 hint = "use the scheme with an s at its end, or EMATIX_FLOW_ALLOW_HOSTS."
                 raise RefusedHostError(message, hint=hint)
 

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ematix_flow.observe.alerts.alert import FAILED, GAVE_UP, RECOVERED, details, headline, instant, words
+from ematix_flow.observe.alerts.alert import FAILED, GAVE_UP, RECOVERED, alert_text, details, headline, instant
 from ematix_flow.observe.http.client import CLIENT, post
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ class StdoutAlerter:
     def notify(self, event: AlertEvent) -> None:
         """Write the alert."""
         more = " ".join(details(event).split())
-        said = f"{event.kind} {headline(event)}" + (f": {more}" if more else "")
-        sys.stderr.write(f"[ALERT] {instant(event)} {said}\n")
+        line = f"{event.kind} {headline(event)}" + (f": {more}" if more else "")
+        sys.stderr.write(f"[ALERT] {instant(event)} {line}\n")
         sys.stderr.flush()
 
 
@@ -42,7 +42,7 @@ class SlackAlerter:
 
     def notify(self, event: AlertEvent) -> None:
         """Post the alert."""
-        text = words(event).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        text = alert_text(event).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
         post(self.url, json.dumps({"text": text}).encode(), _JSON, self.client)
 
 

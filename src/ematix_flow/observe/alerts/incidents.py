@@ -56,7 +56,7 @@ def declared_rules(name: str) -> AlertRules:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class IncidentUpdate:
     """What was found out about a pipeline: whether it is bad, in one respect."""
 
     pipeline: str
@@ -70,22 +70,24 @@ class News:
     gave_up: bool = False
 
 
-def run_news(event: PipelineEnded) -> News | None:
+def run_update(event: PipelineEnded) -> IncidentUpdate | None:
     """Return what the end of a run says; None when somebody stopped it."""
     if event.error_type in _INTERRUPTIONS:
         return None
     known = (event.error_message, event.error_type, event.attempt, event.max_attempts)
-    return News(event.pipeline, "failed", not event.success, *known, gave_up=event.gave_up and not event.success)
+    return IncidentUpdate(
+        event.pipeline, "failed", not event.success, *known, gave_up=event.gave_up and not event.success
+    )
 
 
-def quality_news(pipeline: str, message: str, target: str = "") -> News:
+def quality_update(pipeline: str, message: str, target: str = "") -> IncidentUpdate:
     """Return what a check of quality says; an empty message means that everything was as expected."""
-    return News(pipeline, _of_target("quality", target), bool(message), message)
+    return IncidentUpdate(pipeline, _of_target("quality", target), bool(message), message)
 
 
-def freshness_news(pipeline: str, message: str, target: str = "") -> News:
+def freshness_update(pipeline: str, message: str, target: str = "") -> IncidentUpdate:
     """Return what a look at the freshness says; an empty message means that it is fresh enough."""
-    return News(pipeline, _of_target("freshness", target), bool(message), message)
+    return IncidentUpdate(pipeline, _of_target("freshness", target), bool(message), message)
 
 
 def _of_target(kind: str, target: str) -> str:
@@ -120,59 +122,63 @@ def _age(event: FreshnessChanged) -> str:
 
 
 def decide(
-    incident: Incident | None, news: News, now: datetime, rules: AlertRules
+    incident: Incident | None, update: IncidentUpdate, now: datetime, rules: AlertRules
 ) -> tuple[Incident | None, tuple[AlertEvent, ...]]:
     """Return the incident after the news, None where there is none, and whom that alerts; pure."""
     is_open = incident is not None and not incident.closed_at
     if incident is None or not is_open:
-        return _opened(incident, news, now) if news.bad else (incident, ())
-    if not news.bad:
-        return replace(incident, closed_at=_text(now)), (_alert(RECOVERED, news, now),)
-    return _lasting(incident, news, now, rules)
+        return _open_incident(incident, update, now) if update.bad else (incident, ())
+    if not update.bad:
+        return replace(incident, closed_at=_utc_text(now)), (_alert(RECOVERED, update, now),)
+    return _lasting(incident, update, now, rules)
 
 
-def _opened(old: Incident | None, news: News, now: datetime) -> tuple[Incident, tuple[AlertEvent, ...]]:
-    spent = _spent(news)
+def _open_incident(
+    old: Incident | None, update: IncidentUpdate, now: datetime
+) -> tuple[Incident, tuple[AlertEvent, ...]]:
+    spent = _spent(update)
     version = old.version if old is not None else 0
-    kinds = (_bad(news), GAVE_UP) if spent else (_bad(news),)
-    opened = Incident(news.pipeline, news.incident, _text(now), _text(now), count=1, gave_up=spent, version=version)
-    return opened, tuple(_alert(kind, news, now) for kind in kinds)
+    kinds = (_bad(update), GAVE_UP) if spent else (_bad(update),)
+    opened = Incident(
+        update.pipeline, update.incident, _utc_text(now), _utc_text(now), count=1, gave_up=spent, version=version
+    )
+    return opened, tuple(_alert(kind, update, now) for kind in kinds)
 
 
 def _lasting(
-    incident: Incident, news: News, now: datetime, rules: AlertRules
+    incident: Incident, update: IncidentUpdate, now: datetime, rules: AlertRules
 ) -> tuple[Incident, tuple[AlertEvent, ...]]:
     """Count the news; it is told of when it is the end of all attempts, or the last alert was long ago."""
-    spent = _spent(news)
-    kinds = [_bad(news)] if rules.every_attempt else []
+    spent = _spent(update)
+    kinds = [_bad(update)] if rules.every_attempt else []
     if spent and not incident.gave_up:
         kinds.append(GAVE_UP)
     if not kinds and now - datetime.fromisoformat(incident.alerted_at) >= rules.realert_after:
-        kinds = [GAVE_UP if spent else _bad(news)]
-    told = _text(now) if kinds else incident.alerted_at
-    after = replace(incident, count=incident.count + 1, gave_up=incident.gave_up or spent, alerted_at=told)
-    return after, tuple(_alert(kind, news, now) for kind in kinds)
+        kinds = [GAVE_UP if spent else _bad(update)]
+    alerted_at = _utc_text(now) if kinds else incident.alerted_at
+    after = replace(incident, count=incident.count + 1, gave_up=incident.gave_up or spent, alerted_at=alerted_at)
+    return after, tuple(_alert(kind, update, now) for kind in kinds)
 
 
-def _bad(news: News) -> str:
-    return _BAD[news.incident.partition(" ")[0]]
+def _bad(update: IncidentUpdate) -> str:
+    return _BAD[update.incident.partition(" ")[0]]
 
 
-def _spent(news: News) -> bool:
+def _spent(update: IncidentUpdate) -> bool:
     """Return whether a budget of attempts is used up; a pipeline without one has nothing to give up."""
-    return news.gave_up and news.max_attempts > 1
+    return update.gave_up and update.max_attempts > 1
 
 
-def _alert(kind: str, news: News, now: datetime) -> AlertEvent:
-    known = (news.error_message, news.error_type, news.attempt, news.max_attempts)
-    return AlertEvent(kind, news.pipeline, now, *known, gave_up=news.gave_up, incident=news.incident)
+def _alert(kind: str, update: IncidentUpdate, now: datetime) -> AlertEvent:
+    known = (update.error_message, update.error_type, update.attempt, update.max_attempts)
+    return AlertEvent(kind, update.pipeline, now, *known, gave_up=update.gave_up, incident=update.incident)
 
 
-def _text(at: datetime) -> str:
+def _utc_text(at: datetime) -> str:
     return at.astimezone(UTC).isoformat()
 
 
-class IncidentBook(Protocol):
+class IncidentStore(Protocol):
     """Where incidents are kept: the run log, so that all hosts know of them."""
 
     def find(self, kind: type[Incident], /, *key: str) -> Incident | None:
@@ -184,26 +190,26 @@ class IncidentBook(Protocol):
         ...
 
 
-class MemoryBook:
+class MemoryIncidentStore:
     """Keeps incidents as long as the process lives, where no run log does."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, ...], Incident] = {}
+        self._records: dict[tuple[str, ...], Incident] = {}
         self._lock = threading.Lock()
 
     def find(self, kind: type[Incident], /, *key: str) -> Incident | None:
         """Return the record of a pipeline and a kind of incident."""
         del kind
-        return self._kept.get(key)
+        return self._records.get(key)
 
     def swap(self, before: Incident | None, after: Incident, /) -> Incident | None:
         """Replace a record."""
         key = (after.pipeline, after.kind)
         with self._lock:
-            if self._kept.get(key) != before:
+            if self._records.get(key) != before:
                 return None
-            kept = self._kept[key] = replace(after, version=after.version + 1)
-        return kept
+            stored = self._records[key] = replace(after, version=after.version + 1)
+        return stored
 
 
 class Incidents:
@@ -211,42 +217,42 @@ class Incidents:
 
     def __init__(
         self,
-        book: IncidentBook,
+        store: IncidentStore,
         send: Callable[[AlertEvent], None],
         rules: Callable[[str], AlertRules] = declared_rules,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._book, self._send, self._rules, self._clock = book, send, rules, clock
-        self._here = MemoryBook()
+        self._store, self._send, self._rules, self._clock = store, send, rules, clock
+        self._memory_store = MemoryIncidentStore()
 
     def __call__(self, event: Event) -> None:
         """Hear of a run that has ended, of rows that were measured and of tables that grow old."""
         match event:
             case PipelineEnded():
-                news = run_news(event)
+                update = run_update(event)
             case QualityMeasured():
-                news = quality_news(event.pipeline, _failing(event), _shared(event))
+                update = quality_update(event.pipeline, _failing(event), _shared(event))
             case FreshnessChanged():
-                news = freshness_news(event.pipeline, _age(event), _shared(event))
+                update = freshness_update(event.pipeline, _age(event), _shared(event))
             case _:
-                news = None
-        if news is not None:
-            self.hear(news)
+                update = None
+        if update is not None:
+            self.hear(update)
 
-    def hear(self, news: News) -> None:
+    def hear(self, update: IncidentUpdate) -> None:
         """Keep the news first and alert afterwards, and only if nobody else was told to: one failure, one alert."""
         try:
-            alerts = self._kept(self._book, news)
+            alerts = self._records(self._store, update)
         except TransientError:
             # While the run log is away it is better to be told by two hosts than by none.
-            alerts = self._kept(self._here, news)
+            alerts = self._records(self._memory_store, update)
         for alert in alerts:
             self._send(alert)
 
-    def _kept(self, book: IncidentBook, news: News) -> tuple[AlertEvent, ...]:
+    def _records(self, store: IncidentStore, update: IncidentUpdate) -> tuple[AlertEvent, ...]:
         for _ in range(TRIES):
-            before = book.find(Incident, news.pipeline, news.incident)
-            after, alerts = decide(before, news, self._clock.now(), self._rules(news.pipeline))
-            if after is None or after == before or book.swap(before, after) is not None:
+            before = store.find(Incident, update.pipeline, update.incident)
+            after, alerts = decide(before, update, self._clock.now(), self._rules(update.pipeline))
+            if after is None or after == before or store.swap(before, after) is not None:
                 return alerts
         return ()

@@ -9,7 +9,7 @@ from email.message import EmailMessage
 from typing import TYPE_CHECKING
 
 from ematix_flow.errors import RunError
-from ematix_flow.observe.alerts.alert import headline, words
+from ematix_flow.observe.alerts.alert import alert_text, headline
 from ematix_flow.observe.http.client import CLIENT, connected, within
 
 if TYPE_CHECKING:
@@ -47,13 +47,13 @@ class EmailAlerter:
         message["From"] = self.sender or (self.user if "@" in self.user else f"ematix-flow@{self.host}")
         message["To"] = ", ".join(self.to)
         message["Date"] = event.timestamp
-        message.set_content(words(event))
+        message.set_content(alert_text(event))
         return message
 
     def _send(self, message: EmailMessage, sockets: list[socket.socket]) -> None:
-        place = self.client.find(self.host, self.port or (587 if self.starttls else 465))
+        endpoint = self.client.find(self.host, self.port or (587 if self.starttls else 465))
         try:
-            with _Mailer(place, self.client.seconds, sockets, starttls=self.starttls) as server:
+            with _Mailer(endpoint, self.client.seconds, sockets, starttls=self.starttls) as server:
                 if self.user:
                     server.login(self.user, self.password)
                 server.send_message(message)
@@ -69,14 +69,14 @@ class EmailAlerter:
 class _Mailer(smtplib.SMTP):
     """Talks to the very address that was looked at, and not before TLS does."""
 
-    def __init__(self, place: Reachable, seconds: float, sockets: list[socket.socket], *, starttls: bool) -> None:
-        self._place, self._sockets, self._starttls = place, sockets, starttls
+    def __init__(self, endpoint: Reachable, seconds: float, sockets: list[socket.socket], *, starttls: bool) -> None:
+        self._endpoint, self._sockets, self._starttls = endpoint, sockets, starttls
         self._tls = ssl.create_default_context()
-        super().__init__(place.host, place.port, timeout=seconds)
+        super().__init__(endpoint.host, endpoint.port, timeout=seconds)
         if starttls:
             self.starttls(context=self._tls)
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
         del host, port
-        plain = connected(self._place, timeout, self._sockets)
-        return plain if self._starttls else self._tls.wrap_socket(plain, server_hostname=self._place.host)
+        plain = connected(self._endpoint, timeout, self._sockets)
+        return plain if self._starttls else self._tls.wrap_socket(plain, server_hostname=self._endpoint.host)

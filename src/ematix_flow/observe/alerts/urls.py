@@ -62,48 +62,48 @@ def _plain_hook(url: str, client: HttpClient) -> SlackAlerter:
 def _remember_secrets(parts: SplitResult, url: str) -> None:
     """Let the redactor know what must not be shown: the address of a hook is a key to it."""
     host = parts.hostname or ""
-    looks = [*parts.path.split("/"), parts.username or "", "" if "." in host else parts.netloc]
+    candidates = [*parts.path.split("/"), parts.username or "", "" if "." in host else parts.netloc]
     # Words such as "services" or "hooks" stand in such addresses too, and hiding them would ruin other messages.
-    keys = [piece for piece in looks if len(piece) >= _SHORTEST_KEY and any(map(str.isdigit, piece))]
-    for piece in (parts.password or "", *keys, *([url] if parts.path.strip("/") else ())):
-        remember(piece)
-        remember(unquote(piece))
+    keys = [secret for secret in candidates if len(secret) >= _SHORTEST_KEY and any(map(str.isdigit, secret))]
+    for secret in (parts.password or "", *keys, *([url] if parts.path.strip("/") else ())):
+        remember(secret)
+        remember(unquote(secret))
 
 
-def _query(parts: SplitResult, known: tuple[str, ...]) -> dict[str, str]:
-    found = dict(parse_qsl(parts.query, keep_blank_values=True))
-    for name in found:
+def _query_parameters(parts: SplitResult, known: tuple[str, ...]) -> dict[str, str]:
+    parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
+    for name in parameters:
         if name not in known:
             message = f"an address of {parts.scheme}:// takes no {name!r}"
             raise DeclareError(message, hint=did_you_mean(name, known))
-    return found
+    return parameters
 
 
 def _mail(parts: SplitResult, client: HttpClient) -> EmailAlerter:
-    found = _query(parts, ("to", "from", "starttls"))
-    to = tuple(one.strip() for one in found.get("to", "").split(",") if one.strip())
+    parameters = _query_parameters(parts, ("to", "from", "starttls"))
+    to = tuple(one.strip() for one in parameters.get("to", "").split(",") if one.strip())
     if not parts.hostname or not to:
         message = "an alert by mail needs a server and an address to write to"
         raise DeclareError(message, hint="write email://user:password@host:587?to=a@example.com,b@example.com.")
     return EmailAlerter(
         parts.hostname,
         to,
-        sender=found.get("from", ""),
+        sender=parameters.get("from", ""),
         port=parts.port or 0,
         user=unquote(parts.username or ""),
         password=unquote(parts.password or ""),
-        starttls=found.get("starttls", "1").lower() not in ("0", "false", "no"),
+        starttls=parameters.get("starttls", "1").lower() not in ("0", "false", "no"),
         client=client,
     )
 
 
 def _pagerduty(parts: SplitResult, client: HttpClient) -> PagerDutyAlerter:
-    found = _query(parts, ("severity", "service"))
-    severity = found.get("severity", "error")
+    parameters = _query_parameters(parts, ("severity", "service"))
+    severity = parameters.get("severity", "error")
     if not parts.netloc:
         message = "an alert by PagerDuty needs a routing key"
         raise DeclareError(message, hint="write pagerduty://KEY.")
     if severity not in SEVERITIES:
         message = f"PagerDuty knows no severity {severity!r}"
         raise DeclareError(message, hint=did_you_mean(severity, SEVERITIES))
-    return PagerDutyAlerter(parts.netloc, severity, found.get("service") or "ematix-flow", client=client)
+    return PagerDutyAlerter(parts.netloc, severity, parameters.get("service") or "ematix-flow", client=client)

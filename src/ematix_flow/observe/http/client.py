@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from ematix_flow.background import in_background
 from ematix_flow.errors import RunError, TransientError
-from ematix_flow.observe.http.host_guard import RefusedHostError, UnreachedError, reach, system_addresses
+from ematix_flow.observe.http.host_guard import HostUnreachableError, RefusedHostError, reach, system_addresses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -58,24 +58,24 @@ def within(seconds: float, work: Callable[[list[socket.socket]], Result], what: 
         raise TransientError(f"{what} did not answer within {seconds:g} s") from None
 
 
-def connected(place: Reachable, seconds: float, sockets: list[socket.socket]) -> socket.socket:
+def connected(endpoint: Reachable, seconds: float, sockets: list[socket.socket]) -> socket.socket:
     """Return a connection to one of the very addresses that were looked at."""
     problem: OSError | None = None
-    for address in place.addresses:
+    for address in endpoint.addresses:
         try:
-            one = socket.create_connection((address, place.port), timeout=seconds)
+            one = socket.create_connection((address, endpoint.port), timeout=seconds)
         except OSError as error:
             problem = error
         else:
             sockets.append(one)
             return one
-    message = f"{place.host}:{place.port} cannot be reached: {getattr(problem, 'strerror', None) or problem}"
-    raise UnreachedError(message)
+    message = f"{endpoint.host}:{endpoint.port} cannot be reached: {getattr(problem, 'strerror', None) or problem}"
+    raise HostUnreachableError(message)
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], client: HttpClient = CLIENT) -> None:
     """Send a body; anything but an answer of success is an error, and no answer is followed elsewhere."""
-    parts = _parts(url)
+    parts = _split_url(url)
     what = str(parts.hostname)
     status = within(client.seconds, lambda sockets: _status(parts, body, headers, client, sockets), what)
     if status in _FINE:
@@ -86,7 +86,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str], client: HttpClient =
     raise TransientError(message) if status >= 500 else RunError(message)  # noqa: PLR2004 - out of order
 
 
-def _parts(url: str) -> SplitResult:
+def _split_url(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -100,12 +100,12 @@ def _parts(url: str) -> SplitResult:
 def _status(
     parts: SplitResult, body: bytes, headers: Mapping[str, str], client: HttpClient, sockets: list[socket.socket]
 ) -> int:
-    place = client.find(str(parts.hostname), parts.port or PORTS[parts.scheme])
-    if parts.scheme == "http" and not place.listed:
-        message = f"host {place.host!r} would be sent plain text"
+    endpoint = client.find(str(parts.hostname), parts.port or PORTS[parts.scheme])
+    if parts.scheme == "http" and not endpoint.listed:
+        message = f"host {endpoint.host!r} would be sent plain text"
         raise RefusedHostError(message, hint="write https://, or list the host in EMATIX_FLOW_ALLOW_HOSTS.")
-    connection = HTTPConnection(place.host, place.port, timeout=client.seconds)
-    connection.sock = _secured(connected(place, client.seconds, sockets), place, parts.scheme, sockets)
+    connection = HTTPConnection(endpoint.host, endpoint.port, timeout=client.seconds)
+    connection.sock = _secured(connected(endpoint, client.seconds, sockets), endpoint, parts.scheme, sockets)
     try:
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         connection.request("POST", path, body, {"Host": _host(parts), **_login(parts), **headers})
@@ -114,25 +114,25 @@ def _status(
         raise  # told by whoever set the deadline
     except (OSError, HTTPException, ValueError) as error:
         # The text of an answer that is no HTTP stands in the error: it is not shown.
-        raise TransientError(f"{place.host} did not answer as a web service does: {type(error).__name__}") from None
+        raise TransientError(f"{endpoint.host} did not answer as a web service does: {type(error).__name__}") from None
     finally:
         connection.close()
 
 
-def _secured(plain: socket.socket, place: Reachable, scheme: str, sockets: list[socket.socket]) -> socket.socket:
+def _secured(plain: socket.socket, endpoint: Reachable, scheme: str, sockets: list[socket.socket]) -> socket.socket:
     if scheme != "https":
         return plain
     try:
-        secured = ssl.create_default_context().wrap_socket(plain, server_hostname=place.host)
+        secured = ssl.create_default_context().wrap_socket(plain, server_hostname=endpoint.host)
     except TimeoutError:
         plain.close()
         raise
     except ssl.SSLCertVerificationError as error:
         plain.close()
-        raise RunError(f"{place.host} has no certificate that is trusted: {error.verify_message}") from None
+        raise RunError(f"{endpoint.host} has no certificate that is trusted: {error.verify_message}") from None
     except OSError as error:
         plain.close()
-        raise UnreachedError(f"{place.host} speaks no TLS: {type(error).__name__}") from None
+        raise HostUnreachableError(f"{endpoint.host} speaks no TLS: {type(error).__name__}") from None
     sockets.append(secured)
     return secured
 

@@ -34,7 +34,7 @@ class RefusedHostError(RunError):
     """A host that nothing may be sent to."""
 
 
-class UnreachedError(TransientError):
+class HostUnreachableError(TransientError):
     """A host that did not answer; nothing was sent to it."""
 
 
@@ -67,19 +67,19 @@ class Allowed:
 
 def allowed_hosts(text: str | None = None) -> Allowed:
     """Return what a list allows, by default that of EMATIX_FLOW_ALLOW_HOSTS: hosts, host:port and networks by comma."""
-    words = (os.environ.get(VARIABLE, "") if text is None else text).split(",")
+    entries = (os.environ.get(VARIABLE, "") if text is None else text).split(",")
     names, networks = set(), []
-    for word in (word.strip().lower().rstrip(".") for word in words):
+    for entry in (entry.strip().lower().rstrip(".") for entry in entries):
         try:
-            networks.append(ipaddress.ip_network(word.strip("[]"), strict=False))
+            networks.append(ipaddress.ip_network(entry.strip("[]"), strict=False))
         except ValueError:
-            names.add(word)
+            names.add(entry)
     return Allowed(frozenset(names - {""}), tuple(networks))
 
 
 def system_addresses(host: str, port: int) -> list[str]:
     """Return the addresses of a host as the system knows them."""
-    return [str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    return [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
 
 def reach(host: str, port: int, allowed: Allowed | None = None, resolve: Resolve = system_addresses) -> Reachable:
@@ -88,19 +88,19 @@ def reach(host: str, port: int, allowed: Allowed | None = None, resolve: Resolve
     name = host.lower().rstrip(".").strip("[]")
     written = _written_address(name)
     try:
-        found = (str(written),) if written is not None else tuple(dict.fromkeys(resolve(name, port)))
+        resolved = (str(written),) if written is not None else tuple(dict.fromkeys(resolve(name, port)))
     except OSError as error:
         message = f"host {host!r} is not known: {error.strerror}"
-        raise UnreachedError(message) from None
-    addresses = tuple(_plain(ipaddress.ip_address(one.partition("%")[0])) for one in found)
+        raise HostUnreachableError(message) from None
+    addresses = tuple(_embedded_ipv4(ipaddress.ip_address(one.partition("%")[0])) for one in resolved)
     listed = allowed.lists(name, port, addresses)
     private = [one for one in addresses if not _is_public(one)]
     if private and not listed:
         message = f"host {host!r} is private or belongs to this machine, so nothing is sent to it"
         raise RefusedHostError(message, hint=f"{VARIABLE}={name}:{port} allows it.")
-    if not found:
-        raise UnreachedError(f"host {host!r} has no address")
-    return Reachable(name, port, found, listed)
+    if not resolved:
+        raise HostUnreachableError(f"host {host!r} has no address")
+    return Reachable(name, port, resolved, listed)
 
 
 def _written_address(name: str) -> Address | None:
@@ -108,17 +108,17 @@ def _written_address(name: str) -> Address | None:
     try:
         address = ipaddress.ip_address(name)
     except ValueError:
-        if not name or _NUMBER.fullmatch(name.rpartition(".")[2]) or any(ord(letter) <= 32 for letter in name):  # noqa: PLR2004 - blanks and controls
+        if not name or _NUMBER.fullmatch(name.rpartition(".")[2]) or any(ord(character) <= 32 for character in name):  # noqa: PLR2004 - blanks and controls
             message = f"{name!r} is no name of a host"
             raise RefusedHostError(message, hint="write an address as four decimal numbers or as IPv6.") from None
         return None
-    if _plain(address) != address:
+    if _embedded_ipv4(address) != address:
         message = f"{name!r} hides an address of IPv4 in one of IPv6"
         raise RefusedHostError(message, hint="write it as four decimal numbers.")
     return address
 
 
-def _plain(address: Address) -> Address:
+def _embedded_ipv4(address: Address) -> Address:
     """Return the IPv4 address that one of IPv6 stands for, or the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address

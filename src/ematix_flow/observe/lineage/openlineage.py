@@ -38,7 +38,7 @@ _LONGEST = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _LoadEvent:
     """A load that began or ended."""
 
     type: str
@@ -54,7 +54,9 @@ class Lineage:
     """Hears events of loads and hands them on, in order and in the background."""
 
     def __init__(self, deliver: Callable[[dict[str, Any]], None], clock: Clock = SYSTEM_CLOCK) -> None:
-        self._box: BackgroundQueue[_Told] = BackgroundQueue(lambda told: deliver(run_event(told)), "lineage")
+        self._box: BackgroundQueue[_LoadEvent] = BackgroundQueue(
+            lambda load_event: deliver(run_event(load_event)), "lineage"
+        )
         self._clock = clock
         self._plans: dict[tuple[str, str], RunPlanned] = {}
         self._lock = threading.Lock()
@@ -67,44 +69,44 @@ class Lineage:
                 with self._lock:
                     self._plans[key] = event
             case RunStarted():
-                self._tell("START", event, self._plans.get(key))
+                self._enqueue("START", event, self._plans.get(key))
             case RunCommitted():
-                self._tell("COMPLETE", event, self._pop(key), rows=event.counts.staged)
+                self._enqueue("COMPLETE", event, self._pop(key), rows=event.counts.staged)
             case RunFailed():
-                self._tell("FAIL", event, self._pop(key), failure=event.message)
+                self._enqueue("FAIL", event, self._pop(key), failure=event.message)
 
     def _pop(self, key: tuple[str, str]) -> RunPlanned | None:
         with self._lock:
             return self._plans.pop(key, None)
 
-    def _tell(
+    def _enqueue(
         self, kind: str, event: RunStarted | RunCommitted | RunFailed, plan: RunPlanned | None, **known: Any
     ) -> None:
         job = event.pipeline if plan is None else plan.job
         at = self._clock.now().isoformat()
-        self._box.put(_Told(kind, at, event.run_id, job, None if plan is None else plan.facts, **known))
+        self._box.put(_LoadEvent(kind, at, event.run_id, job, None if plan is None else plan.facts, **known))
 
     def close(self, seconds: float) -> None:
         """Send what waits, for as long as that takes at most."""
         self._box.close(seconds)
 
 
-def run_event(told: _Told) -> dict[str, Any]:
+def run_event(load_event: _LoadEvent) -> dict[str, Any]:
     """Return a load as an event of OpenLineage."""
-    facts = None if told.facts is None else told.facts()
-    run: dict[str, Any] = {"runId": told.run_id}
-    if told.failure:
-        said = redact(told.failure)[:_LONGEST]
-        run["facets"] = {"errorMessage": _facet("errorMessage", message=said, programmingLanguage="SQL")}
+    facts = None if load_event.facts is None else load_event.facts()
+    run: dict[str, Any] = {"runId": load_event.run_id}
+    if load_event.failure:
+        message = redact(load_event.failure)[:_LONGEST]
+        run["facets"] = {"errorMessage": _facet("errorMessage", message=message, programmingLanguage="SQL")}
     return {
-        "eventType": told.type,
-        "eventTime": told.at,
+        "eventType": load_event.type,
+        "eventTime": load_event.at,
         "producer": PRODUCER,
         "schemaURL": RUN_EVENT,
         "run": run,
-        "job": {"namespace": os.environ.get(NAMESPACE) or "ematix-flow", "name": redact(told.job)},
+        "job": {"namespace": os.environ.get(NAMESPACE) or "ematix-flow", "name": redact(load_event.job)},
         "inputs": [] if facts is None else [_named(one) for one in facts.inputs],
-        "outputs": [] if facts is None else [_output(facts, told.rows)],
+        "outputs": [] if facts is None else [_output(facts, load_event.rows)],
     }
 
 
@@ -112,7 +114,7 @@ def _output(facts: LoadFacts, rows: int | None) -> dict[str, Any]:
     fields = [{"name": name, "type": kind} for name, kind in facts.columns]
     facets = {"schema": _facet("schema", fields=fields)}
     if facts.origins:
-        origins = {name: {"inputFields": [_field(one) for one in found]} for name, found in facts.origins.items()}
+        origins = {name: {"inputFields": [_field(one) for one in inputs]} for name, inputs in facts.origins.items()}
         facets["columnLineage"] = _facet("columnLineage", fields=origins)
     output = {**_named(facts.output), "facets": facets}
     if rows is not None:
@@ -130,9 +132,9 @@ def _named(dataset: Dataset) -> dict[str, Any]:
 
 
 def _facet(name: str, **content: Any) -> dict[str, Any]:
-    place = _FACETS[name]
-    what = place.rpartition("/")[2]
-    return {"_producer": PRODUCER, "_schemaURL": f"{SPEC}/facets/{place}.json#/$defs/{what}", **content}
+    facet_path = _FACETS[name]
+    what = facet_path.rpartition("/")[2]
+    return {"_producer": PRODUCER, "_schemaURL": f"{SPEC}/facets/{facet_path}.json#/$defs/{what}", **content}
 
 
 def to_stderr(event: Mapping[str, Any]) -> None:
@@ -143,11 +145,11 @@ def to_stderr(event: Mapping[str, Any]) -> None:
 
 def to_file(path: str) -> Callable[[Mapping[str, Any]], None]:
     """Return what adds events to a file, one in a line; whole lines, also when several processes write."""
-    place = Path(path)
+    file_path = Path(path)
 
     def deliver(event: Mapping[str, Any]) -> None:
         line = json.dumps(event, ensure_ascii=False) + "\n"
-        with place.open("ab", buffering=0) as file:
+        with file_path.open("ab", buffering=0) as file:
             file.write(line.encode())
 
     return deliver

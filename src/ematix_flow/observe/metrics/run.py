@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Protocol
 
 from ematix_flow.connect.config.redact import redact
-from ematix_flow.events import PipelineEnded, PipelineSkipped, SchedulerTold
+from ematix_flow.events import PipelineEnded, PipelineSkipped, SchedulerEvent
 
 if TYPE_CHECKING:
     from ematix_flow.events import Event
@@ -70,7 +70,7 @@ class RunMetrics:
                 self.sink.set_attempt(name, 0 if event.success else event.attempt)
             case PipelineSkipped():
                 self.sink.inc_runs(self._name(event.pipeline), "skipped")
-            case SchedulerTold() if event.what in COUNTED:
+            case SchedulerEvent() if event.what in COUNTED:
                 self.sink.inc_runs(self._name(event.pipeline or SCHEDULER), event.what)
 
     def _name(self, pipeline: str) -> str:

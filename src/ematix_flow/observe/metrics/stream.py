@@ -78,8 +78,8 @@ class StreamMetrics:
             case BatchLoaded():
                 self._loaded(event)
             case StreamLag():
-                for part, waiting in event.waiting.items():
-                    self._lag.labels(event.pipeline, event.target, part).set(waiting)
+                for partition, waiting in event.waiting.items():
+                    self._lag.labels(event.pipeline, event.target, partition).set(waiting)
             case StreamWatermark():
                 # With one source, what holds for it holds for the stream.
                 for source in (event.source, GLOBAL):
@@ -90,11 +90,11 @@ class StreamMetrics:
                 self._add(event, "errors_total", 1)
 
     def _loaded(self, event: BatchLoaded) -> None:
-        self._add(event, "rows_consumed_total", event.fresh)
+        self._add(event, "rows_consumed_total", event.new_messages)
         self._add(event, "rows_written_total", event.counts.staged)
         self._add(event, "rows_rejected_total", event.counts.rejected)
         self._add(event, "dlq_writes_total", event.counts.rejected)
-        self._add(event, "batches_total", int(bool(event.fresh)))
+        self._add(event, "batches_total", int(bool(event.new_messages)))
         self._seconds.labels(event.pipeline, event.target).observe(event.seconds)
 
     def _add(self, event: Event, name: str, number: int) -> None:
@@ -105,12 +105,12 @@ class StreamMetrics:
 def served(metrics: StreamMetrics, port: int) -> Iterator[int]:
     """Serve the numbers at a port of this machine, any free one for 0, and give the port."""
     try:
-        found, stop = listening(metrics.registry, HOST, port)
+        bound_port, stop = listening(metrics.registry, HOST, port)
     except OSError as error:
         message = f"metrics cannot be served on port {port}: {error.strerror}"
         raise RunError(message, hint="--metrics-port 0 takes any free port.") from None
     try:
-        yield found
+        yield bound_port
     finally:
         stop()
 
@@ -118,8 +118,8 @@ def served(metrics: StreamMetrics, port: int) -> Iterator[int]:
 def listening(registry: CollectorRegistry, host: str, port: int) -> tuple[int, Callable[[], None]]:
     """Serve numbers for Prometheus and say so; gives the port, and what ends it."""
     server, thread = start_http_server(port, host, registry)
-    found = int(server.server_port)
-    sys.stderr.write(f"metrics: http://{host}:{found}/metrics\n")
+    bound_port = int(server.server_port)
+    sys.stderr.write(f"metrics: http://{host}:{bound_port}/metrics\n")
     sys.stderr.flush()
 
     def stop() -> None:
@@ -127,4 +127,4 @@ def listening(registry: CollectorRegistry, host: str, port: int) -> tuple[int, C
         server.server_close()
         thread.join()
 
-    return found, stop
+    return bound_port, stop

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ematix_flow.clock import Clock
     from ematix_flow.events import Event
 
-SPANS = {"stats_1m": timedelta(minutes=1), "stats_5m": timedelta(minutes=5)}
+WINDOWS = {"stats_1m": timedelta(minutes=1), "stats_5m": timedelta(minutes=5)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,22 +88,22 @@ class StreamStats:
         target.rejected += counts.rejected
         target.batch_seconds, target.failure = event.seconds, ""
         self.idle, self.failure = False, ""
-        new = bool(event.fresh)
-        self.consumed += event.fresh
+        new = bool(event.new_messages)
+        self.consumed += event.new_messages
         self.written += counts.staged
         self.rejected += counts.rejected
         self.batches += new
-        self._add(_Sample(now, event.fresh, counts.staged, int(new), 0, event.seconds))
+        self._add(_Sample(now, event.new_messages, counts.staged, int(new), 0, event.seconds))
 
     def _add(self, sample: _Sample) -> None:
         self._samples.append(sample)
-        while self._samples[0].at < sample.at - max(SPANS.values()):
+        while self._samples[0].at < sample.at - max(WINDOWS.values()):
             self._samples.popleft()
 
-    def rates(self, now: datetime, span: timedelta) -> dict[str, float]:
+    def rates(self, now: datetime, window: timedelta) -> dict[str, float]:
         """Return what happened per second in the last minutes, or since the beginning if that is shorter."""
-        seconds = min(span, now - self.began).total_seconds()
-        recent = [sample for sample in self._samples if sample.at > now - span]
+        seconds = min(window, now - self.began).total_seconds()
+        recent = [sample for sample in self._samples if sample.at > now - window]
         loads = [sample.seconds for sample in recent if sample.seconds or sample.batches]
         per = 1 / seconds if seconds > 0 else 0.0
         return {
@@ -125,11 +125,11 @@ class StreamStats:
             "batches_total": self.batches,
             "errors_total": self.errors,
             "lag": {key: target.lag for key, target in self.targets.items() if target.lag is not None},
-            **{name: self.rates(now, span) for name, span in SPANS.items()},
+            **{name: self.rates(now, window) for name, window in WINDOWS.items()},
         }
 
 
-class StatsKeeper:
+class StreamStatsCollector:
     """Hears the events of all streams of a process."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:

@@ -41,10 +41,10 @@ class Collector:
 
     def send(self, signal: str, payload: bytes) -> None:
         """Send a request of a signal, metrics or traces."""
-        place = within(self.client.seconds, lambda _: self.client.find(self.host, self.port), self.host)
-        secure = self.tls or not place.listed
+        endpoint = within(self.client.seconds, lambda _: self.client.find(self.host, self.port), self.host)
+        secure = self.tls or not endpoint.listed
         if self.grpc:
-            _call(place, _METHODS[signal], payload, self, secure=secure)
+            _call(endpoint, _METHODS[signal], payload, self, secure=secure)
             return
         host = f"[{self.host}]" if ":" in self.host else self.host
         url = f"http{'s' if secure else ''}://{host}:{self.port}{self.path}/v1/{signal}"
@@ -71,28 +71,28 @@ def collector(url: str, *, grpc: bool, client: HttpClient = CLIENT) -> Collector
 def _headers() -> dict[str, str]:
     """Return the headers that the environment names for collectors; their values are keys to it."""
     pairs = [pair.partition("=") for pair in os.environ.get(HEADERS, "").split(",") if "=" in pair]
-    found = {name.strip().lower(): unquote(value.strip()) for name, _, value in pairs}
-    for value in found.values():
+    headers = {name.strip().lower(): unquote(value.strip()) for name, _, value in pairs}
+    for value in headers.values():
         remember(value)
-    return found
+    return headers
 
 
-def _call(place: Reachable, method: str, payload: bytes, to: Collector, *, secure: bool) -> None:
+def _call(endpoint: Reachable, method: str, payload: bytes, to: Collector, *, secure: bool) -> None:
     """Call a method of gRPC at the very address that was looked at."""
     import grpc
 
-    address = place.addresses[0]
-    target = f"ipv6:[{address}]:{place.port}" if ":" in address else f"ipv4:{address}:{place.port}"
-    options = [("grpc.default_authority", place.host), ("grpc.enable_http_proxy", 0)]
+    address = endpoint.addresses[0]
+    target = f"ipv6:[{address}]:{endpoint.port}" if ":" in address else f"ipv4:{address}:{endpoint.port}"
+    options = [("grpc.default_authority", endpoint.host), ("grpc.enable_http_proxy", 0)]
     if secure:
-        options.append(("grpc.ssl_target_name_override", place.host))
+        options.append(("grpc.ssl_target_name_override", endpoint.host))
         channel = grpc.secure_channel(target, grpc.ssl_channel_credentials(_authorities()), options)
     else:
         channel = grpc.insecure_channel(target, options)
     try:
         channel.unary_unary(method)(payload, timeout=to.client.seconds, metadata=tuple(to.headers.items()))
     except grpc.RpcError as error:
-        raise TransientError(f"{place.host} answers {error.code().name}") from None
+        raise TransientError(f"{endpoint.host} answers {error.code().name}") from None
     finally:
         channel.close()
 

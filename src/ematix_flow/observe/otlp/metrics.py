@@ -31,7 +31,7 @@ class _Exporter(MetricExporter):
     def __init__(self, to: Collector) -> None:
         super().__init__()
         self._to = to
-        self._told = False
+        self._warned = False
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **_: Any) -> MetricExportResult:
         """Send the numbers."""
@@ -39,9 +39,9 @@ class _Exporter(MetricExporter):
         try:
             self._to.send("metrics", encode_metrics(metrics_data).SerializeToString())
         except FlowError as error:
-            if not self._told:
+            if not self._warned:
                 sys.stderr.write(f"metrics: {' '.join(safe_text(error).split())} (told once)\n")
-            self._told = True
+            self._warned = True
             return MetricExportResult.FAILURE
         return MetricExportResult.SUCCESS
 

@@ -29,9 +29,9 @@ def tracing_of(url: str) -> Tracing:
         from ematix_flow.observe.otlp.traces import Tracing, to_collector, to_stderr
     except ImportError as error:
         raise missing(error) from None
-    scheme, _, rest = url.partition("://")
+    scheme, _, remainder = url.partition("://")
     match scheme:
-        case "otel" if rest == "stdout":
+        case "otel" if remainder == "stdout":
             return Tracing(to_stderr)
         case "otel+otlp+grpc" | "otel+otlp+http":
             return Tracing(to_collector(collector(url, grpc=scheme.endswith("grpc"))))

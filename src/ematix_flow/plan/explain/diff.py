@@ -70,9 +70,9 @@ def diff_lines(diff: Diff) -> Iterator[str]:
     """Return the difference for people."""
     yield f"target {diff.table}, {diff.mode}"
     for statement in diff.statements:
-        first, *rest = statement.splitlines()
+        first, *remaining = statement.splitlines()
         yield line("first", first)
-        yield from (f"{'':<{LABEL + 3}}{text}" for text in rest)
+        yield from (f"{'':<{LABEL + 3}}{text}" for text in remaining)
     totals = ", ".join(f"{getattr(diff, kind):,} {kind}" for kind in ("added", "changed", "removed", "unchanged"))
     yield line("rows", f"{totals}, {diff.counts.rejected:,} rejected")
     if diff.columns:
@@ -83,19 +83,19 @@ def diff_lines(diff: Diff) -> Iterator[str]:
 
 
 def _sample_text(sample: Sample) -> str:
-    key = ", ".join(f"{name}={_shown(value)}" for name, value in sample.key.items())
+    key = ", ".join(f"{name}={_format_value(value)}" for name, value in sample.key.items())
     old, new = sample.old or {}, sample.new or {}
     if sample.kind == "changed":
         pairs = [
-            f"{name}: {_shown(old.get(name))}{ARROW}{_shown(new.get(name))}"
+            f"{name}: {_format_value(old.get(name))}{ARROW}{_format_value(new.get(name))}"
             for name in new or old
             if old.get(name) != new.get(name)
         ]
         return f"{key}  {', '.join(pairs)}"
-    return f"{key}  {', '.join(f'{name}={_shown(value)}' for name, value in (new or old).items())}".strip()
+    return f"{key}  {', '.join(f'{name}={_format_value(value)}' for name, value in (new or old).items())}".strip()
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None:
         return "NULL"
     text = str(value)

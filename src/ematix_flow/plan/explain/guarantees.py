@@ -30,7 +30,7 @@ _AGAIN = "after a crash some messages are sent again, with the same ids"
 class Guarantee:
     """What is promised, and why."""
 
-    word: str
+    level: str
     reason: str
 
 
@@ -53,13 +53,13 @@ def sent_as(target: str, delivery: str) -> str:
     return EXACTLY_ONCE
 
 
-def refuse_unkept(source: str, target: str, delivery: str, origin: Origin | None = None) -> None:
+def refuse_unguaranteed(source: str, target: str, delivery: str, origin: Origin | None = None) -> None:
     """Refuse exactly_once where it cannot be promised."""
-    found = guarantee_of(source, target, delivery)
-    if delivery == EXACTLY_ONCE and found.word != EXACTLY_ONCE:
-        kept = ", ".join(kind for kind in TARGETS if guarantee_of(source, kind, delivery).word == EXACTLY_ONCE)
-        message = f"delivery='exactly_once' cannot be kept from {source} to {target}: {found.reason}"
-        hint = f"exactly once: {kept}; at least once: {', '.join(CONFIRMING)}. Leave delivery= out to have what is possible."
+    guarantee = guarantee_of(source, target, delivery)
+    if delivery == EXACTLY_ONCE and guarantee.level != EXACTLY_ONCE:
+        supported = ", ".join(kind for kind in TARGETS if guarantee_of(source, kind, delivery).level == EXACTLY_ONCE)
+        message = f"delivery='exactly_once' cannot be kept from {source} to {target}: {guarantee.reason}"
+        hint = f"exactly once: {supported}; at least once: {', '.join(CONFIRMING)}. Leave delivery= out to have what is possible."
         raise PlanError(message, hint=hint, origin=origin)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DatasetLocation:
     """A system that data lives in."""
 
     kind: str
@@ -35,11 +35,11 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class DatasetLocations:
     """Where the tables of a query are: all in one place, or each where the first part of its name says."""
 
-    one: Place | None
-    sides: Mapping[str, Place]
+    one: DatasetLocation | None
+    sides: Mapping[str, DatasetLocation]
 
     @property
     def dialect(self) -> str:
@@ -51,70 +51,77 @@ class Places:
         if self.one is not None:
             return _table(self.one, table.db, table.name)
         alias, schema = (table.catalog, table.db) if table.catalog else (table.db, "")
-        place = {word.lower(): side for word, side in self.sides.items()}[alias.lower()]
-        if _is_folder(place):
-            return _folder(place, _joined(schema, table.name))
-        return _table(place, schema, table.name)
+        location = {name.lower(): side for name, side in self.sides.items()}[alias.lower()]
+        if _is_folder(location):
+            return _folder(location, _joined(schema, table.name))
+        return _table(location, schema, table.name)
 
 
 def facts_of(
-    plan: TargetPlan, target: Place, source: Place | None, sides: Mapping[str, Place] = MappingProxyType({})
+    plan: TargetPlan,
+    target: DatasetLocation,
+    source: DatasetLocation | None,
+    sides: Mapping[str, DatasetLocation] = MappingProxyType({}),
 ) -> LoadFacts:
     """Return what a load reads and writes; without `source` and `sides` its rows come from memory, or from nobody knows where.
 
     `sides` are the places of a query over several connections, by the words for these in it.
     """
-    place = plan.commit.load.target
+    table_name = plan.commit.load.target
     output = (
-        _folder(target, plan.commit.load.folder) if _is_folder(target) else _table(target, place.schema, place.name)
+        _folder(target, plan.commit.load.folder)
+        if _is_folder(target)
+        else _table(target, table_name.schema, table_name.name)
     )
     columns = tuple((column.name, column.type.kind) for column in plan.commit.load.columns)
     if source is None and not sides:
         return LoadFacts((), output, columns, {})
-    places = Places(source, sides)
+    locations = DatasetLocations(source, sides)
     try:
-        return LoadFacts(_inputs(plan, places), output, columns, _origins([name for name, _ in columns], plan, places))
+        return LoadFacts(
+            _inputs(plan, locations), output, columns, _origins([name for name, _ in columns], plan, locations)
+        )
     except SqlglotError:
         # SQL that a database understands and the parser does not.
         return LoadFacts((), output, columns, {})
 
 
-def _inputs(plan: TargetPlan, source: Places) -> tuple[Dataset, ...]:
+def _inputs(plan: TargetPlan, source: DatasetLocations) -> tuple[Dataset, ...]:
     read = plan.read
     if not read.sql and source.one is not None:
         return (_whole(read, source.one),)
-    tree = _query(read.sql, source.dialect)
+    tree = _parse_query(read.sql, source.dialect)
     own = {cte.alias for cte in tree.find_all(exp.CTE)} | {SOURCE_VIEW}
     tables = [table for table in tree.find_all(exp.Table) if table.db or table.name not in own]
     return tuple(sorted({source.dataset(table) for table in tables}, key=lambda one: (one.namespace, one.name)))
 
 
-def _whole(read: Read, source: Place) -> Dataset:
+def _whole(read: Read, source: DatasetLocation) -> Dataset:
     """Return a source that is read without SQL."""
     if read.span is not None:
         return Dataset(read.connection, read.span.source)
     return _folder(source, read.path)
 
 
-def _origins(names: list[str], plan: TargetPlan, source: Places) -> dict[str, tuple[ColumnOrigin, ...]]:
+def _origins(names: list[str], plan: TargetPlan, source: DatasetLocations) -> dict[str, tuple[ColumnOrigin, ...]]:
     shape, below = plan.shape, plan.read.sql
-    tree: exp.Expr = _query(shape.sql, shape.dialect)
+    tree: exp.Expr = _parse_query(shape.sql, shape.dialect)
     if below and below != shape.sql:
-        tree = exp.expand(tree, {SOURCE_VIEW: _query(below, source.dialect)}, dialect=shape.dialect)
+        tree = exp.expand(tree, {SOURCE_VIEW: _parse_query(below, source.dialect)}, dialect=shape.dialect)
     schema = _schema(tree, plan)
     known = qualify(tree, dialect=shape.dialect, schema=schema, validate_qualify_columns=False, identify=False)
-    scope, found = build_scope(known), {}
+    scope, by_column = build_scope(known), {}
     for name in names:
         column = exp.column(exp.to_identifier(name, quoted=True))
         try:
             node = lineage(column, known, schema, scope=scope, dialect=shape.dialect, copy=False)
         except SqlglotError:
             continue
-        found[name] = tuple(dict.fromkeys(_leaves(node, plan, source)))
-    return {name: origins for name, origins in found.items() if origins}
+        by_column[name] = tuple(dict.fromkeys(_leaves(node, plan, source)))
+    return {name: origins for name, origins in by_column.items() if origins}
 
 
-def _query(sql: str, dialect: str) -> exp.Query:
+def _parse_query(sql: str, dialect: str) -> exp.Query:
     tree = sqlglot.parse_one(sql, dialect=dialect)
     if not isinstance(tree, exp.Query):
         raise SqlglotError("no query")
@@ -138,9 +145,9 @@ def _schema(tree: exp.Expr, plan: TargetPlan) -> dict[str, object]:
 
 def _schema_of(tables: Sequence[TableRead]) -> dict[str, object]:
     """Return the columns of tables of several connections, where all are known and named with as many words."""
-    words = {len(table.name.split(".")) for table in tables}
+    depths = {len(table.name.split(".")) for table in tables}
     schema: dict[str, Any] = {}
-    for table in tables if len(words) == 1 and all(table.columns for table in tables) else ():
+    for table in tables if len(depths) == 1 and all(table.columns for table in tables) else ():
         *above, name = table.name.split(".")
         inner = schema
         for part in above:
@@ -149,7 +156,7 @@ def _schema_of(tables: Sequence[TableRead]) -> dict[str, object]:
     return schema
 
 
-def _leaves(node: Node, plan: TargetPlan, source: Places, *, changed: bool = False) -> Iterator[ColumnOrigin]:
+def _leaves(node: Node, plan: TargetPlan, source: DatasetLocations, *, changed: bool = False) -> Iterator[ColumnOrigin]:
     """Return the columns of tables at the ends of a column's way; those of which no table is known are left out."""
     if not node.downstream:
         if isinstance(node.expression, exp.Table):
@@ -166,37 +173,37 @@ def _leaves(node: Node, plan: TargetPlan, source: Places, *, changed: bool = Fal
         yield from _leaves(below, plan, source, changed=changed)
 
 
-def _table(place: Place, schema: str, name: str) -> Dataset:
+def _table(location: DatasetLocation, schema: str, name: str) -> Dataset:
     """Return the name of a table under the rules of OpenLineage."""
-    info = place.info
-    match place.kind:
+    info = location.info
+    match location.kind:
         case "postgres":
             return Dataset(f"postgres://{info['host']}:{info['port']}", f"{info['dbname']}.{schema or 'public'}.{name}")
         case "mysql":
             return Dataset(f"mysql://{info['host']}:{info['port']}", f"{schema or info['dbname']}.{name}")
         case "sqlite" | "duckdb":
-            return Dataset(f"{place.kind}://{info['dbname']}", f"{schema or 'main'}.{name}")
+            return Dataset(f"{location.kind}://{info['dbname']}", f"{schema or 'main'}.{name}")
         case "delta_local" | "delta_s3" if schema == "delta":
             return _located(name)
     return _located(str(info.get("dbname", "")), schema, name)
 
 
-def _is_folder(place: Place) -> bool:
-    return place.kind.startswith("object_store")
+def _is_folder(location: DatasetLocation) -> bool:
+    return location.kind.startswith("object_store")
 
 
-def _folder(place: Place, path: str) -> Dataset:
-    return _located(str(place.info.get("dbname", "")), path)
+def _folder(location: DatasetLocation, path: str) -> Dataset:
+    return _located(str(location.info.get("dbname", "")), path)
 
 
 def _located(address: str, *parts: str) -> Dataset:
     """Return the name of something at an address: a bucket and a key, or a path of this machine."""
-    scheme, is_url, rest = address.partition("://")
+    scheme, is_url, remainder = address.partition("://")
     if is_url and scheme != "file":
-        bucket, _, prefix = rest.partition("/")
+        bucket, _, prefix = remainder.partition("/")
         # Spark's own name for buckets of S3 is nobody else's.
         return Dataset(f"{'s3' if scheme == 's3a' else scheme}://{bucket}", _joined(prefix, *parts))
-    path = rest if is_url else address
+    path = remainder if is_url else address
     return Dataset("file", ("/" if path.startswith("/") else "") + _joined(path, *parts))
 
 

@@ -45,7 +45,7 @@ class TargetSummary:
     def to_dict(self) -> dict[str, Any]:
         """Return the target as plain data: the public keys first, then the steps of the plan."""
         left_out = ("plan", "spark_plan") if self.spark_plan is None else ("plan",)
-        known = {f.name: _plain(getattr(self, f.name)) for f in fields(self) if f.name not in left_out}
+        known = {f.name: _plain_value(getattr(self, f.name)) for f in fields(self) if f.name not in left_out}
         return known | (steps_of(self.plan) if self.plan is not None else {})
 
 
@@ -53,7 +53,7 @@ def summary_of(plan: TargetPlan) -> TargetSummary:
     """Return a planned target under its public names."""
     commit = plan.commit
     declared = tuple(column.name for column in commit.load.columns)
-    wanted = (column.column.name for column in plan.ensure.wanted.columns)
+    column_names = (column.column.name for column in plan.ensure.wanted.columns)
     return TargetSummary(
         schema_qualified_name=plan.table_name,
         mode=commit.write.spelled,
@@ -61,7 +61,7 @@ def summary_of(plan: TargetPlan) -> TargetSummary:
         declared_columns=declared,
         path=plan.path.value,
         path_reason=plan.path.reason,
-        augmented_columns=tuple(name for name in wanted if name not in declared),
+        augmented_columns=tuple(name for name in column_names if name not in declared),
         merge_keys=commit.keys.value,
         merge_keys_reason=commit.keys.reason,
         compare_columns=commit.compare.value,
@@ -78,13 +78,13 @@ def statements_of(plan: TargetPlan) -> tuple[Statement, ...]:
     program, dialect = plan.commit.program, plan.commit.load.dialect
     if plan.path.value != "same_db":
         return program.statements
-    if not program.keeps_incoming(marked=plan.shape.marked, audited=bool(plan.audit.measures)):
+    if not program.materializes_incoming(marked=plan.shape.marked, audited=bool(plan.audit.measures)):
         return tuple(_bound(statement, dialect, f"({plan.read.sql})") for statement in program.statements)
     incoming = native_column(INCOMING, dialect)
     names = [column.name for column in plan.stage.columns] + ([FAILED, RAW] if plan.shape.marked else [])
     listed = ", ".join(native_column(name, dialect) for name in names)
-    keep = Statement(f"INSERT INTO {incoming} ({listed}) {plan.read.sql}", "", "keep the rows of the source query")
-    return (keep, *(_bound(statement, dialect, incoming) for statement in program.statements))
+    store = Statement(f"INSERT INTO {incoming} ({listed}) {plan.read.sql}", "", "keep the rows of the source query")
+    return (store, *(_bound(statement, dialect, incoming) for statement in program.statements))
 
 
 def _bound(statement: Statement, dialect: str, relation: str) -> Statement:
@@ -212,7 +212,7 @@ def _files(choice: FileChoice) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     if isinstance(value, tuple):
         return list(value)
     return dict(value) if hasattr(value, "keys") else value

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.declare.pipeline.write import DROP
 from ematix_flow.plan.explain.report import measuring_of, statements_of
 from ematix_flow.plan.remote_tasks import RESULTS, STORE
-from ematix_flow.plan.steps import HERE, TASK
+from ematix_flow.plan.steps import IN_PROCESS, TASK
 from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ def line(label: str, text: str) -> str:
     return f"  {label:<{LABEL}} {text}".rstrip()
 
 
-def place_text(name: str, info: Mapping[str, object] | None) -> str:
+def connection_text(name: str, info: Mapping[str, object] | None) -> str:
     """Return a connection for people: its name and where it leads, as far as that is known."""
-    found = info or {}
-    host = str(found.get("host") or "")
-    where = f"{host}:{found['port']}" if host and found.get("port") else host
-    where = "/".join(part for part in (where, str(found.get("dbname") or "")) if part)
-    where = f"{found['user']}@{where}" if found.get("user") and where else where
+    details = info or {}
+    host = str(details.get("host") or "")
+    where = f"{host}:{details['port']}" if host and details.get("port") else host
+    where = "/".join(part for part in (where, str(details.get("dbname") or "")) if part)
+    where = f"{details['user']}@{where}" if details.get("user") and where else where
     return f"{name} ({where})" if where else name
 
 
@@ -43,7 +43,7 @@ def plan_lines(
     """Return the lines of a whole plan; `verbose` adds every statement."""
     limit = f", timeout {plan.timeout:g} s" if plan.timeout else ""
     yield f"pipeline {plan.pipeline}" + (f", schedule {plan.schedule}" if plan.schedule else "") + limit
-    yield line("source", place_text(plan.source_connection, plan.source_info))
+    yield line("source", connection_text(plan.source_connection, plan.source_info))
     yield from _indented(plan.source_sql)
     for target in targets:
         yield ""
@@ -59,8 +59,8 @@ def plan_lines(
 
 def target_lines(target: TargetSummary, *, verbose: bool = False) -> Iterator[str]:
     """Return the lines of one target."""
-    place = place_text(target.target_connection_name, target.target_connection_info)
-    yield f"target {target.schema_qualified_name} on {place}"
+    connection = connection_text(target.target_connection_name, target.target_connection_info)
+    yield f"target {target.schema_qualified_name} on {connection}"
     yield line("mode", target.mode)
     if target.plan is not None:
         yield line("path", f"{target.path}: {target.path_reason}" if target.path else target.path_reason)
@@ -140,9 +140,11 @@ def _stage_text(plan: TargetPlan) -> str:
         return f"skipped: {stage.skipped}"
     if stage.by.value is None:
         return stage.by.reason
-    mover = "this process" if stage.by.value == HERE else "Spark"
-    way = {RESULTS: "the results of tasks", STORE: "a store"}
-    carried = f"; rows come here through {way[stage.carried.value]}: {stage.carried.reason}" if stage.carried else ""
+    mover = "this process" if stage.by.value == IN_PROCESS else "Spark"
+    carriers = {RESULTS: "the results of tasks", STORE: "a store"}
+    carried = (
+        f"; rows come here through {carriers[stage.carried.value]}: {stage.carried.reason}" if stage.carried else ""
+    )
     return f"by {mover}: {stage.by.reason}{carried}"
 
 
@@ -151,12 +153,12 @@ def _names(columns: Sequence[StageColumn]) -> str:
 
 
 def _shape_text(plan: TargetPlan) -> str:
-    place = plan.shape.place
-    if place.value is None:
-        return place.reason
+    choice = plan.shape.place
+    if choice.value is None:
+        return choice.reason
     known = {"source": "the source", "target": "the target", TASK: "whoever stages the rows"}
-    evaluator = known.get(str(place.value), "Spark")
-    return f"by {evaluator}: {place.reason}"
+    evaluator = known.get(str(choice.value), "Spark")
+    return f"by {evaluator}: {choice.reason}"
 
 
 def _table_lines(plan: TargetPlan, *, verbose: bool) -> Iterator[str]:
@@ -229,6 +231,6 @@ def _indented(text: str) -> Iterator[str]:
 
 
 def _block(label: str, text: str) -> Iterator[str]:
-    first, *rest = text.splitlines() or [""]
+    first, *remaining = text.splitlines() or [""]
     yield line(label, first)
-    yield from (f"  {'':<{LABEL}} {part}" for part in rest)
+    yield from (f"  {'':<{LABEL}} {part}" for part in remaining)

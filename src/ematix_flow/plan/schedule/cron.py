@@ -24,7 +24,7 @@ _MONDAY = datetime(2024, 1, 1, tzinfo=UTC)
 BETWEEN_CHANGES = timedelta(days=7)
 """No zone changes its clocks twice in so short a time."""
 
-SPANS = tuple(timedelta(days=days) for days in (1 / 24, 1.2, 8, 40, 400, 3000))
+LOOKBACKS = tuple(timedelta(days=days) for days in (1 / 24, 1.2, 8, 40, 400, 3000))
 """How far back the newest slot is looked for, step by step, so that frequent ones are found quickly."""
 
 
@@ -51,18 +51,18 @@ def _fixed(schedule: str, zone: ZoneInfo, after: datetime) -> Iterator[datetime]
 
 def _passing(schedule: str, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:
     """Return the instants at which the clocks of a zone show a time: between two changes they run like any other clock."""
-    seen, change = after, None
+    cursor, change = after, None
     while True:
-        offset = _offset(zone, change or seen)
-        start = seen + offset if change is None else change + offset - SECOND
+        offset = _offset(zone, change or cursor)
+        start = cursor + offset if change is None else change + offset - SECOND
         change = None
         for fired in CronSim(schedule, start.replace(tzinfo=None)):
             instant = fired.replace(tzinfo=UTC) - offset
-            change = _change(zone, seen, instant)
+            change = _change(zone, cursor, instant)
             if change is not None:
-                seen = change
+                cursor = change
                 break
-            seen = instant
+            cursor = instant
             yield instant
 
 
@@ -108,7 +108,7 @@ def count_slots(schedule: str, zone: str | None, first: datetime, last: datetime
     total = _counted(schedule, zone, first, begin) + _counted(schedule, zone, end, last)
     matching = CronSim(daily, begin.astimezone(local).replace(tzinfo=None) - SECOND)
     for day in matching:
-        start, after = (_midnight(moment.replace(tzinfo=local), local) for moment in (day, day + DAY))
+        start, after = (_midnight(midnight.replace(tzinfo=local), local) for midnight in (day, day + DAY))
         if start >= end:
             return total
         total += a_day if after - start == DAY else _counted(schedule, zone, start, after)
@@ -119,9 +119,9 @@ def _counted(schedule: str, zone: str | None, first: datetime, last: datetime) -
     return sum(1 for _ in slots_between(schedule, zone, first - SECOND, last - SECOND))
 
 
-def _midnight(moment: datetime, zone: ZoneInfo) -> datetime:
+def _midnight(at: datetime, zone: ZoneInfo) -> datetime:
     """Return the instant at which the date of a moment begins in a zone."""
-    return moment.replace(hour=0, minute=0, second=0, microsecond=0, fold=0, tzinfo=zone).astimezone(UTC)
+    return at.replace(hour=0, minute=0, second=0, microsecond=0, fold=0, tzinfo=zone).astimezone(UTC)
 
 
 def next_slot(schedule: str, zone: str | None, after: datetime) -> datetime:
@@ -145,19 +145,19 @@ _KNOWN: dict[tuple[str, str | None], tuple[datetime, datetime | None, datetime]]
 
 def last_slot(schedule: str, zone: str | None, upto: datetime) -> datetime | None:
     """Return the last slot up to and with an instant, however long ago it was."""
-    return latest_slot(schedule, zone, upto - SPANS[-1], upto)
+    return latest_slot(schedule, zone, upto - LOOKBACKS[-1], upto)
 
 
 @lru_cache(maxsize=20_000)
 def latest_slot(schedule: str, zone: str | None, after: datetime, upto: datetime) -> datetime | None:
     """Return the last slot after an instant up to and with another one; None when there is none."""
-    for span in SPANS:
-        start = max(after, upto - span)
-        found = None
+    for lookback in LOOKBACKS:
+        start = max(after, upto - lookback)
+        slot = None
         for instant in slots_between(schedule, zone, start, upto):
-            found = instant
-        if found is not None or start == after:
-            return found
+            slot = instant
+        if slot is not None or start == after:
+            return slot
     return None
 
 
@@ -208,6 +208,6 @@ def without_project(slot: str) -> str:
     return re.sub(r"(@\S+) of .*?(#bf-\w+)?$", r"\1\2", slot)
 
 
-def aware(moment: datetime) -> datetime:
+def aware(at: datetime) -> datetime:
     """Return an instant; one without a zone counts as UTC."""
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at

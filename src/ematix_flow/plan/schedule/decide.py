@@ -60,7 +60,7 @@ class Situation:
     window: timedelta = timedelta(seconds=60)
     catchup: str | None = None
     """What to catch up, in place of what pipelines say."""
-    asked: Mapping[str, str] = field(default_factory=dict)
+    requested: Mapping[str, str] = field(default_factory=dict)
     """Slots that somebody asked for, by pipeline."""
 
     def state(self, name: str) -> PipelineState:
@@ -73,24 +73,24 @@ def decide(pipeline: Pipeline, at: Situation) -> Decision | None:
     state = at.state(pipeline.name)
     if state.slot_status == RUNNING:
         return _running(pipeline, state, at)
-    wanted = _wanted(pipeline, state, at)
-    if not isinstance(wanted, Fire):
-        return wanted
+    decision = _next_decision(pipeline, state, at)
+    if not isinstance(decision, Fire):
+        return decision
     if state.paused:
         return Skip(pipeline.name, "paused")
     if pipeline.name in at.held:
         return Skip(pipeline.name, f"running on {at.held[pipeline.name]}")
-    stale = [name for name in pipeline.depends_on if not _is_fresh(name, pipeline, wanted.slot, at)]
-    return Skip(pipeline.name, f"upstream not fresh: {','.join(stale)}") if stale else wanted
+    stale = [name for name in pipeline.depends_on if not _is_up_to_date(name, pipeline, decision.slot, at)]
+    return Skip(pipeline.name, f"upstream not fresh: {','.join(stale)}") if stale else decision
 
 
 def due_slot(pipeline: Pipeline, at: Situation) -> str | None:
     """Return the slot that is to run next, not counting attempts at the last one; None when none is due."""
     state = at.state(pipeline.name)
     catchup = at.catchup or pipeline.catchup
-    slots = (at.asked.get(pipeline.name), _workflow_slot(pipeline, at), _own_slot(pipeline, state, catchup, at))
-    found = max(filter(None, slots), key=instant_of, default=None)
-    return found if found is not None and _is_later(found, state.last_slot) else None
+    slots = (at.requested.get(pipeline.name), _workflow_slot(pipeline, at), _own_slot(pipeline, state, catchup, at))
+    slot = max(filter(None, slots), key=instant_of, default=None)
+    return slot if slot is not None and _is_later(slot, state.last_slot) else None
 
 
 def next_fire(pipeline: Pipeline, at: Situation) -> datetime | None:
@@ -134,12 +134,12 @@ def _running(pipeline: Pipeline, state: PipelineState, at: Situation) -> Decisio
     return Fire(pipeline.name, state.last_slot, state.attempt + 1, interrupted=True)
 
 
-def _wanted(pipeline: Pipeline, state: PipelineState, at: Situation) -> Decision | None:
+def _next_decision(pipeline: Pipeline, state: PipelineState, at: Situation) -> Decision | None:
     """Return the slot that is to run, or why the last one is not tried again."""
     waits = state.slot_status == FAILED and bool(state.next_attempt_at)
-    fresh = due_slot(pipeline, at)
-    if fresh is not None and not (waits and (at.catchup or pipeline.catchup) == "all"):
-        return Fire(pipeline.name, fresh)
+    slot = due_slot(pipeline, at)
+    if slot is not None and not (waits and (at.catchup or pipeline.catchup) == "all"):
+        return Fire(pipeline.name, slot)
     if waits and instant_of(state.next_attempt_at) <= at.now:
         return Fire(pipeline.name, state.last_slot, state.attempt + 1)
     if waits:
@@ -172,7 +172,7 @@ def attempts_of(pipeline: Pipeline) -> int:
     return pipeline.retry.max_attempts if pipeline.retry is not None else 1
 
 
-def _is_fresh(upstream: str, pipeline: Pipeline, slot: str, at: Situation) -> bool:
+def _is_up_to_date(upstream: str, pipeline: Pipeline, slot: str, at: Situation) -> bool:
     """Say whether an upstream has what a slot needs: its last run succeeded, lately enough, and nothing of it is due before."""
     state, declared = at.state(upstream), at.project.pipelines[upstream]
     if state.last_outcome != SUCCESS or state.slot_status in (RUNNING, FAILED):

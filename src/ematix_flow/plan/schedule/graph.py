@@ -44,10 +44,10 @@ class Graph:
 
     def after(self) -> dict[Node, list[Edge]]:
         """Return the edges that leave each node."""
-        found: dict[Node, list[Edge]] = {node: [] for node in self.nodes}
+        outgoing: dict[Node, list[Edge]] = {node: [] for node in self.nodes}
         for edge in self.edges:
-            found[edge.first].append(edge)
-        return found
+            outgoing[edge.first].append(edge)
+        return outgoing
 
 
 def graph_of(project: Project) -> Graph:
@@ -67,15 +67,15 @@ def graph_of(project: Project) -> Graph:
 
 def _around(workflow: Workflow, project: Project) -> list[Edge]:
     """Return what sets a workflow off, and the jobs that it sets off; a job behind another one waits for that one only."""
-    here = Node(workflow.name, WORKFLOW)
+    own_node = Node(workflow.name, WORKFLOW)
     edges = []
     for name in workflow.triggered_by.leaves() if workflow.triggered_by else ():
         kind = WORKFLOW if name in project.workflows else PIPELINE
-        edges.append(Edge(Node(name, kind), here, TRIGGERS))
+        edges.append(Edge(Node(name, kind), own_node, TRIGGERS))
     own = {name for name in workflow.jobs if project.jobs.get(name) is workflow}
     for name in workflow.jobs:
         if name in project.streams:
-            edges.append(Edge(here, Node(name, STREAM), JOB))
+            edges.append(Edge(own_node, Node(name, STREAM), JOB))
         elif name in own and own.isdisjoint(project.pipelines[name].depends_on):
-            edges.append(Edge(here, Node(name, PIPELINE), JOB))
+            edges.append(Edge(own_node, Node(name, PIPELINE), JOB))
     return edges

@@ -24,7 +24,7 @@ INTERRUPTIONS = 10
 
 ERROR_LENGTH = 1000
 
-MOMENT = timedelta(seconds=1)
+MIN_SLOT_GAP = timedelta(seconds=1)
 """Slots are at least so far apart."""
 
 _ONCE = Retry()
@@ -129,6 +129,6 @@ def _times(base: timedelta, factor: float, power: int) -> timedelta:
         return longest
 
 
-def written(moment: datetime) -> str:
+def written(instant: datetime) -> str:
     """Return an instant as the run log keeps it."""
-    return moment.astimezone(UTC).isoformat()
+    return instant.astimezone(UTC).isoformat()

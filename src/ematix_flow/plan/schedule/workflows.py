@@ -44,45 +44,45 @@ def set_off(workflow: Workflow, trigger: str, at: Situation) -> PipelineState:
 
 def holds(trigger: TriggerOp, since: str, at: Situation) -> datetime | None:
     """Return when a condition came true after an instant: the last success that it needed; None while it does not hold."""
-    moments = [_moment(member, since, at) for member in trigger.members]
-    known = [moment for moment in moments if moment is not None]
+    instants = [_satisfied_at(member, since, at) for member in trigger.members]
+    known = [instant for instant in instants if instant is not None]
     if trigger.kind == "all":
-        return max(known) if len(known) == len(moments) else None
+        return max(known) if len(known) == len(instants) else None
     return max(known, default=None)
 
 
 def missing(trigger: TriggerOp, since: str, at: Situation) -> tuple[str, ...]:
     """Return the names that a condition still waits for."""
-    return tuple(name for name in trigger.leaves() if _moment(name, since, at) is None)
+    return tuple(name for name in trigger.leaves() if _satisfied_at(name, since, at) is None)
 
 
-def _moment(member: str | TriggerOp, since: str, at: Situation) -> datetime | None:
+def _satisfied_at(member: str | TriggerOp, since: str, at: Situation) -> datetime | None:
     if isinstance(member, TriggerOp):
         return holds(member, since, at)
     state = at.state(workflow_key(member) if member in at.project.workflows else member)
     if not state.last_success_at:
         return None
-    moment = instant_of(state.last_success_at)
-    return moment if not since or moment > instant_of(since) else None
+    instant = instant_of(state.last_success_at)
+    return instant if not since or instant > instant_of(since) else None
 
 
 def _due(workflow: Workflow, state: PipelineState, at: Situation) -> str | None:
     if workflow.triggered_by is not None:
-        moment = holds(workflow.triggered_by, state.last_slot, at)
-        if moment is not None:
-            return written_slot(moment)
+        instant = holds(workflow.triggered_by, state.last_slot, at)
+        if instant is not None:
+            return written_slot(instant)
     if workflow.schedule is None:
         return None
     since = at.now - at.window
     if state.last_slot:
         since = instant_of(state.last_slot)
-    found = latest_slot(workflow.schedule, workflow.timezone, since, at.now)
-    return None if found is None else slot_text(found)
+    slot = latest_slot(workflow.schedule, workflow.timezone, since, at.now)
+    return None if slot is None else slot_text(slot)
 
 
-def written_slot(moment: datetime) -> str:
+def written_slot(instant: datetime) -> str:
     """Return an instant that no cron gave as it is written down, to the last digit: two of them may share a second."""
-    return retrying.written(moment).replace("+00:00", "Z")
+    return retrying.written(instant).replace("+00:00", "Z")
 
 
 def _ended(workflow: Workflow, state: PipelineState, at: Situation) -> PipelineState | None:
@@ -92,8 +92,8 @@ def _ended(workflow: Workflow, state: PipelineState, at: Situation) -> PipelineS
     through = [job for job in jobs if job.last_slot and instant_of(job.last_slot) >= slot]
     broken = [job for job in through if job.slot_status in (retrying.GAVE_UP, retrying.INTERRUPTED, retrying.CANCELLED)]
     if broken:
-        said = f"{', '.join(job.pipeline for job in broken)} failed"
-        return retrying.failed(state, None, said, at.now)
+        error_text = f"{', '.join(job.pipeline for job in broken)} failed"
+        return retrying.failed(state, None, error_text, at.now)
     if len(through) < len(jobs) or any(job.slot_status != retrying.SUCCEEDED for job in through):
         return None
     last = max((instant_of(job.last_success_at) for job in through), default=at.now)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.base.stage import StageColumn
 from ematix_flow.declare.table.types import UUID, Boolean, Bytes, TimestampTZ
 from ematix_flow.errors import DeclareError, PlanError
-from ematix_flow.plan.partitions import wanted_partitions
+from ematix_flow.plan.partitions import declared_partitions
 from ematix_flow.plan.sql.render import native_column, native_name
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base.catalog import Catalog
-    from ematix_flow.connect.base.columns import FoundTable, TableName
+    from ematix_flow.connect.base.columns import TableName, TableSchema
     from ematix_flow.connect.base.metadata_store import MetadataStore
     from ematix_flow.connect.base.target import Target
     from ematix_flow.declare.table.partitions import Partition
@@ -29,7 +29,7 @@ SCD2_COLUMNS = (VALID_FROM, VALID_TO, IS_CURRENT, ROW_HASH)
 
 
 @dataclass(frozen=True, slots=True)
-class WantedColumn:
+class ColumnDefinition:
     """A column as the DDL will have it."""
 
     column: StageColumn
@@ -37,11 +37,11 @@ class WantedColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedTable:
+class TableDefinition:
     """The table that a load needs in its target: declared columns, framework columns and constraints."""
 
     place: TableName
-    columns: tuple[WantedColumn, ...]
+    columns: tuple[ColumnDefinition, ...]
     primary_key: tuple[str, ...]
     unique: tuple[tuple[str, ...], ...]
     partitions: tuple[Partition, ...] = ()
@@ -58,69 +58,69 @@ class Difference:
     """True when a load works in spite of it: a column more, or a column that allows more."""
 
 
-def wanted_table(table: Table, mode: str, database: Target, partition_by: tuple[str, ...] = ()) -> WantedTable:
+def table_definition(table: Table, mode: str, database: Target, partition_by: tuple[str, ...] = ()) -> TableDefinition:
     """Return the table that a load of this mode needs; `partition_by` in place of what the table itself says."""
     keyed = {*table.primary_key, *(name for group in table.unique_constraints for name in group)}
     declared = [
-        WantedColumn(StageColumn(c.name, c.type, in_key=c.name in keyed, native=c.native), c.nullable)
+        ColumnDefinition(StageColumn(c.name, c.type, in_key=c.name in keyed, native=c.native), c.nullable)
         for c in table.columns
     ]
-    stamps = [WantedColumn(LOADED_AT, nullable=False), WantedColumn(BATCH_ID, nullable=False)]
+    stamps = [ColumnDefinition(LOADED_AT, nullable=False), ColumnDefinition(BATCH_ID, nullable=False)]
     added = stamps if table.stamped else []
     primary_key, unique = table.primary_key, table.unique_constraints
     if mode == "scd2":
         _refuse_clash(table)
-        added = [*(WantedColumn(c, nullable=c is VALID_TO) for c in SCD2_COLUMNS), *added]
+        added = [*(ColumnDefinition(c, nullable=c is VALID_TO) for c in SCD2_COLUMNS), *added]
         primary_key = (*primary_key, VALID_FROM.name) if primary_key else ()
         # A natural key repeats once per version, so the version has to be part of what is unique.
         unique = tuple((*group, VALID_FROM.name) for group in unique)
-    _refuse_letters(table, database)
-    place = database.place(table.schema, table.name)
+    _refuse_characters(table, database)
+    table_name = database.table_name(table.schema, table.name)
     if not database.capabilities.constraints:
         primary_key, unique = (), ()
     columns = (*declared, *added)
-    types = {wanted.column.name: wanted.column.type for wanted in columns}
-    partitions = wanted_partitions(table, partition_by, types, database)
-    return WantedTable(place, columns, primary_key, unique, partitions)
+    types = {definition.column.name: definition.column.type for definition in columns}
+    partitions = declared_partitions(table, partition_by, types, database)
+    return TableDefinition(table_name, columns, primary_key, unique, partitions)
 
 
 def _refuse_clash(table: Table) -> None:
-    taken = [c.name for c in table.columns if c.name in {column.name for column in SCD2_COLUMNS}]
-    if taken:
-        message = f"table {table.qualified_name} declares {', '.join(taken)}, which scd2 adds itself"
+    clashing = [c.name for c in table.columns if c.name in {column.name for column in SCD2_COLUMNS}]
+    if clashing:
+        message = f"table {table.qualified_name} declares {', '.join(clashing)}, which scd2 adds itself"
         raise DeclareError(message, hint="rename the column.", origin=table.origin)
 
 
-def _refuse_letters(table: Table, database: Catalog) -> None:
+def _refuse_characters(table: Table, database: Catalog) -> None:
     """Refuse names with characters that the database keeps in values only."""
-    last = database.capabilities.last_letter
+    last = database.capabilities.max_character
     named = [("schema", table.schema), ("table", table.name), *(("column", name) for name in table.column_names)]
     for what, name in named:
-        letter = next((letter for letter in name if letter > last), "")
-        if letter:
-            message = f"the {what} name {name!r} has {letter!r}, which {database.kind} takes in values but not in names"
+        character = next((character for character in name if character > last), "")
+        if character:
+            message = (
+                f"the {what} name {name!r} has {character!r}, which {database.kind} takes in values but not in names"
+            )
             raise PlanError(message, hint="choose another name; column_map= renames a column.", origin=table.origin)
 
 
-def create_table_sql(wanted: WantedTable, database: MetadataStore) -> str:
+def create_table_sql(definition: TableDefinition, database: MetadataStore) -> str:
     """Return the CREATE TABLE statement."""
     dialect = database.dialect
-    lines = [_column_line(wanted_column, database) for wanted_column in wanted.columns]
-    if wanted.primary_key:
-        lines.append(f"PRIMARY KEY ({_columns(wanted.primary_key, dialect)})")
-    lines.extend(f"UNIQUE ({_columns(group, dialect)})" for group in wanted.unique)
+    lines = [_column_line(column_definition, database) for column_definition in definition.columns]
+    if definition.primary_key:
+        lines.append(f"PRIMARY KEY ({_columns(definition.primary_key, dialect)})")
+    lines.extend(f"UNIQUE ({_columns(group, dialect)})" for group in definition.unique)
     body = ",\n  ".join(lines)
-    return (
-        f"CREATE TABLE {native_name(wanted.place, dialect)} (\n  {body}\n){database.table_options(wanted.partitions)}"
-    )
+    return f"CREATE TABLE {native_name(definition.place, dialect)} (\n  {body}\n){database.table_options(definition.partitions)}"
 
 
-def _column_line(wanted: WantedColumn, database: MetadataStore) -> str:
-    column = wanted.column
+def _column_line(definition: ColumnDefinition, database: MetadataStore) -> str:
+    column = definition.column
     name = native_column(column.name, database.dialect)
     # Spark has no word for a column that may be NULL.
     may = "" if database.dialect == "spark" else " NULL"
-    null = may if wanted.nullable else " NOT NULL"
+    null = may if definition.nullable else " NOT NULL"
     check = database.check_clause(column)
     return f"{name} {database.ddl_type(column.type, in_key=column.in_key)}{null}" + (
         f" CHECK ({check})" if check else ""
@@ -131,55 +131,57 @@ def _columns(names: tuple[str, ...], dialect: str) -> str:
     return ", ".join(native_column(name, dialect) for name in names)
 
 
-def differences(wanted: WantedTable, found: FoundTable, database: Catalog) -> tuple[Difference, ...]:
+def differences(definition: TableDefinition, existing: TableSchema, database: Catalog) -> tuple[Difference, ...]:
     """Return every difference, each with its cure if adding or widening removes it."""
     result: list[Difference] = []
-    have = {column.name: column for column in found.columns}
-    for column in wanted.columns:
-        result.extend(_column_differences(column, have, wanted, database))
-    names = {column.column.name for column in wanted.columns}
+    have = {column.name: column for column in existing.columns}
+    for column in definition.columns:
+        result.extend(_column_differences(column, have, definition, database))
+    names = {column.column.name for column in definition.columns}
     result.extend(
-        Difference(f"column {c.name!r} is not declared", harmless=True) for c in found.columns if c.name not in names
+        Difference(f"column {c.name!r} is not declared", harmless=True) for c in existing.columns if c.name not in names
     )
-    if wanted.primary_key != found.primary_key:
+    if definition.primary_key != existing.primary_key:
         result.append(
-            Difference(f"primary key is ({', '.join(found.primary_key)}), declared ({', '.join(wanted.primary_key)})")
+            Difference(
+                f"primary key is ({', '.join(existing.primary_key)}), declared ({', '.join(definition.primary_key)})"
+            )
         )
-    partitions = tuple(map(str, wanted.partitions))
+    partitions = tuple(map(str, definition.partitions))
     # A declaration that says nothing about partitions takes those that are there.
-    if partitions and partitions != found.partitions:
-        text = f"partitions are ({', '.join(found.partitions)}), declared ({', '.join(partitions)})"
+    if partitions and partitions != existing.partitions:
+        text = f"partitions are ({', '.join(existing.partitions)}), declared ({', '.join(partitions)})"
         result.append(Difference(text))
-    kept = [set(other) for other in (*found.unique, found.primary_key)]
-    lost = [group for group in wanted.unique if set(group) not in kept]
+    unique_groups = [set(other) for other in (*existing.unique, existing.primary_key)]
+    lost = [group for group in definition.unique if set(group) not in unique_groups]
     result.extend(Difference(f"unique constraint on ({', '.join(group)}) is missing") for group in lost)
     return tuple(result)
 
 
 def _column_differences(
-    wanted: WantedColumn, have: dict[str, FoundColumn], table: WantedTable, database: Catalog
+    definition: ColumnDefinition, have: dict[str, ColumnSchema], table: TableDefinition, database: Catalog
 ) -> list[Difference]:
-    name = wanted.column.name
-    type_name = database.ddl_type(wanted.column.type, in_key=wanted.column.in_key)
-    place = native_name(table.place, database.dialect)
+    name = definition.column.name
+    type_name = database.ddl_type(definition.column.type, in_key=definition.column.in_key)
+    native_table = native_name(table.place, database.dialect)
     native = native_column(name, database.dialect)
-    found = have.get(name)
-    if found is None:
+    existing = have.get(name)
+    if existing is None:
         # An added column can only be nullable: the rows that are there have no value for it.
-        add = f"ALTER TABLE {place} ADD COLUMN {native} {type_name}"
+        add = f"ALTER TABLE {native_table} ADD COLUMN {native} {type_name}"
         return [Difference(f"column {name!r} is missing", add if name not in table.primary_key else "")]
     result = []
-    known = wanted.column.native and wanted.column.native in (found.type, found.base)
-    if not known and not database.same_type(found.type, type_name):
+    known = definition.column.native and definition.column.native in (existing.type, existing.base)
+    if not known and not database.same_type(existing.type, type_name):
         cure = ""
-        if database.widening(found.type, type_name):
-            cure = database.alter_type_sql(place, native, type_name, nullable=found.nullable)
-        result.append(Difference(f"column {name!r} is {found.type}, declared {type_name}", cure))
-    if found.nullable != wanted.nullable:
-        is_now, declared = ("nullable", "NOT NULL") if found.nullable else ("NOT NULL", "nullable")
-        result.append(Difference(f"column {name!r} is {is_now}, declared {declared}", harmless=found.nullable))
+        if database.widening(existing.type, type_name):
+            cure = database.alter_type_sql(native_table, native, type_name, nullable=existing.nullable)
+        result.append(Difference(f"column {name!r} is {existing.type}, declared {type_name}", cure))
+    if existing.nullable != definition.nullable:
+        is_now, declared = ("nullable", "NOT NULL") if existing.nullable else ("NOT NULL", "nullable")
+        result.append(Difference(f"column {name!r} is {is_now}, declared {declared}", harmless=existing.nullable))
     return result
 
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base.columns import FoundColumn
+    from ematix_flow.connect.base.columns import ColumnSchema

@@ -120,16 +120,16 @@ _DIALECT_FUNCTIONS: dict[str, dict[str, str]] = {
 _LOOSE = (exp.Binary, exp.Unary, exp.Between, exp.In, exp.AtTimeZone, exp.Interval)
 
 
-def say(phrase: str, dialect: str, **parts: exp.Expr | str | int) -> exp.Expr:
+def sql_func(function: str, dialect: str, **operands: exp.Expr | str | int) -> exp.Expr:
     """Return the phrase in this dialect with its parts filled in; text becomes a literal, a number a number."""
-    spellings = _DIALECT_FUNCTIONS[phrase]
-    return fill(spellings.get(dialect) or spellings[ANY], dialect, **parts)
+    spellings = _DIALECT_FUNCTIONS[function]
+    return fill(spellings.get(dialect) or spellings[ANY], dialect, **operands)
 
 
-def fill(template: str, dialect: str, **parts: exp.Expr | str | int) -> exp.Expr:
+def fill(template: str, dialect: str, **operands: exp.Expr | str | int) -> exp.Expr:
     """Return the tree of a template of this dialect, whose columns are replaced by the parts."""
     tree = _parsed(template, dialect).copy()
-    filled = {name: as_part(value) for name, value in parts.items()}
+    filled = {name: as_operand(value) for name, value in operands.items()}
     if isinstance(tree, exp.Column):
         return filled[tree.name]
     for column in list(tree.find_all(exp.Column)):
@@ -137,7 +137,7 @@ def fill(template: str, dialect: str, **parts: exp.Expr | str | int) -> exp.Expr
     return tree
 
 
-def as_part(value: exp.Expr | str | int) -> exp.Expr:
+def as_operand(value: exp.Expr | str | int) -> exp.Expr:
     """Return an operand: a literal for a plain value, parentheses around what would bind too loosely."""
     if isinstance(value, str):
         return exp.Literal.string(value)
@@ -165,7 +165,7 @@ def both(*conditions: exp.Expr) -> exp.Expr:
 
 def is_null(value: exp.Expr) -> exp.Expr:
     """Return `value IS NULL`."""
-    return exp.Is(this=as_part(value), expression=exp.Null())
+    return exp.Is(this=as_operand(value), expression=exp.Null())
 
 
 def not_null(value: exp.Expr) -> exp.Expr:

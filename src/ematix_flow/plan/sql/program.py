@@ -49,7 +49,7 @@ class Program:
     tells: bool = False
     """True when the final statement itself tells its counts, so that a run need not ask for them."""
 
-    def keeps_incoming(self, *, marked: bool, audited: bool) -> bool:
+    def materializes_incoming(self, *, marked: bool, audited: bool) -> bool:
         """Return whether the rows of a source query are kept in INCOMING first, because they are read more than once."""
         return marked or audited or not self.reads_staged_once or self.duplicates is not None
 

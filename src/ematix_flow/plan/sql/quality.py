@@ -12,7 +12,7 @@ from sqlglot import exp
 from ematix_flow.declare.pipeline.regex import has_lookaround
 from ematix_flow.declare.quality import checks as q
 from ematix_flow.errors import PlanError, UnsupportedError, did_you_mean
-from ematix_flow.plan.sql.dialects import case, is_null, number, say
+from ematix_flow.plan.sql.dialects import case, is_null, number, sql_func
 from ematix_flow.plan.sql.render import STAGED, native_column, native_name
 from ematix_flow.plan.sql.shape.literals import literal
 from ematix_flow.plan.sql.shape.regex import spelled
@@ -50,7 +50,7 @@ _FAMILIES = {
 }
 
 
-def offending(one: Expectation, table: Table, dialect: str, written_in: str) -> exp.Expr:
+def violation(one: Expectation, table: Table, dialect: str, written_in: str) -> exp.Expr:
     """Return the condition of a row that does not satisfy an expectation about values; it may be unknown."""
     if one.kind == q.SQL:
         return exp.Not(this=exp.paren(condition_of(one, table, dialect, written_in)))
@@ -118,27 +118,27 @@ def repeated(columns: Sequence[str], dialect: str) -> tuple[str, str]:
     return query, f"EXISTS (SELECT 1 FROM (SELECT {listed} {several}) AS d WHERE {same})"
 
 
-def unrelated(one: Expectation, place: TableName, dialect: str) -> tuple[str, str]:
+def unrelated(one: Expectation, table_name: TableName, dialect: str) -> tuple[str, str]:
     """Return the query that counts the rows whose value another table lacks, and the condition of such a row."""
     assert one.other is not None  # noqa: S101 - the kind says so
     mine = exp.column(exp.to_identifier(one.columns[0], quoted=True), table="s")
     theirs = exp.column(exp.to_identifier(one.other[2], quoted=True), table="o")
     same = exp.EQ(this=theirs, expression=mine.copy()).sql(dialect=dialect)
-    found = f"EXISTS (SELECT 1 FROM {native_name(place, dialect)} AS o WHERE {same})"
-    condition = f"{mine.sql(dialect=dialect)} IS NOT NULL AND NOT {found}"
+    match_exists = f"EXISTS (SELECT 1 FROM {native_name(table_name, dialect)} AS o WHERE {same})"
+    condition = f"{mine.sql(dialect=dialect)} IS NOT NULL AND NOT {match_exists}"
     return count_query(condition, dialect), condition
 
 
-def fresh(one: Expectation, table: Table, since: datetime, alias: str, dialect: str) -> exp.Expr:
+def recent(one: Expectation, table: Table, since: datetime, alias: str, dialect: str) -> exp.Expr:
     """Return the condition that a row is not older than an instant."""
     column = exp.column(exp.to_identifier(one.columns[0], quoted=True), table=alias)
     limit = literal(since, _FAMILIES[table.column(one.columns[0]).type.kind], dialect)
     return exp.GTE(this=column, expression=limit)
 
 
-def fresh_in(place: TableName, condition: exp.Expr, dialect: str) -> str:
+def any_recent(table_name: TableName, condition: exp.Expr, dialect: str) -> str:
     """Return the query that gives 1 when a table has such a row, else 0."""
-    where = f"FROM {native_name(place, dialect)} AS t WHERE {condition.sql(dialect=dialect)} LIMIT 1"
+    where = f"FROM {native_name(table_name, dialect)} AS t WHERE {condition.sql(dialect=dialect)} LIMIT 1"
     return f"SELECT COUNT(*) FROM (SELECT 1 AS found {where}) AS f"
 
 
@@ -149,11 +149,11 @@ def over_rows(text: str, columns: Sequence[str], written_in: str, dialect: str) 
     if not mine:
         message = f"the query does not read the table {ROWS!r}, which is the load: {text}"
         raise PlanError(message)
-    wanted = [exp.column(exp.to_identifier(name, quoted=True)) for name in columns]
+    selected = [exp.column(exp.to_identifier(name, quoted=True)) for name in columns]
     staged_rows = exp.Table(
         this=exp.to_identifier(STAGED, quoted=True), alias=exp.TableAlias(this=exp.to_identifier("s"))
     )
-    load = exp.select(*wanted).from_(staged_rows)
+    load = exp.select(*selected).from_(staged_rows)
     for table in mine:
         called = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(ROWS, quoted=True))
         table.replace(exp.Subquery(this=load.copy(), alias=called.copy()))
@@ -178,9 +178,11 @@ def _outside(one: Expectation, column: exp.Expr, kind: str, dialect: str) -> exp
 
 def _among(one: Expectation, column: exp.Expr, kind: str, dialect: str) -> exp.Expr:
     value = _comparable(column, kind, dialect)
-    known = [_literal(one, given, kind, dialect) for given in one.values]
+    known = [_literal(one, candidate, kind, dialect) for candidate in one.values]
     if kind in q.TEXTS and dialect == "mysql":
-        return exp.Not(this=exp.paren(exp.or_(*(say("same_text", dialect, x=value, y=given) for given in known))))
+        return exp.Not(
+            this=exp.paren(exp.or_(*(sql_func("same_text", dialect, x=value, y=candidate) for candidate in known)))
+        )
     return exp.Not(this=exp.paren(exp.In(this=value, expressions=known)))
 
 
@@ -191,21 +193,21 @@ def _unmatched(one: Expectation, column: exp.Expr, dialect: str) -> exp.Expr:
     native = spelled(one.text, dialect)
     # MySQL and MariaDB decide about case by collation unless the pattern does.
     pattern = f"(?-i){native}" if dialect == "mysql" else native
-    return exp.Not(this=exp.paren(say("matches", dialect, x=column, p=pattern)))
+    return exp.Not(this=exp.paren(sql_func("matches", dialect, x=column, p=pattern)))
 
 
 def _comparable(column: exp.Expr, kind: str, dialect: str) -> exp.Expr:
-    return say("comparable", dialect, x=column) if kind in q.NUMBERS else column
+    return sql_func("comparable", dialect, x=column) if kind in q.NUMBERS else column
 
 
-def _literal(one: Expectation, given: Any, kind: str, dialect: str) -> exp.Expr:
-    if kind == "boolean" and not isinstance(given, bool):
-        message = f"{one.name}: {given!r} is neither True nor False"
+def _literal(one: Expectation, raw_value: Any, kind: str, dialect: str) -> exp.Expr:
+    if kind == "boolean" and not isinstance(raw_value, bool):
+        message = f"{one.name}: {raw_value!r} is neither True nor False"
         raise PlanError(message)
     if kind == "uuid":
-        return exp.Literal.string(str(given).lower())
+        return exp.Literal.string(str(raw_value).lower())
     try:
-        return literal(given, _FAMILIES[kind], dialect)
+        return literal(raw_value, _FAMILIES[kind], dialect)
     except PlanError as error:
         message = f"{one.name}: {error.what}"
         raise PlanError(message, hint=error.hint) from None

@@ -44,5 +44,5 @@ UNSUPPORTED: dict[tuple[type, str], tuple[Unsupported, ...]] = {
 
 def reason_against(step: object, dialect: str) -> str:
     """Return why the dialect cannot express a step, or an empty text."""
-    found = UNSUPPORTED.get((type(step), dialect), ())
-    return next((entry.reason for entry in found if entry.when(step)), "")
+    entries = UNSUPPORTED.get((type(step), dialect), ())
+    return next((entry.reason for entry in entries if entry.when(step)), "")

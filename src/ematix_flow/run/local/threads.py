@@ -21,31 +21,31 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from concurrent.futures import Future
 
-    from ematix_flow.records import Part
+    from ematix_flow.records import TaskReport
     from ematix_flow.run.engine import Tasks
-    from ematix_flow.run.stage.tasks import Piece
+    from ematix_flow.run.stage.tasks import PartitionTask
 
 END_SECONDS = 10.0
 """How long a failed load waits for its other threads; they end with their next rows."""
 
 
-def stage_pieces_here(pieces: Sequence[Piece], at_once: int | None = None) -> tuple[Part, ...]:
+def stage_in_threads(partitions: Sequence[PartitionTask], at_once: int | None = None) -> tuple[TaskReport, ...]:
     """Stage every piece, as many at a time as there are cores, and no more than `at_once`."""
-    workers = min(len(pieces), os.cpu_count() or 1, at_once or len(pieces))
-    crew = _Crew(pieces)
-    futures: list[Future[list[Part]]] = []
+    workers = min(len(partitions), os.cpu_count() or 1, at_once or len(partitions))
+    crew = _Crew(partitions)
+    futures: list[Future[list[TaskReport]]] = []
     try:
         with current().waking(crew.over.set):
             futures.extend(in_background(crew.stage_some, f"flow-stage-{number}") for number in range(workers))
             ended, _ = wait(futures, return_when=FIRST_EXCEPTION)
-        parts = [part for future in ended for part in future.result()]
+        reports = [report for future in ended for report in future.result()]
         current().check_known()
     except BaseException:
         crew.over.set()
         wait(futures, timeout=END_SECONDS)
         raise
     failpoint("stage.collected")
-    return tuple(sorted(parts, key=lambda part: part.partition))
+    return tuple(sorted(reports, key=lambda report: report.partition))
 
 
 class LocalEngine:
@@ -55,32 +55,32 @@ class LocalEngine:
         """Return how many pieces are staged at a time: one for each core."""
         return os.cpu_count() or 1
 
-    def stage_pieces(self, pieces: Sequence[Piece], tasks: Tasks) -> tuple[Part, ...]:
+    def stage_partitions(self, partitions: Sequence[PartitionTask], tasks: Tasks) -> tuple[TaskReport, ...]:
         """Stage every piece in threads."""
-        return stage_pieces_here(pieces, tasks.at_once)
+        return stage_in_threads(partitions, tasks.at_once)
 
 
 class _Crew:
     """Threads that take piece after piece until none is left or one of them fails."""
 
-    def __init__(self, pieces: Sequence[Piece]) -> None:
-        self._pieces = pieces
+    def __init__(self, partitions: Sequence[PartitionTask]) -> None:
+        self._partitions = partitions
         self._next = count()
         self._attempts = count()
         self.over = threading.Event()
 
-    def stage_some(self) -> list[Part]:
+    def stage_some(self) -> list[TaskReport]:
         """Stage pieces until none is left."""
-        parts: list[Part] = []
-        while (partition := next(self._next)) < len(self._pieces) and not self.over.is_set():
-            parts.append(self._stage(partition))
-        return parts
+        reports: list[TaskReport] = []
+        while (partition := next(self._next)) < len(self._partitions) and not self.over.is_set():
+            reports.append(self._stage(partition))
+        return reports
 
-    def _stage(self, partition: int) -> Part:
+    def _stage(self, partition: int) -> TaskReport:
         for attempt in attempts(STAGE_PARTITION, on=_may_pass, stop=self.over):
             with attempt:
-                part = self._pieces[partition]((partition, next(self._attempts)), cancel_check=self._cancel_check)
-        return part
+                report = self._partitions[partition]((partition, next(self._attempts)), cancel_check=self._cancel_check)
+        return report
 
     def _cancel_check(self) -> None:
         if self.over.is_set():

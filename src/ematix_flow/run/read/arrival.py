@@ -19,12 +19,12 @@ from ematix_flow.plan.columns import ORDER, ORDER_AT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ematix_flow.run.read.file_partitions import FilePiece
+    from ematix_flow.run.read.file_partitions import FilePartition
 
 ROOM = 1 << 33
 """More rows than a line of one batch has."""
 
-PIECES = 1 << 12
+MAX_PARTITIONS = 1 << 12
 """More pieces than a file has."""
 
 _BEFORE_ALL = -(1 << 62)
@@ -34,7 +34,7 @@ _BEFORE_ALL = -(1 << 62)
 class Arrival:
     """Numbers the messages of one piece, which has whole lines."""
 
-    piece: int
+    partition: int
     line: str
     """Column that names the line; empty where pieces follow each other."""
     latest: dict[Any, int] = field(default_factory=dict)
@@ -48,11 +48,11 @@ class Arrival:
     def numbered(self, messages: pa.Table) -> pa.Table:
         """Return messages with the columns of their place."""
         if not self.line:
-            return messages.append_column(ORDER, self._next(self.piece, self.piece, messages.num_rows))
+            return messages.append_column(ORDER, self._next(self.partition, self.partition, messages.num_rows))
         lines, times = messages.column(self.line), pc.cast(messages.column(EVENT_TIME), pa.int64())
         chosen = [(one, pc.indices_nonzero(pc.equal(lines, one))) for one in pc.unique(lines).to_pylist()]
         at = [self._risen(one, times.take(rows)) for one, rows in chosen]
-        number = [self._next(one, one if isinstance(one, int) else self.piece, len(rows)) for one, rows in chosen]
+        number = [self._next(one, one if isinstance(one, int) else self.partition, len(rows)) for one, rows in chosen]
         back = pc.sort_indices(_joined([rows for _, rows in chosen]))
         table = messages.append_column(ORDER_AT, _joined(at).take(back))
         return table.append_column(ORDER, _joined(number).take(back))
@@ -86,18 +86,18 @@ def numbered_rows(rows: pa.Table) -> pa.Table:
     return rows.append_column(ORDER, pa.array(range(rows.num_rows), pa.int64()))
 
 
-def numbered_pieces(pieces: Sequence[FilePiece], paths: Sequence[str]) -> list[FilePiece]:
+def numbered_partitions(partitions: Sequence[FilePartition], paths: Sequence[str]) -> list[FilePartition]:
     """Return pieces whose rows have the column of their place: in the order of the paths, then of the rows of a file."""
-    first = {path: number * PIECES for number, path in enumerate(paths)}
-    made = []
-    for piece in pieces:
-        made.append(replace(piece, read=partial(_numbered, piece.read, first[piece.path])))
-        first[piece.path] += 1
-    return made
+    first = {path: number * MAX_PARTITIONS for number, path in enumerate(paths)}
+    numbered = []
+    for partition in partitions:
+        numbered.append(replace(partition, read=partial(_numbered, partition.read, first[partition.path])))
+        first[partition.path] += 1
+    return numbered
 
 
-def _numbered(read: Callable[[], Iterator[pa.Table]], piece: int) -> Iterator[pa.Table]:
-    arrival = Arrival(piece, "")
+def _numbered(read: Callable[[], Iterator[pa.Table]], partition: int) -> Iterator[pa.Table]:
+    arrival = Arrival(partition, "")
     for table in read():
         yield arrival.numbered(table)
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ematix_flow.connect.files.source import schema_of
-from ematix_flow.run.read.arrival import numbered_pieces, numbered_rows
-from ematix_flow.run.read.file_partitions import file_pieces, tasks_for, typed
+from ematix_flow.run.read.arrival import numbered_partitions, numbered_rows
+from ematix_flow.run.read.file_partitions import split_files, tasks_for, typed
 from ematix_flow.run.read.split_frames import split_frame
 from ematix_flow.run.spark.slots import session_slots
 
@@ -31,16 +31,16 @@ def arrow_frame(spark: SparkSession, files: FileSet, paths: Sequence[str], *, or
     from pyspark.sql.pandas.types import from_arrow_schema
 
     slots = partial(session_slots, spark)
-    pieces = file_pieces(replace(files, paths=tuple(paths)), slots=slots)
+    partitions = split_files(replace(files, paths=tuple(paths)), slots=slots)
     sample = _sample(files, paths[0])
     if ordered:
-        pieces, sample = numbered_pieces(pieces, files.paths), numbered_rows(sample)
+        partitions, sample = numbered_partitions(partitions, files.paths), numbered_rows(sample)
 
     def read(number: int) -> Iterator[pa.RecordBatch]:
-        return (batch for table in pieces[number].read() for batch in signed(table).to_batches())
+        return (batch for table in partitions[number].read() for batch in signed(table).to_batches())
 
     schema = from_arrow_schema(sample.schema, prefer_timestamp_ntz=True)
-    return split_frame(spark, len(pieces), read, schema, tasks_for(pieces, slots))
+    return split_frame(spark, len(partitions), read, schema, tasks_for(partitions, slots))
 
 
 def file_schema(files: FileSet) -> pa.Schema:

@@ -16,19 +16,19 @@ PLANNED = "spark.sql.autoBroadcastJoinThreshold"
 MEASURED = "spark.sql.adaptive.autoBroadcastJoinThreshold"
 
 _lock = threading.Lock()
-_changed: dict[int, _Changed] = {}
+_changed: dict[int, _BroadcastChange] = {}
 """Sessions whose joins are measured now, by their ids."""
 
 
 @dataclass(slots=True)
-class _Changed:
+class _BroadcastChange:
     """What a session was set to before, and how many loads want it otherwise."""
 
     before: str
     loads: int = 0
 
 
-def measured_joins(spark: SparkSession, kept: ExitStack) -> None:
+def measured_joins(spark: SparkSession, resources: ExitStack) -> None:
     """Let joins broadcast what was measured to be small, not what is taken to be, until `kept` is closed.
 
     Rows from our tasks look to Spark like the few numbers that the tasks are made from, and a large table would be collected.
@@ -36,11 +36,11 @@ def measured_joins(spark: SparkSession, kept: ExitStack) -> None:
     with _lock:
         if id(spark) not in _changed:
             before = str(spark.conf.get(PLANNED))
-            _changed[id(spark)] = _Changed(before)
+            _changed[id(spark)] = _BroadcastChange(before)
             spark.conf.set(MEASURED, spark.conf.get(MEASURED, None) or before)
             spark.conf.set(PLANNED, "-1")
         _changed[id(spark)].loads += 1
-    kept.callback(_leave, spark)
+    resources.callback(_leave, spark)
 
 
 def _leave(spark: SparkSession) -> None:

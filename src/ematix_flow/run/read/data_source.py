@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from ematix_flow.plan.remote_tasks import Away
 
 FORMAT = "ematix"
-_PLACES = ("table", "query", "path")
-_OPTIONS = ("connection", *_PLACES, "columns", "format")
+_RELATION_OPTIONS = ("table", "query", "path")
+_OPTIONS = ("connection", *_RELATION_OPTIONS, "columns", "format")
 
 
 def register(spark: SparkSession, connections: Mapping[str, Connection], away: Away | None = None) -> None:
@@ -46,10 +46,10 @@ def register(spark: SparkSession, connections: Mapping[str, Connection], away: A
     # A class of its own: pickled with what it carries, where a class of this module would be looked up by its name.
     known = {"connections": dict(connections), "folder": os.getcwd(), "away": away}  # noqa: PTH109 - the text travels
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    spark.dataSource.register(type("EmatixOfSession", (Ematix,), known))
+    spark.dataSource.register(type("EmatixOfSession", (EmatixDataSource,), known))
 
 
-class Ematix(ds.DataSource):
+class EmatixDataSource(ds.DataSource):
     """One relation of one connection."""
 
     connections: ClassVar[Mapping[str, Connection]] = {}
@@ -77,17 +77,17 @@ class Ematix(ds.DataSource):
     def _reader(self) -> DatabaseReader | FileReader:
         with suppress(OSError):
             os.chdir(self.folder)
-        asked = {str(name).lower(): str(value) for name, value in self.options.items()}
-        _check(asked)
-        system = open_system(self._connection(asked["connection"]))
+        options = {str(name).lower(): str(value) for name, value in self.options.items()}
+        _check(options)
+        system = open_system(self._connection(options["connection"]))
         if isinstance(system, LakeSource):
-            message = f"connection {asked['connection']!r} is a lake, which Spark reads itself"
+            message = f"connection {options['connection']!r} is a lake, which Spark reads itself"
             hint = "return SQL over its tables from the pipeline's function, or Source.sql(..., connections=...)."
             raise UnsupportedError(message, hint=hint)
         refuse_unread(self.away, system.read_paths)
         if isinstance(system, Files):
-            return FileReader(self.folder, _files(system, asked))
-        return DatabaseReader(self.folder, system, _place(system, asked), _columns(asked))
+            return FileReader(self.folder, _files(system, options))
+        return DatabaseReader(self.folder, system, _relation_of(system, options), _columns(options))
 
     def _connection(self, name: str) -> Connection:
         if name not in self.connections:
@@ -96,53 +96,53 @@ class Ematix(ds.DataSource):
         return self.connections[name]
 
 
-def _check(asked: Mapping[str, str]) -> None:
-    for name in asked:
+def _check(options: Mapping[str, str]) -> None:
+    for name in options:
         if name not in _OPTIONS:
             message = f"the format {FORMAT!r} has no option {name!r}"
             raise PlanError(message, hint=did_you_mean(name, _OPTIONS))
-    if "connection" not in asked or sum(name in asked for name in _PLACES) != 1:
+    if "connection" not in options or sum(name in options for name in _RELATION_OPTIONS) != 1:
         message = f"the format {FORMAT!r} needs the option connection, and one of table, query and path"
         raise PlanError(message, hint='for example .option("connection", "pg").option("table", "shop.orders").')
 
 
-def _columns(asked: Mapping[str, str]) -> tuple[str, ...]:
+def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
     """Return the columns that are wanted, in their order; none where all are."""
-    given = asked.get("columns", "").strip()
-    if given.startswith("["):
-        return tuple(map(str, json.loads(given)))
-    return tuple(name.strip() for name in given.split(",")) if given else ()
+    names = options.get("columns", "").strip()
+    if names.startswith("["):
+        return tuple(map(str, json.loads(names)))
+    return tuple(name.strip() for name in names.split(",")) if names else ()
 
 
-def _files(system: Files, asked: Mapping[str, str]) -> FileSet:
+def _files(system: Files, options: Mapping[str, str]) -> FileSet:
     from dataclasses import replace
 
-    if "query" in asked:
-        message = f"connection {asked['connection']!r} has files, which answer no query"
+    if "query" in options:
+        message = f"connection {options['connection']!r} has files, which answer no query"
         raise PlanError(message, hint="name them by path, and query the frame.")
-    path = asked.get("path", asked.get("table", ""))
-    files = system.file_set(path, {"format": asked["format"]} if "format" in asked else {})
-    wanted = _columns(asked)
-    return replace(files, columns=_chosen(files.columns, wanted)) if wanted else files
+    path = options.get("path", options.get("table", ""))
+    files = system.file_set(path, {"format": options["format"]} if "format" in options else {})
+    selected = _columns(options)
+    return replace(files, columns=_chosen(files.columns, selected)) if selected else files
 
 
-def _chosen(columns: Sequence[SourceColumn], wanted: Sequence[str]) -> tuple[SourceColumn, ...]:
+def _chosen(columns: Sequence[SourceColumn], selected: Sequence[str]) -> tuple[SourceColumn, ...]:
     known = {column.name: column for column in columns}
-    for name in wanted:
+    for name in selected:
         if name not in known:
             message = f"the source has no column {name!r}"
             raise PlanError(message, hint=did_you_mean(name, known))
-    return tuple(known[name] for name in wanted)
+    return tuple(known[name] for name in selected)
 
 
-def _place(system: SqlSource, asked: Mapping[str, str]) -> TableName | str:
-    if "path" in asked:
-        message = f"connection {asked['connection']!r} is a database, which has no path"
+def _relation_of(system: SqlSource, options: Mapping[str, str]) -> TableName | str:
+    if "path" in options:
+        message = f"connection {options['connection']!r} is a database, which has no path"
         raise PlanError(message, hint='name a table: .option("table", "schema.name").')
-    if "query" in asked:
-        return asked["query"].strip().rstrip(";")
-    schema, _, name = asked["table"].rpartition(".")
-    return system.place(schema, name)
+    if "query" in options:
+        return options["query"].strip().rstrip(";")
+    schema, _, name = options["table"].rpartition(".")
+    return system.table_name(schema, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +158,8 @@ class DatabaseReader(ds.DataSourceReader):
 
     folder: str
     system: SqlSource
-    place: TableName | str
-    wanted: tuple[str, ...] = ()
+    table_name: TableName | str
+    selected: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()
 
     @cached_property
@@ -168,11 +168,11 @@ class DatabaseReader(ds.DataSourceReader):
         from ematix_flow.plan.sql.render import native_name
 
         dialect = self.system.dialect
-        place = self.place if isinstance(self.place, str) else native_name(self.place, dialect)
-        sql = place if isinstance(self.place, str) else f"SELECT * FROM {place}"
+        relation = self.table_name if isinstance(self.table_name, str) else native_name(self.table_name, dialect)
+        sql = relation if isinstance(self.table_name, str) else f"SELECT * FROM {relation}"
         with closing(self.system.session()) as session:
             columns = self.system.describe(session, sql)
-        return _chosen(columns, self.wanted) if self.wanted else columns
+        return _chosen(columns, self.selected) if self.selected else columns
 
     @property
     def schema(self) -> pa.Schema:
@@ -201,12 +201,12 @@ class DatabaseReader(ds.DataSourceReader):
 
         dialect, names = self.system.dialect, [column.name for column in self.columns]
         sendable = [column for column in self.columns if self.system.timezone is None or column.family != "timestamp"]
-        sql = relation_sql(self.place, names, conditions_sql(self.conditions, sendable, dialect), dialect)
+        sql = relation_sql(self.table_name, names, conditions_sql(self.conditions, sendable, dialect), dialect)
         return zoned(sql, self.columns, self.system.timezone, dialect)
 
 
 @dataclass(frozen=True, slots=True)
-class PiecePartition(ds.InputPartition):
+class FileInputPartition(ds.InputPartition):
     """A part of a file."""
 
     read: Callable[[], Iterator[pa.Table]]
@@ -228,17 +228,17 @@ class FileReader(ds.DataSourceReader):
 
     def partitions(self) -> Sequence[ds.InputPartition]:
         """Return the pieces of the files."""
-        from ematix_flow.run.read.file_partitions import file_pieces
+        from ematix_flow.run.read.file_partitions import split_files
 
         # Spark calls this in a process without a session; pieces are small enough for many slots anyway.
-        pieces = file_pieces(self.files, strict=True, slots=lambda: os.cpu_count() or 1)
-        return [PiecePartition(piece.read) for piece in pieces]
+        splits = split_files(self.files, strict=True, slots=lambda: os.cpu_count() or 1)
+        return [FileInputPartition(split.read) for split in splits]
 
     def read(self, partition: ds.InputPartition) -> Iterator[Any]:
         """Read one piece, in a task."""
         from ematix_flow.run.read.arrow_frames import signed
 
-        assert isinstance(partition, PiecePartition)  # noqa: S101 - our own
+        assert isinstance(partition, FileInputPartition)  # noqa: S101 - our own
         with suppress(OSError):
             os.chdir(self.folder)
         names = [column.name for column in self.files.columns]
@@ -255,14 +255,14 @@ _COMPARED: dict[type[ds.Filter], str] = {
 }
 
 
-def _condition(given: ds.Filter) -> Condition | None:
+def _condition(spark_filter: ds.Filter) -> Condition | None:
     """Return a filter of Spark as a condition; None for those that no system is asked for."""
-    attribute: tuple[str, ...] = getattr(given, "attribute", ())
+    attribute: tuple[str, ...] = getattr(spark_filter, "attribute", ())
     if len(attribute) != 1:
         return None
-    if isinstance(given, ds.IsNotNull):
+    if isinstance(spark_filter, ds.IsNotNull):
         return Condition(attribute[0], NOT_NULL)
-    if isinstance(given, ds.In):
-        return Condition(attribute[0], IN, tuple(value for value in given.value if value is not None))
-    word = _COMPARED.get(type(given))
-    return None if word is None else Condition(attribute[0], word, (getattr(given, "value", None),))
+    if isinstance(spark_filter, ds.In):
+        return Condition(attribute[0], IN, tuple(value for value in spark_filter.value if value is not None))
+    operator = _COMPARED.get(type(spark_filter))
+    return None if operator is None else Condition(attribute[0], operator, (getattr(spark_filter, "value", None),))

@@ -49,22 +49,22 @@ def _text_frame(spark: SparkSession, files: FileSet, *, strict: bool, ordered: b
     """Return the rows that Python reads: Spark's own readers lose rows behind stray quotes and digits of numbers."""
     from pyspark.sql import types as st
 
-    from ematix_flow.run.read.arrival import numbered_pieces
-    from ematix_flow.run.read.file_partitions import file_pieces, tasks_for
+    from ematix_flow.run.read.arrival import numbered_partitions
+    from ematix_flow.run.read.file_partitions import split_files, tasks_for
 
     names = [column.name for column in files.columns]
-    shown = [*names, POSITION] if strict else [*names, CORRUPT, POSITION]
+    column_names = [*names, POSITION] if strict else [*names, CORRUPT, POSITION]
     slots = partial(session_slots, spark)
-    pieces = file_pieces(files, strict=strict, slots=slots)
+    partitions = split_files(files, strict=strict, slots=slots)
     if ordered:
-        pieces = numbered_pieces(pieces, files.paths)
+        partitions = numbered_partitions(partitions, files.paths)
 
     def read(number: int) -> Iterator[pa.RecordBatch]:
-        return (batch for table in pieces[number].read() for batch in table.to_batches())
+        return (batch for table in partitions[number].read() for batch in table.to_batches())
 
-    place = [st.StructField(ORDER, st.LongType())] if ordered else []
-    schema = st.StructType([*(st.StructField(name, st.StringType()) for name in shown), *place])
-    return split_frame(spark, len(pieces), read, schema, tasks_for(pieces, slots))
+    position_columns = [st.StructField(ORDER, st.LongType())] if ordered else []
+    schema = st.StructType([*(st.StructField(name, st.StringType()) for name in column_names), *position_columns])
+    return split_frame(spark, len(partitions), read, schema, tasks_for(partitions, slots))
 
 
 def _typed_frame(
@@ -81,14 +81,14 @@ def _typed_frame(
     if any(column.native.startswith("timestamp[ns") for column in files.columns):
         # Spark refuses nanoseconds, which pandas and Arrow write by default, unless they are read as numbers.
         spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
-    place = [] if strict else [sf.expr(_PATH).alias(POSITION)]
-    return _selected(spark.read.format(files.format).load(list(paths)), files, *place)
+    position_columns = [] if strict else [sf.expr(_PATH).alias(POSITION)]
+    return _selected(spark.read.format(files.format).load(list(paths)), files, *position_columns)
 
 
-def _selected(frame: DataFrame, files: FileSet, *place: Column) -> DataFrame:
+def _selected(frame: DataFrame, files: FileSet, *position_columns: Column) -> DataFrame:
     kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     columns = [_typed(column, kinds[column.name]).alias(column.name) for column in files.columns]
-    return frame.select(*columns, *place)
+    return frame.select(*columns, *position_columns)
 
 
 def _typed(column: SourceColumn, kind: str) -> Column:

@@ -22,16 +22,16 @@ from ematix_flow.connect.formats.text import (
 )
 from ematix_flow.errors import RunError
 from ematix_flow.plan.columns import CORRUPT, POSITION
-from ematix_flow.run.read.arrival import PIECES
+from ematix_flow.run.read.arrival import MAX_PARTITIONS
 from ematix_flow.run.stage.buffers import repeated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ematix_flow.connect.files.source import FileSet
-    from ematix_flow.connect.formats.text import Rows
+    from ematix_flow.connect.formats.text import ParsedRows
 
-PIECE = 64 << 20
+PARTITION_BYTES = 64 << 20
 """Bytes that are read as one piece where there is much to read."""
 
 SMALLEST = 16 << 20
@@ -45,7 +45,7 @@ ROWS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
-class FilePiece:
+class FilePartition:
     """A part of a file that can be read without the others."""
 
     path: str
@@ -55,38 +55,40 @@ class FilePiece:
     """Gives the rows under the names of the set, with the marks of text formats and the position."""
 
 
-def tasks_for(pieces: Sequence[FilePiece], slots: Callable[[], int]) -> int:
+def tasks_for(partitions: Sequence[FilePartition], slots: Callable[[], int]) -> int:
     """Return how many tasks read some pieces."""
-    if len(pieces) <= MOST_TASKS:
-        return max(1, len(pieces))
-    return min(len(pieces), max(MOST_TASKS, 2 * slots()))
+    if len(partitions) <= MOST_TASKS:
+        return max(1, len(partitions))
+    return min(len(partitions), max(MOST_TASKS, 2 * slots()))
 
 
-def file_pieces(files: FileSet, *, strict: bool = False, slots: Callable[[], int] | None = None) -> list[FilePiece]:
+def split_files(files: FileSet, *, strict: bool = False, slots: Callable[[], int] | None = None) -> list[FilePartition]:
     """Return the pieces of a file set in its order; with `strict` a bad line is an error instead of a mark.
 
     Large files are cut, so that there is work for all `slots` of whoever reads the pieces; only then they are counted. Without
     slots the pieces are read one after the other, and no file is searched for places to cut it.
     """
     names = tuple(column.name for column in files.columns)
-    every = _piece_bytes(files.paths, slots)
+    every = _partition_bytes(files.paths, slots)
     match files.format:
         case "csv":
-            cut = partial(_csv_pieces, files, names=names, every=every if slots else 0, strict=strict)
+            cut = partial(_csv_partitions, files, names=names, every=every if slots else 0, strict=strict)
         case "json_lines":
-            cut = partial(_json_pieces, names=names, most=files.batch_lines, every=every, strict=strict)
+            cut = partial(_json_partitions, names=names, most=files.batch_lines, every=every, strict=strict)
         case _:
             cut = partial(_stripes if files.format == "orc" else _row_groups, names=names, every=every)
     return list(chain(*side_by_side(lambda path: _of_one_file(path, cut), files.paths)))
 
 
-def _of_one_file(path: str, cut: Callable[[str], list[FilePiece]]) -> list[FilePiece]:
+def _of_one_file(path: str, cut: Callable[[str], list[FilePartition]]) -> list[FilePartition]:
     """Return the pieces of a file, which are read only as long as the file is the one that was cut."""
-    seen = _identity(path)
-    pieces = cut(path)
-    if len(pieces) == 1 or seen is None:
-        return pieces
-    return [replace(piece, read=partial(_unless_replaced, path, seen, piece.read)) for piece in pieces]
+    identity = _identity(path)
+    partitions = cut(path)
+    if len(partitions) == 1 or identity is None:
+        return partitions
+    return [
+        replace(partition, read=partial(_unless_replaced, path, identity, partition.read)) for partition in partitions
+    ]
 
 
 def _identity(path: str) -> tuple[int, int] | None:
@@ -94,101 +96,105 @@ def _identity(path: str) -> tuple[int, int] | None:
     if isinstance(path, StoredFile):
         return None
     try:
-        found = Path(path).stat()
+        status = Path(path).stat()
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
-def _unless_replaced(path: str, seen: tuple[int, int], read: Callable[[], Iterator[pa.Table]]) -> Iterator[pa.Table]:
-    _refuse_replaced(path, seen)
+def _unless_replaced(
+    path: str, identity: tuple[int, int], read: Callable[[], Iterator[pa.Table]]
+) -> Iterator[pa.Table]:
+    _refuse_replaced(path, identity)
     tables = read()
     first = next(tables, None)
     # The reader has opened the file by now, and keeps it whatever happens to its name.
-    _refuse_replaced(path, seen)
+    _refuse_replaced(path, identity)
     if first is not None:
         yield first
         yield from tables
 
 
-def _refuse_replaced(path: str, seen: tuple[int, int]) -> None:
-    if _identity(path) not in (None, seen):
+def _refuse_replaced(path: str, identity: tuple[int, int]) -> None:
+    if _identity(path) not in (None, identity):
         message = f"file {path} was replaced while it was read"
         raise RunError(message, hint="nothing was loaded; run it again.")
 
 
-def _piece_bytes(paths: Sequence[str], slots: Callable[[], int] | None) -> int:
+def _partition_bytes(paths: Sequence[str], slots: Callable[[], int] | None) -> int:
     sizes = [size_of(path) for path in paths]
     if sum(sizes) <= SMALLEST:
-        return PIECE
-    wanted = min(PIECE, max(SMALLEST, sum(sizes) // slots())) if slots else PIECE
-    return max(wanted, max(sizes) // (PIECES - 1) + 1)
+        return PARTITION_BYTES
+    target_bytes = min(PARTITION_BYTES, max(SMALLEST, sum(sizes) // slots())) if slots else PARTITION_BYTES
+    return max(target_bytes, max(sizes) // (MAX_PARTITIONS - 1) + 1)
 
 
-def _csv_pieces(files: FileSet, path: str, names: Sequence[str], every: int, *, strict: bool) -> list[FilePiece]:
+def _csv_partitions(
+    files: FileSet, path: str, names: Sequence[str], every: int, *, strict: bool
+) -> list[FilePartition]:
     from ematix_flow.connect.formats import csv as csv_rows
     from ematix_flow.connect.formats import csv_records
 
     dialect = csv_rows.dialect_of(path, files.csv_options)
     if isinstance(path, StoredFile):
-        every = max(every, PIECE) if every else 0  # to look for records in it is to fetch it once more
-    parts = csv_records.parts_of(path, dialect, every) if every else [csv_records.WHOLE]
+        every = max(every, PARTITION_BYTES) if every else 0  # to look for records in it is to fetch it once more
+    parts = csv_records.byte_ranges_of(path, dialect, every) if every else [csv_records.WHOLE]
     size = size_of(path) // len(parts)
     reads = [partial(csv_rows.read_rows, path, dialect, part) for part in parts]
-    return [FilePiece(path, size, partial(_text_tables, path, read, names, strict=strict)) for read in reads]
+    return [FilePartition(path, size, partial(_text_tables, path, read, names, strict=strict)) for read in reads]
 
 
-def _json_pieces(path: str, names: Sequence[str], most: int, every: int, *, strict: bool) -> list[FilePiece]:
+def _json_partitions(path: str, names: Sequence[str], most: int, every: int, *, strict: bool) -> list[FilePartition]:
     from ematix_flow.connect.formats import json_lines as json_rows
 
-    pieces = json_rows.pieces_of(path, every)
-    size = size_of(path) // len(pieces)
-    reads = [partial(json_rows.read_rows, path, piece, names, most) for piece in pieces]
-    return [FilePiece(path, size, partial(_text_tables, path, read, names, strict=strict)) for read in reads]
+    partitions = json_rows.byte_ranges_of(path, every)
+    size = size_of(path) // len(partitions)
+    reads = [partial(json_rows.read_rows, path, partition, names, most) for partition in partitions]
+    return [FilePartition(path, size, partial(_text_tables, path, read, names, strict=strict)) for read in reads]
 
 
 def _text_tables(
-    path: str, read: Callable[[], Iterator[Rows]], names: Sequence[str], *, strict: bool
+    path: str, read: Callable[[], Iterator[ParsedRows]], names: Sequence[str], *, strict: bool
 ) -> Iterator[pa.Table]:
     for rows in read():
         yield from _marked(path, rows, names, strict=strict)
 
 
-def _marked(path: str, rows: Rows, names: Sequence[str], *, strict: bool) -> Iterator[pa.Table]:
+def _marked(path: str, rows: ParsedRows, names: Sequence[str], *, strict: bool) -> Iterator[pa.Table]:
     """Return the rows with their columns in the order of the set."""
     if strict and rows.bad:
         message = f"file {path} has a malformed line: {rows.bad[0][0][:200]}"
         raise RunError(message, hint="load the file without a query and with on_bad_row='reject' to set it aside.")
-    shown = [*names, POSITION] if strict else [*names, CORRUPT, POSITION]
+    column_names = [*names, POSITION] if strict else [*names, CORRUPT, POSITION]
     good = [rows.good.column(name) for name in names]
-    marks = [] if strict else [pa.nulls(rows.good.num_rows, pa.string())]
-    yield pa.table([*good, *marks, repeated(path, rows.good.num_rows)], names=shown)
+    failures = [] if strict else [pa.nulls(rows.good.num_rows, pa.string())]
+    yield pa.table([*good, *failures, repeated(path, rows.good.num_rows)], names=column_names)
     if rows.bad:
         known = [[fields[name] for _, fields in rows.bad] for name in names]
-        bad = [*known, [said for said, _ in rows.bad], [path] * len(rows.bad)]
-        yield pa.table([pa.array(column, pa.string()) for column in bad], names=shown)
+        bad = [*known, [reason for reason, _ in rows.bad], [path] * len(rows.bad)]
+        yield pa.table([pa.array(column, pa.string()) for column in bad], names=column_names)
 
 
-def _row_groups(path: str, names: Sequence[str], every: int) -> list[FilePiece]:
+def _row_groups(path: str, names: Sequence[str], every: int) -> list[FilePartition]:
     import pyarrow.parquet as pq
 
     with naming(path):
         known = pq.read_metadata(for_arrow(path))
     sizes = [known.row_group(number).total_byte_size for number in range(known.num_row_groups)]
     return [
-        FilePiece(path, sum(sizes[number] for number in chosen), partial(_parquet_tables, path, chosen, names))
+        FilePartition(path, sum(sizes[number] for number in chosen), partial(_parquet_tables, path, chosen, names))
         for chosen in _together(sizes, every)
     ]
 
 
-def _stripes(path: str, names: Sequence[str], every: int) -> list[FilePiece]:
+def _stripes(path: str, names: Sequence[str], every: int) -> list[FilePartition]:
     from pyarrow import orc
 
     with naming(path):
         count = orc.ORCFile(for_arrow(path)).nstripes
     sizes = [size_of(path) // max(count, 1)] * count
     return [
-        FilePiece(path, sum(sizes[number] for number in chosen), partial(_orc_tables, path, chosen, names))
+        FilePartition(path, sum(sizes[number] for number in chosen), partial(_orc_tables, path, chosen, names))
         for chosen in _together(sizes, every)
     ]
 

@@ -22,8 +22,8 @@ __all__ = [
     "database_frame",
     "file_frame",
     "interchange_query",
+    "partition_frame",
     "physical_plan",
-    "piece_frame",
     "query_frame",
     "read_once",
     "shaped_frame",
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.columns import SourceColumn
     from ematix_flow.connect.base.session import Split
     from ematix_flow.connect.base.source import SqlSource
-    from ematix_flow.run.read.file_partitions import FilePiece
+    from ematix_flow.run.read.file_partitions import FilePartition
 
 
 TASK_BYTES = 4 << 20
@@ -55,7 +55,7 @@ def user_frame(spark: SparkSession, frame: Any) -> DataFrame:
         return as_documents(frame)
     from ematix_flow.connect.types.arrow import arrow_table
 
-    table = _plain(arrow_table(frame))
+    table = _spark_table(arrow_table(frame))
     # Spark would cut three rows into a task for each, and those into as many files.
     return as_documents(spark.createDataFrame(table).coalesce(max(1, table.nbytes // TASK_BYTES)))
 
@@ -72,7 +72,7 @@ def as_documents(frame: DataFrame) -> DataFrame:
     return frame.select(*(sf.to_json(c, DOCUMENT).alias(n) if n in nested else c for n, c in columns.items()))
 
 
-def _plain(table: pa.Table) -> pa.Table:
+def _spark_table(table: pa.Table) -> pa.Table:
     """Return the table with the string and list types that Spark knows."""
     import pyarrow as pa
 
@@ -85,18 +85,18 @@ def _plain(table: pa.Table) -> pa.Table:
     return table.cast(pa.schema(fields))
 
 
-def query_frame(spark: SparkSession, sql: str, tables: Mapping[str, DataFrame], kept: ExitStack) -> DataFrame:
+def query_frame(spark: SparkSession, sql: str, tables: Mapping[str, DataFrame], resources: ExitStack) -> DataFrame:
     """Return the result of a user's query over named frames, whose views are gone when `kept` is closed."""
-    mark = uuid.uuid4().hex[:12]
-    names = {name: f"flow_{mark}_{number}" for number, name in enumerate(tables)}
-    return view_frame(spark, over_views(sql, names), {names[name]: frame for name, frame in tables.items()}, kept)
+    suffix = uuid.uuid4().hex[:12]
+    names = {name: f"flow_{suffix}_{number}" for number, name in enumerate(tables)}
+    return view_frame(spark, over_views(sql, names), {names[name]: frame for name, frame in tables.items()}, resources)
 
 
-def view_frame(spark: SparkSession, sql: str, views: Mapping[str, DataFrame], kept: ExitStack) -> DataFrame:
+def view_frame(spark: SparkSession, sql: str, views: Mapping[str, DataFrame], resources: ExitStack) -> DataFrame:
     """Return the result of a query over views, whose names nobody else uses; they are gone when `kept` is closed."""
     for name, view in views.items():
         view.createOrReplaceTempView(name)
-        kept.callback(partial(_drop, spark, name))
+        resources.callback(partial(_drop, spark, name))
     return as_documents(spark.sql(sql))
 
 
@@ -117,14 +117,14 @@ _SPARK_TYPES = {
 }
 
 
-def piece_frame(spark: SparkSession, pieces: Sequence[FilePiece], schema: pa.Schema) -> DataFrame:
+def partition_frame(spark: SparkSession, partitions: Sequence[FilePartition], schema: pa.Schema) -> DataFrame:
     """Return the rows of pieces as a frame; tasks read them."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     def read(number: int) -> Iterator[pa.RecordBatch]:
-        return (batch for table in pieces[number].read() for batch in table.to_batches())
+        return (batch for table in partitions[number].read() for batch in table.to_batches())
 
-    return split_frame(spark, len(pieces), read, from_arrow_schema(schema, prefer_timestamp_ntz=True))
+    return split_frame(spark, len(partitions), read, from_arrow_schema(schema, prefer_timestamp_ntz=True))
 
 
 def interchange_query(source: SqlSource, columns: Sequence[SourceColumn], sql: str) -> str:
@@ -173,15 +173,15 @@ def declared_batch(batch: pa.RecordBatch, columns: Sequence[SourceColumn]) -> pa
         if field.name not in names:
             refuse_unreadable(array)
             continue
-        wanted = pa.type_for_alias(names[field.name])
-        keep = pa.types.is_timestamp(field.type)
-        arrays.append(array if keep or field.type == wanted else pc.cast(array, wanted))
+        target_type = pa.type_for_alias(names[field.name])
+        unchanged = pa.types.is_timestamp(field.type)
+        arrays.append(array if unchanged or field.type == target_type else pc.cast(array, target_type))
     return pa.RecordBatch.from_arrays(arrays, names=list(names))
 
 
-def refuse_unreadable(marks: pa.Array) -> None:
+def refuse_unreadable(failures: pa.Array) -> None:
     """Stop at a value that the reader could not carry: the shape would take its NULL for the source's own."""
-    bad = next((mark for mark in marks.to_pylist() if mark is not None), None)
+    bad = next((failure for failure in failures.to_pylist() if failure is not None), None)
     if bad is not None:
         message = f"the source has a value that cannot be read: {bad}"
         raise RunError(message, hint="leave such rows out in the query, or convert the column there.")
@@ -203,21 +203,21 @@ def with_raw(frame: DataFrame) -> DataFrame:
 def read_once(frame: DataFrame) -> Iterator[DataFrame]:
     """Keep the rows of a frame for a query that reads them twice: a source may answer differently the second time."""
     # A projection of our own: the user may have cached the frame itself.
-    kept = frame.select("*").persist()
+    cached = frame.select("*").persist()
     try:
-        yield kept
+        yield cached
     finally:
         # Where the load has failed, Spark may be gone; that is not the error to report.
         with suppress(Exception):
-            kept.unpersist()
+            cached.unpersist()
 
 
 def physical_plan(frame: DataFrame) -> str:
     """Return how Spark would run a frame, as text; nothing of it runs."""
-    said = StringIO()
-    with redirect_stdout(said):
+    output = StringIO()
+    with redirect_stdout(output):
         frame.explain(mode="formatted")
-    return said.getvalue().strip()
+    return output.getvalue().strip()
 
 
 def shaped_frame(spark: SparkSession, frame: DataFrame, sql: str) -> DataFrame:

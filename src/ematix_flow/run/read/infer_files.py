@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ematix_flow.connect.base.stream_source import PLACE, UNREADABLE, VALUE, MessagePiece
+from ematix_flow.connect.base.stream_source import MESSAGE_OFFSET, UNREADABLE, VALUE, MessagePartition
 from ematix_flow.connect.formats.json_lines import lines_of
 from ematix_flow.connect.types.arrow import REJECTS
 from ematix_flow.plan.columns import CORRUPT, POSITION
-from ematix_flow.run.read.file_partitions import file_pieces
+from ematix_flow.run.read.file_partitions import split_files
 from ematix_flow.run.read.infer_messages import TypedRows, json_payload, typed_rows
 from ematix_flow.run.stage.raw_json import json_rows
 
@@ -26,36 +26,36 @@ BROKEN = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 TRUTH = r"^(true|false)$"
 """How a text must be written to be a value: one like 007 says that it is none."""
 
-SHOWN = ((WHOLE, pa.int64()), (BROKEN, pa.float64()), (TRUTH, pa.bool_()))
+VALUE_PATTERNS = ((WHOLE, pa.int64()), (BROKEN, pa.float64()), (TRUTH, pa.bool_()))
 """What texts may show, the first that all of them do."""
 
 LINES = 10_000
 """Lines of JSON that are read at a time."""
 
 
-def file_rows(files: FileSet, *, shown: bool) -> TypedRows:
+def file_rows(files: FileSet, *, infer_values: bool) -> TypedRows:
     """Return the rows of files; with `shown` the texts of CSV become the values that they show."""
     if files.format == "json_lines":
-        return typed_rows(line_pieces(files), json_payload, ())
-    tables = [table for piece in file_pieces(files) for table in piece.read()]
+        return typed_rows(line_partitions(files), json_payload, ())
+    tables = [table for partition in split_files(files) for table in partition.read()]
     if files.format != "csv":
         whole = pa.concat_tables(tables)
-        return TypedRows(whole.drop_columns([POSITION]), places=whole.column(POSITION))
-    rows, bad, places = _apart(pa.concat_tables(tables))
-    if shown:
+        return TypedRows(whole.drop_columns([POSITION]), positions=whole.column(POSITION))
+    rows, bad, positions = _apart(pa.concat_tables(tables))
+    if infer_values:
         for number, field in enumerate(rows.schema):
             rows = rows.set_column(number, field.name, valued(rows.column(number)))
-    return TypedRows(rows, bad, places)
+    return TypedRows(rows, bad, positions)
 
 
-def line_pieces(files: FileSet) -> list[MessagePiece]:
+def line_partitions(files: FileSet) -> list[MessagePartition]:
     """Return files of JSON lines as pieces whose messages are the lines."""
-    return [MessagePiece(path, 0, partial(_lines, path)) for path in files.paths]
+    return [MessagePartition(path, 0, partial(_lines, path)) for path in files.paths]
 
 
 def valued(texts: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return texts as the numbers or truth values that all of them show, or as they are."""
-    for pattern, kind in SHOWN:
+    for pattern, kind in VALUE_PATTERNS:
         if texts.null_count < len(texts) and pc.all(pc.match_substring_regex(texts, pattern)).as_py():
             return pc.cast(texts, kind)
     return texts
@@ -73,7 +73,7 @@ def _lines(path: str) -> Iterator[pa.Table]:
 
 
 def _messages(path: str, lines: list[bytes]) -> pa.Table:
-    columns = {VALUE: pa.array(lines, pa.binary()), PLACE: pa.array([path] * len(lines), pa.string())}
+    columns = {VALUE: pa.array(lines, pa.binary()), MESSAGE_OFFSET: pa.array([path] * len(lines), pa.string())}
     return pa.table(columns)
 
 
@@ -81,9 +81,9 @@ def _apart(rows: pa.Table) -> tuple[pa.Table, pa.Table | None, pa.ChunkedArray]:
     """Return the rows, the lines that are none as rejects, and where the rows were read."""
     good = pc.is_null(rows.column(CORRUPT))
     wrong = rows.filter(pc.invert(good))
-    kept = rows.filter(good)
+    readable = rows.filter(good)
     rejects = rejected_lines(wrong) if wrong.num_rows else None
-    return kept.drop_columns([CORRUPT, POSITION]), rejects, kept.column(POSITION)
+    return readable.drop_columns([CORRUPT, POSITION]), rejects, readable.column(POSITION)
 
 
 def rejected_lines(wrong: pa.Table) -> pa.Table:

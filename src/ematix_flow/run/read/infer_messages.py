@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ematix_flow.connect.base.stream_source import (
+    MESSAGE_OFFSET,
     MOST_FIELDS,
     PAYLOAD,
-    PLACE,
     UNREADABLE,
     VALUE,
-    MessagePiece,
-    shown_payload,
+    MessagePartition,
+    format_payload,
 )
 from ematix_flow.connect.types.arrow import REJECTS
 from ematix_flow.declare.table.schema import check_name
@@ -45,7 +45,7 @@ class TypedRows:
 
     rows: pa.Table
     rejects: pa.Table | None = None
-    places: pa.ChunkedArray | None = None
+    positions: pa.ChunkedArray | None = None
     """Where each row was read, as far as that is known."""
 
     @property
@@ -55,9 +55,9 @@ class TypedRows:
 
 
 def typed_rows(
-    pieces: Sequence[MessagePiece],
+    partitions: Sequence[MessagePartition],
     read: Callable[[bytes], dict[str, Any] | str],
-    beside: Sequence[str],
+    metadata_columns: Sequence[str],
     line: str = "",
 ) -> TypedRows:
     """Return the rows of pieces: `read` gives the values of a payload, or what is wrong with it.
@@ -65,36 +65,43 @@ def typed_rows(
     Where `line` names the column of the line that a message is in, the rows come in the order of the stream.
     """
     with ThreadPoolExecutor(TOGETHER, "flow-messages") as pool:
-        found_in = pool.map(lambda one: list(_parts(one[1], read, Arrival(one[0], line))), enumerate(pieces))
-        parts = [part for found in found_in for part in found]
-    values = [row for rows, _, _ in parts for row in rows]
+        decoded = pool.map(
+            lambda one: list(_decoded_batches(one[1], read, Arrival(one[0], line))), enumerate(partitions)
+        )
+        batches = [batch for batch_list in decoded for batch in batch_list]
+    values = [row for rows, _, _ in batches for row in rows]
     names = list(dict.fromkeys(name for row in values for name in row))
-    more = [name for name in beside if name not in names]
+    more = [name for name in metadata_columns if name not in names]
     columns = {name: column_of([row.get(name) for row in values]) for name in names}
-    columns |= {name: pa.chunked_array([kept.column(name) for _, kept, _ in parts]) for name in more if parts}
-    bad = [row for _, _, wrong in parts for row in wrong]
+    columns |= {
+        name: pa.chunked_array([metadata.column(name) for _, metadata, _ in batches]) for name in more if batches
+    }
+    bad = [row for _, _, wrong in batches for row in wrong]
     rows = pa.table(columns)
-    places = pa.chunked_array([kept.column(PLACE) for _, kept, _ in parts], pa.string())
+    positions = pa.chunked_array([metadata.column(MESSAGE_OFFSET) for _, metadata, _ in batches], pa.string())
     if line and rows.num_columns:
-        order = pa.concat_tables([kept.select(order_of(line)) for _, kept, _ in parts])
-        rows, places = in_order(rows, order), in_order(pa.table({PLACE: places}), order).column(PLACE)
-    return TypedRows(rows, rejects_of(bad) if bad else None, places)
+        order = pa.concat_tables([metadata.select(order_of(line)) for _, metadata, _ in batches])
+        rows, positions = (
+            in_order(rows, order),
+            in_order(pa.table({MESSAGE_OFFSET: positions}), order).column(MESSAGE_OFFSET),
+        )
+    return TypedRows(rows, rejects_of(bad) if bad else None, positions)
 
 
 def rows_of_payloads(messages: Sequence[tuple[bytes, str]], read: Callable[[bytes], dict[str, Any] | str]) -> TypedRows:
     """Return the rows of payloads that are at hand, each with the place it came from."""
-    return typed_rows([piece_of(messages)], read, ())
+    return typed_rows([partition_of(messages)], read, ())
 
 
-def piece_of(messages: Sequence[tuple[bytes, str]]) -> MessagePiece:
+def partition_of(messages: Sequence[tuple[bytes, str]]) -> MessagePartition:
     """Return payloads that are at hand, each with the place it came from, as a piece that is read from memory."""
     table = pa.table(
         {
             VALUE: pa.array([payload for payload, _ in messages], pa.binary()),
-            PLACE: pa.array([place for _, place in messages], pa.string()),
+            MESSAGE_OFFSET: pa.array([position for _, position in messages], pa.string()),
         }
     )
-    return MessagePiece("", len(messages), lambda: iter((table,)))
+    return MessagePartition("", len(messages), lambda: iter((table,)))
 
 
 def json_payload(payload: bytes) -> dict[str, Any] | str:
@@ -113,15 +120,15 @@ def json_payload(payload: bytes) -> dict[str, Any] | str:
     return value if len(value) <= MOST_FIELDS else f"has {len(value)} values, more than the {MOST_FIELDS} of a row"
 
 
-def _constant(word: str) -> None:
-    raise ValueError(f"{word} is no JSON")
+def _constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
 
 
 def _finite(digits: str) -> float:
-    made = float(digits)
-    if math.isinf(made):
+    value = float(digits)
+    if math.isinf(value):
         raise ValueError(f"{digits[:40]} is too large a number")
-    return made
+    return value
 
 
 def nameable(read: Callable[[bytes], dict[str, Any] | str]) -> Callable[[bytes], dict[str, Any] | str]:
@@ -161,39 +168,39 @@ def documents(table: pa.Table) -> pa.Table:
     return table
 
 
-def _parts(
-    piece: MessagePiece, read: Callable[[bytes], dict[str, Any] | str], arrival: Arrival
+def _decoded_batches(
+    partition: MessagePartition, read: Callable[[bytes], dict[str, Any] | str], arrival: Arrival
 ) -> Iterator[tuple[list[dict[str, Any]], pa.Table, list[tuple[str, str, bytes]]]]:
     """Return rows, what their messages say beside, and the messages that are no rows."""
-    for raw in piece.read():
+    for raw in partition.read():
         messages = arrival.numbered(raw) if arrival.line else raw
         there = messages.filter(pc.is_valid(messages.column(VALUE)))
-        payloads, places = there.column(VALUE).to_pylist(), there.column(PLACE).to_pylist()
-        made = [read(payload) for payload in payloads]
-        good = [not isinstance(one, str) for one in made]
+        payloads, positions = there.column(VALUE).to_pylist(), there.column(MESSAGE_OFFSET).to_pylist()
+        decoded = [read(payload) for payload in payloads]
+        good = [not isinstance(one, str) for one in decoded]
         wrong = [
-            (one, place, payload)
-            for one, place, payload in zip(made, places, payloads, strict=True)
+            (one, position, payload)
+            for one, position, payload in zip(decoded, positions, payloads, strict=True)
             if isinstance(one, str)
         ]
-        kept = there if not wrong else there.filter(pa.array(good))
-        yield [one for one in made if not isinstance(one, str)], kept, wrong
+        metadata = there if not wrong else there.filter(pa.array(good))
+        yield [one for one in decoded if not isinstance(one, str)], metadata, wrong
 
 
-def column_of(values: list[Any], *, keep_null: bool = False) -> pa.Array:
+def column_of(values: list[Any], *, allow_null: bool = False) -> pa.Array:
     """Return values in the type they share: whole and broken numbers are numbers, anything else that differs is text."""
     try:
-        made = pa.array(values)
+        array = pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         kinds = {type(value) for value in values if value is not None}
         if kinds <= {int, float}:
             with suppress(OverflowError):
                 return pa.array([None if value is None else float(value) for value in values], pa.float64())
         return pa.array([text_of(value) for value in values])
-    if pa.types.is_floating(made.type) and any(isinstance(value, bool) for value in values):
+    if pa.types.is_floating(array.type) and any(isinstance(value, bool) for value in values):
         # Arrow takes truth behind a broken number for 0 or 1, and before one for an error.
         return pa.array([text_of(value) for value in values])
-    return made if keep_null or not pa.types.is_null(made.type) else made.cast(pa.string())
+    return array if allow_null or not pa.types.is_null(array.type) else array.cast(pa.string())
 
 
 def text_of(value: Any) -> str | None:
@@ -211,9 +218,9 @@ def rejects_of(bad: Sequence[tuple[str, str, bytes]]) -> pa.Table:
         {
             "reason": reason,
             "column_name": UNREADABLE,
-            "source_position": place,
-            "row_json": _json({PAYLOAD: shown_payload(payload)}),
+            "source_position": position,
+            "row_json": _json({PAYLOAD: format_payload(payload)}),
         }
-        for reason, place, payload in bad
+        for reason, position, payload in bad
     ]
     return pa.Table.from_pylist(rows, schema=REJECTS)

@@ -16,10 +16,10 @@ TEXT = pa.string()
 _DIGITS = 38
 
 
-def shown_types(rows: Sequence[Mapping[str, Any]]) -> dict[str, pa.DataType]:
+def inferred_types(rows: Sequence[Mapping[str, Any]]) -> dict[str, pa.DataType]:
     """Return the type of each field of some rows, in the order of their appearance; NULL where no value shows one."""
     names = dict.fromkeys(name for row in rows for name in row)
-    return {name: column_of([row.get(name) for row in rows], keep_null=True).type for name in names}
+    return {name: column_of([row.get(name) for row in rows], allow_null=True).type for name in names}
 
 
 def merged(one: Mapping[str, pa.DataType], other: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
@@ -30,13 +30,13 @@ def merged(one: Mapping[str, pa.DataType], other: Mapping[str, pa.DataType]) -> 
     }
 
 
-def as_type(values: Sequence[Any], wanted: pa.DataType) -> pa.Array:
+def as_type(values: Sequence[Any], target_type: pa.DataType) -> pa.Array:
     """Return values in a type that fits all of them."""
-    if wanted == TEXT:
+    if target_type == TEXT:
         return pa.array([text_of(value) for value in values], TEXT)
-    if pa.types.is_floating(wanted):
-        return pa.array([None if value is None else float(value) for value in values], wanted)
-    return pa.array(values, wanted)
+    if pa.types.is_floating(target_type):
+        return pa.array([None if value is None else float(value) for value in values], target_type)
+    return pa.array(values, target_type)
 
 
 def _both(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:

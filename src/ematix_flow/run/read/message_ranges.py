@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ematix_flow.connect.base.event_time import timed_pieces
-from ematix_flow.connect.base.stream_source import PAYLOAD, PLACE, VALUE, from_text, shown_payload
+from ematix_flow.connect.base.event_time import timed_partitions
+from ematix_flow.connect.base.stream_source import MESSAGE_OFFSET, PAYLOAD, VALUE, format_payload, from_text
 from ematix_flow.plan.columns import CORRUPT, LINES, POSITION
 from ematix_flow.run.read.arrival import Arrival, order_of
-from ematix_flow.run.read.file_partitions import FilePiece
+from ematix_flow.run.read.file_partitions import FilePartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ematix_flow.connect.base.columns import SourceColumn
-    from ematix_flow.connect.base.stream_source import MessagePiece, StreamSource
+    from ematix_flow.connect.base.stream_source import MessagePartition, StreamSource
     from ematix_flow.connect.formats.decoders import Decoder
-    from ematix_flow.plan.steps import Span
+    from ematix_flow.plan.steps import OffsetRange
 
-BESIDE = {"text": pa.string(), "integer": pa.int64(), "timestamp_tz": pa.timestamp("us", tz="UTC")}
+METADATA_TYPES = {"text": pa.string(), "integer": pa.int64(), "timestamp_tz": pa.timestamp("us", tz="UTC")}
 """Types of the columns that messages have beside their payload."""
 
 
@@ -32,9 +32,9 @@ class MessageRange:
     """The messages between two positions, and how they become rows."""
 
     source: StreamSource
-    span: Span
+    offsets: OffsetRange
     decoder: Decoder
-    beside: tuple[str, ...] = ()
+    metadata_columns: tuple[str, ...] = ()
     """Columns that are wanted beside those of the payload."""
     ordered: bool = False
     """Whether rows are told their place in the stream."""
@@ -47,7 +47,7 @@ class MessageRange:
     @property
     def _line(self) -> str:
         """Return the column of the line, where there are rows of several that need a place among each other."""
-        one = self.source.has_one_line(from_text(self.span.begin), from_text(self.span.end))
+        one = self.source.has_one_line(from_text(self.offsets.begin), from_text(self.offsets.end))
         return self.source.line if self.ordered and not one else ""
 
     @property
@@ -57,34 +57,38 @@ class MessageRange:
 
     def _more(self) -> tuple[SourceColumn, ...]:
         own = self.decoder.schema.names
-        return tuple(c for c in self.source.columns if c.name in self.beside and c.name not in own)
+        return tuple(c for c in self.source.columns if c.name in self.metadata_columns and c.name not in own)
 
     @property
     def schema(self) -> pa.Schema:
         """Return the layout of the tables that pieces give."""
-        marks = [PAYLOAD, CORRUPT, POSITION] if self.decoder.format in LINES else [POSITION]
-        more = [pa.field(column.name, BESIDE[column.family]) for column in self._more()]
+        text_columns = [PAYLOAD, CORRUPT, POSITION] if self.decoder.format in LINES else [POSITION]
+        more = [pa.field(column.name, METADATA_TYPES[column.family]) for column in self._more()]
         more += [pa.field(name, pa.int64()) for name in self.order]
-        return pa.schema([*self.decoder.schema, *more, *(pa.field(mark, pa.string()) for mark in marks)])
+        return pa.schema(
+            [*self.decoder.schema, *more, *(pa.field(text_column, pa.string()) for text_column in text_columns)]
+        )
 
-    def pieces(self) -> list[FilePiece]:
+    def partitions(self) -> list[FilePartition]:
         """Return the pieces; each can be read again and gives the same rows."""
-        begin, end = from_text(self.span.begin), from_text(self.span.end)
+        begin, end = from_text(self.offsets.begin), from_text(self.offsets.end)
         line = self._line
-        wanted = list(dict.fromkeys([*(column.name for column in self._more()), *([line] if line else [])]))
+        names = list(dict.fromkeys([*(column.name for column in self._more()), *([line] if line else [])]))
         read = partial(_rows, decoder=self.decoder, schema=self.schema)
         return [
-            FilePiece(piece.shown, piece.size, partial(read, piece, (number, line) if self.ordered else None))
-            for number, piece in enumerate(timed_pieces(self.source, begin, end, wanted, cut=not line))
+            FilePartition(
+                partition.label, partition.size, partial(read, partition, (number, line) if self.ordered else None)
+            )
+            for number, partition in enumerate(timed_partitions(self.source, begin, end, names, cut=not line))
         ]
 
 
 def _rows(
-    piece: MessagePiece, place: tuple[int, str] | None, decoder: Decoder, schema: pa.Schema
+    partition: MessagePartition, arrival_key: tuple[int, str] | None, decoder: Decoder, schema: pa.Schema
 ) -> Iterator[pa.Table]:
     """Return the messages of a piece as rows; a payload that says nothing is marked, one that is not there is no row."""
-    arrival = Arrival(*place) if place is not None else None
-    for read in piece.read():
+    arrival = Arrival(*arrival_key) if arrival_key is not None else None
+    for read in partition.read():
         messages = read if arrival is None else arrival.numbered(read)
         there = messages.filter(pc.is_valid(messages.column(VALUE))) if decoder.tombstones else messages
         if not there.num_rows:
@@ -93,19 +97,19 @@ def _rows(
         decoded = decoder.decode(payloads)
         columns = dict(zip(decoder.schema.names, decoded.columns, strict=True))
         columns[CORRUPT] = pa.array(decoded.wrong, pa.string())
-        columns[PAYLOAD] = _kept(payloads, decoded.wrong)
-        columns[POSITION] = there.column(PLACE)
+        columns[PAYLOAD] = _rejected_payloads(payloads, decoded.wrong)
+        columns[POSITION] = there.column(MESSAGE_OFFSET)
         arrays = [columns[field.name] if field.name in columns else there.column(field.name) for field in schema]
         yield pa.table([_as(array, field.type) for array, field in zip(arrays, schema, strict=True)], schema=schema)
 
 
-def _kept(payloads: Sequence[bytes | None], wrong: Sequence[str | None]) -> pa.Array:
+def _rejected_payloads(payloads: Sequence[bytes | None], wrong: Sequence[str | None]) -> pa.Array:
     """Return the payloads of messages that could not be read."""
     if not any(wrong):
         return pa.nulls(len(wrong), pa.string())
-    kept = [shown_payload(p or b"") if said else None for p, said in zip(payloads, wrong, strict=True)]
-    return pa.array(kept, pa.string())
+    payload_texts = [format_payload(p or b"") if error else None for p, error in zip(payloads, wrong, strict=True)]
+    return pa.array(payload_texts, pa.string())
 
 
-def _as(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    return array if array.type == wanted else pc.cast(array, wanted)
+def _as(array: pa.Array, target_type: pa.DataType) -> pa.Array:
+    return array if array.type == target_type else pc.cast(array, target_type)

@@ -48,7 +48,7 @@ def query_rows(source: SqlSource, sql: str, schema: pa.Schema) -> Iterator[pa.Re
 
     with closing(source.session()) as session:
         opened = source.open_read(session, sql, 1)
-        with opened.keep_open or nullcontext():
+        with opened.resources or nullcontext():
             for split in opened.splits:
                 for batch in source.read(split):
                     yield relation_batch(batch, schema)

@@ -54,7 +54,7 @@ def _build(archive: Archive) -> None:
         exercise(session, str(classic.scratch.folder / "rows"))
         session.stop()
     finally:
-        end(classic, patience=_WORK_SECONDS)
+        end(classic, timeout=_WORK_SECONDS)
         watchdog.cancel()
     if classic.driver.process.returncode == 0:
         archives.publish(archive, recorded)

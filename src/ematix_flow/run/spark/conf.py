@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from ematix_flow.declare.spark_settings import SparkSettings
 
 _USERINFO = r"://[^/\s:@]*:[^/\s@]+@"
-_SECRET_WORDS = r"password|passwd|pwd|secret|token|access[._-]?key|secret[._-]?key|keystore[._]key|credentials?|jaas(?:[._]config)?|dsn"  # noqa: S105
-_SECRET_KEY = re.compile(rf"(?i)(?:{_SECRET_WORDS})$")
+_SECRET_NAMES = r"password|passwd|pwd|secret|token|access[._-]?key|secret[._-]?key|keystore[._]key|credentials?|jaas(?:[._]config)?|dsn"  # noqa: S105
+_SECRET_KEY = re.compile(rf"(?i)(?:{_SECRET_NAMES})$")
 _SECRET_VALUE = re.compile(rf"(?i){_USERINFO}|(?:password|passwd|pwd|secret|token)\s*=\s*[^\s;&,]+")
 _REFERENCE = re.compile(r"\$\{[^}]+\}")
 _LOCAL = re.compile(r"local(?:\[\s*(\d+|\*)\s*(?:,\s*\d+\s*)?\])?")
@@ -53,8 +53,8 @@ _PROCESS = {
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.python.worker.reuse": "true",
-    "spark.redaction.regex": rf"(?i){_SECRET_WORDS}|{_USERINFO}",
-    "spark.redaction.string.regex": rf"(?i){_USERINFO}|(?:{_SECRET_WORDS})\s*[=:]\s*[^\s;&,]+",
+    "spark.redaction.regex": rf"(?i){_SECRET_NAMES}|{_USERINFO}",
+    "spark.redaction.string.regex": rf"(?i){_USERINFO}|(?:{_SECRET_NAMES})\s*[=:]\s*[^\s;&,]+",
 }
 
 
@@ -89,9 +89,9 @@ def secret_conf(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str
 
     Spark itself reads the file on Kubernetes alone, and would take the text of a reference for the secret.
     """
-    given, file = conf.get(_SECRET), conf.get(f"{_SECRET}.file")
-    if given is not None:
-        name = given.removeprefix("${").removesuffix("}").removeprefix("env:")
+    reference, file = conf.get(_SECRET), conf.get(f"{_SECRET}.file")
+    if reference is not None:
+        name = reference.removeprefix("${").removesuffix("}").removeprefix("env:")
         if not environ.get(name):
             raise DeclareError(f"The variable {name!r}, which {_SECRET!r} names, is not set.")
         return {_SECRET: environ[name]}
@@ -140,7 +140,7 @@ def _java_packages(settings: SparkSettings) -> dict[str, str]:
         "spark.jars.repositories": settings.repositories,
         "spark.jars": settings.jars,
     }
-    return {key: ",".join(words) for key, words in lists.items() if words}
+    return {key: ",".join(items) for key, items in lists.items() if items}
 
 
 def _refuse_secrets(conf: Mapping[str, str]) -> dict[str, str]:
@@ -166,4 +166,4 @@ def _spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
         return {}
     lines = (line.strip() for line in file.read_text("utf-8").splitlines())
     pairs = (re.split(r"\s*[=:]\s*|\s+", line, maxsplit=1) for line in lines if line.startswith("spark."))
-    return {key: rest[0] if rest else "" for key, *rest in pairs}
+    return {key: values[0] if values else "" for key, *values in pairs}

@@ -29,7 +29,7 @@ CLEAN_UP_SECONDS = 5.0
 
 _SERVICE = "/spark.connect.SparkConnectService/"
 _CLEAN_UP = frozenset(_SERVICE + name for name in ("ReleaseExecute", "ReleaseSession", "Interrupt"))
-_REST_SECONDS = 30.0
+_BACK_OFF_SECONDS = 30.0
 _NEAR = (3, 1000)
 """How often a request is repeated, with at most how many milliseconds between: a server of this machine is there or gone for good."""
 
@@ -47,7 +47,7 @@ _PULSE = (
 warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
 
 
-class _Details(NamedTuple):
+class _CallDetails(NamedTuple):
     """The parts of a request that gRPC hands to its interceptors."""
 
     method: str
@@ -77,7 +77,7 @@ class _CleanUp(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]
         call = continuation(_limited(details), request)
         if isinstance(call, grpc.RpcError):
             with self._lock:
-                self._silent_until = time.monotonic() + _REST_SECONDS
+                self._silent_until = time.monotonic() + _BACK_OFF_SECONDS
             raise ConnectionError("the Spark Connect server did not answer") from call
         return call
 
@@ -104,8 +104,8 @@ _dropped: SimpleQueue[Any] = SimpleQueue()
 threading.Thread(target=_close_dropped, name="connect-close", daemon=True).start()
 
 
-def _limited(details: Any) -> _Details:
-    return _Details(
+def _limited(details: Any) -> _CallDetails:
+    return _CallDetails(
         details.method,
         CLEAN_UP_SECONDS,
         details.metadata,

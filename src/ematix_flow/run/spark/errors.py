@@ -35,11 +35,11 @@ def reason_of(error: BaseException) -> BaseException:
 
 def _without_room(text: str) -> FlowError | None:
     """Return the error for a task or a Java whose disk is full; none where it is not."""
-    found = _NO_ROOM.search(text)
-    if found is None or _OURS.search(text):
+    match = _NO_ROOM.search(text)
+    if match is None or _OURS.search(text):
         return None
     hint = "nothing was changed; make room where Spark keeps its files: TMPDIR of whoever started it, or `spark.local.dir`."
-    return TransientError(f"there is no room left: {found[0]}", hint=hint)
+    return TransientError(f"there is no room left: {match[0]}", hint=hint)
 
 
 def _unequipped(text: str) -> FlowError | None:
@@ -73,7 +73,7 @@ def _reason(text: str) -> FlowError:
     raised = _RAISED.search(text)
     if raised:
         return RunError(redact(raised[1].strip()))
-    return RunError(redact(_said(text)))
+    return RunError(redact(_error_text(text)))
 
 
 def _kind(name: str) -> type[RunError]:
@@ -87,11 +87,11 @@ def _kind(name: str) -> type[RunError]:
 
 def raised_in_python(text: str) -> tuple[str, str] | None:
     """Return the kind and the text of the error that Python code of a task ended in, if it did."""
-    found = _PYTHON.findall(text) if "Traceback (most recent call last)" in text else []
-    return (found[-1][0], found[-1][1].strip()) if found else None
+    matches = _PYTHON.findall(text) if "Traceback (most recent call last)" in text else []
+    return (matches[-1][0], matches[-1][1].strip()) if matches else None
 
 
-def _said(text: str) -> str:
+def _error_text(text: str) -> str:
     if python := raised_in_python(text):
         name, fact = python
         return f"a task failed: {fact} ({name})"
@@ -108,11 +108,11 @@ def _said(text: str) -> str:
 def _fact(name: str, text: str) -> str:
     """Return what Java says in one line: the values of a list behind it, and in brackets the condition or the class."""
     head, *values = (line.strip() for line in text.split("\n - "))
-    said = f"{head} {', '.join(values)}" if values else head
-    condition = _CONDITION.match(said)
+    sentence = f"{head} {', '.join(values)}" if values else head
+    condition = _CONDITION.match(sentence)
     if condition:
-        name, said = condition[1], condition[2]
-    return f"{said} ({name})" if said and name else said or name
+        name, sentence = condition[1], condition[2]
+    return f"{sentence} ({name})" if sentence and name else sentence or name
 
 
 def _is_spark(error: BaseException) -> bool:

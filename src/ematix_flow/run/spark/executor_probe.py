@@ -31,11 +31,11 @@ class Questions:
     """What every task is asked."""
 
     packages: tuple[str, ...]
-    places: Mapping[str, tuple[str, int]]
+    endpoints: Mapping[str, tuple[str, int]]
     """Name of a connection -> host and port."""
 
 
-def ask_executors(spark: SparkSession, questions: Questions) -> list[dict[str, Any]]:
+def probe_executors(spark: SparkSession, questions: Questions) -> list[dict[str, Any]]:
     """Return what each executor said, and by how many seconds its clock is outside of the time in which it was asked."""
     slots = session_slots(spark)
 
@@ -43,15 +43,15 @@ def ask_executors(spark: SparkSession, questions: Questions) -> list[dict[str, A
         import pyarrow as pa
 
         for _ in batches:
-            said = json.dumps(answer(questions))
+            report_json = json.dumps(answer(questions))
             time.sleep(_STAY_SECONDS)
-            yield pa.RecordBatch.from_pydict({"said": [said]})
+            yield pa.RecordBatch.from_pydict({"said": [report_json]})
 
     begun = time.time()
     rows = spark.range(0, slots, 1, slots).mapInArrow(task, "said string").collect()
     ended = time.time()
-    found = [json.loads(row["said"]) for row in rows]
-    first = {(one["host"], one["process"]): one for one in reversed(found)}
+    reports = [json.loads(row["said"]) for row in rows]
+    first = {(one["host"], one["process"]): one for one in reversed(reports)}
     return [one | {"skew": max(0.0, begun - one["now"], one["now"] - ended)} for one in first.values()]
 
 
@@ -64,7 +64,7 @@ def answer(questions: Questions) -> dict[str, Any]:
         "executable": sys.executable,
         "packages": {name: installed(name) for name in questions.packages},
         "now": time.time(),
-        "unreached": {name: why for name, place in questions.places.items() if (why := _unreached(*place))},
+        "unreached": {name: why for name, endpoint in questions.endpoints.items() if (why := _unreached(*endpoint))},
         "scratch": tempfile.gettempdir(),
         "scratch_error": _scratch_error(),
     }

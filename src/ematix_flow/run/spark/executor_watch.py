@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.run.spark.launch import Classic
 
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 
 
 def watch_executors(session: SparkSession, classic: Classic) -> None:
@@ -26,7 +26,7 @@ def _watch(session: SparkSession, classic: Classic) -> None:
     seconds = classic.settings.executor_wait_seconds
     since: float | None = None
     while classic.alive and not classic.ending:
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
         try:
             waiting = _is_waiting(session)
         except Exception:  # noqa: BLE001 - Java or the connection to it ends while we ask

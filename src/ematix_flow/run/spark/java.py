@@ -40,22 +40,22 @@ class Java:
 
 def find_java(environ: Mapping[str, str]) -> Java:
     """Return the first Java of JAVA_HOME and PATH that is new enough."""
-    seen: list[str] = []
+    rejected: list[str] = []
     for path in _candidates(environ):
         java = _describe(path)
         if java is not None and java.major >= OLDEST:
             return java
-        seen.append(f"Java {java.major} at {path}" if java else f"no working Java at {path}")
-    found = "; found only " + ", ".join(seen) if seen else " and found none"
+        rejected.append(f"Java {java.major} at {path}" if java else f"no working Java at {path}")
+    summary = "; found only " + ", ".join(rejected) if rejected else " and found none"
     hint = f"install it with: {_install(environ)}; or do without Spark: --engine local, or EMATIX_FLOW_ENGINE=local."
-    raise MissingExtraError(f"Spark needs Java {OLDEST} or newer{found}.", hint=hint)
+    raise MissingExtraError(f"Spark needs Java {OLDEST} or newer{summary}.", hint=hint)
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
     if home := environ.get("JAVA_HOME"):
         yield Path(home) / "bin" / "java"
-    if found := shutil.which("java", path=environ.get("PATH", os.defpath)):
-        yield Path(found).resolve()
+    if on_path := shutil.which("java", path=environ.get("PATH", os.defpath)):
+        yield Path(on_path).resolve()
 
 
 def _describe(path: Path) -> Java | None:
@@ -71,10 +71,10 @@ def _describe(path: Path) -> Java | None:
 def _version_text(path: Path) -> str:
     """Return what the program says of itself, or nothing: on macOS a placeholder stands where Java is missing."""
     try:
-        said = subprocess.run([str(path), "-version"], capture_output=True, text=True, check=False, timeout=30)
+        result = subprocess.run([str(path), "-version"], capture_output=True, text=True, check=False, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return said.stderr + said.stdout if said.returncode == 0 else ""
+    return result.stderr + result.stdout if result.returncode == 0 else ""
 
 
 def _install(environ: Mapping[str, str]) -> str:

@@ -108,12 +108,12 @@ def await_gateway(driver: Driver) -> tuple[int, str]:
     return port, content[8 : 8 + length].decode()
 
 
-def end_driver(driver: Driver, patience: float) -> None:
+def end_driver(driver: Driver, timeout: float) -> None:
     """Close Java's standard input, wait that many seconds for it to finish, and kill it if it does not."""
     if driver.process.stdin is not None:
         driver.process.stdin.close()
     try:
-        driver.process.wait(patience)
+        driver.process.wait(timeout)
     except subprocess.TimeoutExpired:
         driver.process.kill()
         driver.process.wait()

@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 
 DESCRIPTION = "spark.job.description"
 
-_words: ContextVar[str] = ContextVar("words", default="")
+_description: ContextVar[str] = ContextVar("words", default="")
 _lock = threading.Lock()
 _at_work: WeakKeyDictionary[SparkSession, list[str]] = WeakKeyDictionary()
 """What each session on a Connect server is doing: it has one description for all its threads."""
 
 
 @contextmanager
-def describing(words: str) -> Iterator[None]:
+def describing(job_text: str) -> Iterator[None]:
     """Let jobs of this block, in this thread, be described by these words."""
-    before = _words.set(words)
+    before = _description.set(job_text)
     try:
         yield
     finally:
-        _words.reset(before)
+        _description.reset(before)
 
 
 def description() -> str:
     """Return the words for jobs of this thread."""
-    return _words.get()
+    return _description.get()
 
 
 @contextmanager
@@ -41,21 +41,21 @@ def described(spark: SparkSession) -> Iterator[None]:
     """Let the jobs of a Connect session carry the words of this thread, and those of threads beside it."""
     from ematix_flow.run.spark.session import shows_jobs
 
-    words = _words.get()
-    if not words or not shows_jobs():
+    job_text = _description.get()
+    if not job_text or not shows_jobs():
         yield
         return
-    _change(spark, words, joins=True)
+    _change(spark, job_text, joins=True)
     try:
         yield
     finally:
-        _change(spark, words, joins=False)
+        _change(spark, job_text, joins=False)
 
 
-def _change(spark: SparkSession, words: str, *, joins: bool) -> None:
+def _change(spark: SparkSession, job_text: str, *, joins: bool) -> None:
     with _lock:
         at_work = _at_work.setdefault(spark, [])
-        (at_work.append if joins else at_work.remove)(words)
+        (at_work.append if joins else at_work.remove)(job_text)
         text = ", ".join(dict.fromkeys(at_work))
     if text:  # what is left to do after staging keeps the last description
         spark.conf.set(DESCRIPTION, text)

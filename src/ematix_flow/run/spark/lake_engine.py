@@ -48,7 +48,7 @@ _BUCKETS: WeakKeyDictionary[Any, dict[str, dict[str, str]]] = WeakKeyDictionary(
 """The buckets that each Java process, or each session of a Connect server, knows already."""
 
 
-class SparkEngine:
+class LakeSparkEngine:
     """A Spark session for lake tables."""
 
     def __init__(self, session: Callable[[], SparkSession]) -> None:
@@ -64,7 +64,7 @@ class SparkEngine:
         for key, value in keys.items():
             spark.conf.set(key, value)
         try:
-            with _told():
+            with _translate_errors():
                 spark.sql(f"SHOW NAMESPACES IN `{name}`").collect()
         except EngineError as error:
             # A catalog whose warehouse is not there yet is open all the same.
@@ -79,7 +79,7 @@ class SparkEngine:
         """Make a bucket known to the session; Java opens it once, so that other keys would be forgotten in silence."""
         spark = self._session()
         known = _BUCKETS.setdefault(spark.sparkContext if capabilities(spark).context else spark, {})
-        if name in known and _way(known[name]) != _way(settings):
+        if name in known and _lasting_settings(known[name]) != _lasting_settings(settings):
             message = f"bucket {name!r} is used with other settings or keys in this process already"
             raise UnsupportedError(message, hint="give all connections to a bucket the same ones, or load them apart.")
         if known.get(name) != settings or spark.conf.get(next(iter(settings)), None) is None:
@@ -107,7 +107,7 @@ class SparkEngine:
             for key, value in settings.items():
                 spark.conf.set(key, value)
             try:
-                with _told():
+                with _translate_errors():
                     return list(spark.sql(sql).collect())
             finally:
                 for key in settings:
@@ -116,7 +116,7 @@ class SparkEngine:
     def view(self, name: str, paths: Sequence[str], columns: str) -> None:
         """Show Parquet files as a relation of this session; without files an empty one of these columns."""
         spark = self._session()
-        with _told():
+        with _translate_errors():
             frame = spark.read.schema(columns).parquet(*paths) if paths else spark.createDataFrame([], columns)
             # Quoted: the relation of folded events is called after its table, which may have any name.
             frame.createOrReplaceTempView(backticked(name))
@@ -124,33 +124,33 @@ class SparkEngine:
     def columns(self, table: str) -> list[tuple[str, str, bool]] | None:
         """Return name, type and nullability of a table's columns, or None where there is no such table."""
         spark = self._session()
-        with _told():
+        with _translate_errors():
             if not spark.catalog.tableExists(table):
                 return None
             fields = spark.table(table).schema.fields
         return [(field.name, field.dataType.simpleString(), field.nullable) for field in fields]
 
-    def keep(self, name: str, query: str) -> None:
+    def materialize(self, name: str, query: str) -> None:
         """Work out a query once and show its rows as a relation of this session."""
-        with _told():
+        with _translate_errors():
             # Not cached as a view: every mention of one is planned anew with all that it is made of.
             self._session().sql(query).localCheckpoint().createOrReplaceTempView(name)
 
     def forget(self, name: str) -> None:
         """Remove a relation of this session and what is kept of it."""
         spark = self._session()
-        with _told():
+        with _translate_errors():
             spark.catalog.dropTempView(name)
 
 
-def _way(settings: Mapping[str, str]) -> dict[str, str]:
+def _lasting_settings(settings: Mapping[str, str]) -> dict[str, str]:
     """Return what stays the same when keys that end are renewed."""
     renewed = any(key.endswith(".session.token") for key in settings)
     return {key: value for key, value in settings.items() if not (renewed and key.endswith(_KEYS))}
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     """Tell an error of Spark as one of the engine."""
     from py4j.protocol import Py4JError
 
@@ -160,7 +160,7 @@ def _told() -> Iterator[None]:
         from ematix_flow.run.spark.errors import reason_of
 
         answered = _is_answer(error)
-        transient = not answered or any(word in str(error) for word in _CONFLICTS)
+        transient = not answered or any(conflict in str(error) for conflict in _CONFLICTS)
         raise EngineError(str(reason_of(error)), transient=transient, answered=answered) from error
 
 

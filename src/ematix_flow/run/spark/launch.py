@@ -18,7 +18,7 @@ from ematix_flow.run.spark.java import find_java
 from ematix_flow.run.spark.java_process import await_gateway, end_driver, spark_jars, start_driver
 from ematix_flow.run.spark.log_conf import quieten_errors
 from ematix_flow.run.spark.packages.resolved import remember_jars, with_known_jars
-from ematix_flow.run.spark.packages.substitutes import with_stand_ins
+from ematix_flow.run.spark.packages.substitutes import with_substitutes
 from ematix_flow.run.spark.worker_daemon import IMPORTS_VARIABLE, SYS_PATH_VARIABLE
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Classic:
 
     settings: SparkSettings
     java: Java
-    asked: dict[str, str]
+    requested_conf: dict[str, str]
     """The configuration as the settings say it."""
     conf: dict[str, str]
     """The same with packages replaced by jars that are known already."""
@@ -71,16 +71,18 @@ def launch(settings: SparkSettings, record: Path | None = None) -> Classic:
     java = find_java(os.environ)
     scratch = open_scratch("spark")
     try:
-        asked = session_conf(settings, scratch.folder, os.environ)
-        known = with_known_jars(asked, archives.cache_folder(os.environ)) if settings.is_local else asked
-        conf = with_stand_ins(known, java, scratch.folder)
+        requested_conf = session_conf(settings, scratch.folder, os.environ)
+        known = (
+            with_known_jars(requested_conf, archives.cache_folder(os.environ)) if settings.is_local else requested_conf
+        )
+        conf = with_substitutes(known, java, scratch.folder)
         archive = _archive(settings, java, conf)
         options = archives.options_to_record(record) if record else archives.options_to_use(archive)
         driver = start_driver(java, settings, conf, scratch.folder, options)
     except BaseException:
         scratch.remove()
         raise
-    return Classic(settings, java, asked, conf, scratch, driver, archive)
+    return Classic(settings, java, requested_conf, conf, scratch, driver, archive)
 
 
 def open_session(classic: Classic) -> SparkSession:
@@ -96,7 +98,9 @@ def open_session(classic: Classic) -> SparkSession:
     _expect_the_end(session)
     quieten_errors(classic.settings.log_level)
     if classic.settings.is_local and classic.conf.get("spark.jars.packages"):
-        remember_jars(classic.asked, session.conf.get("spark.jars", "") or "", archives.cache_folder(os.environ))
+        remember_jars(
+            classic.requested_conf, session.conf.get("spark.jars", "") or "", archives.cache_folder(os.environ)
+        )
     return session
 
 
@@ -111,16 +115,16 @@ def stop_context(session: SparkSession, classic: Classic) -> None:
         context._gateway.shutdown()  # noqa: SLF001 - or py4j would still talk to Java when objects die
 
 
-def end(classic: Classic, patience: float = 0, *, started: bool = True) -> None:
+def end(classic: Classic, timeout: float = 0, *, started: bool = True) -> None:
     """End Java, remove its files, and see to it that the next start is quick, unless this one did not even start.
 
     Java is killed unless there is patience: after Spark has stopped only an archive is left to lose, and an orderly exit
     would wait for idle threads.
     """
     classic.ending = True
-    if not patience:
+    if not timeout:
         classic.driver.process.kill()
-    end_driver(classic.driver, patience)
+    end_driver(classic.driver, timeout)
     classic.scratch.remove()
     if started:
         archives.build_in_background(classic.archive)
@@ -139,7 +143,7 @@ def forget() -> None:
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
 
 
-def tell_workers(session: SparkSession, imports: Sequence[str]) -> None:
+def configure_workers(session: SparkSession, imports: Sequence[str]) -> None:
     """Let workers that start from now on find the modules that this process finds."""
     session.sparkContext.environment |= _worker_environment(imports)
 
@@ -165,12 +169,12 @@ def _await_port(classic: Classic) -> tuple[int, str]:
     return answered
 
 
-def _gateway(port: int, word: str) -> JavaGateway:
+def _gateway(port: int, secret: str) -> JavaGateway:
     """Return pyspark's connection to a Java that it did not start, leaving no trace in the environment of later processes."""
     from pyspark.java_gateway import launch_gateway
 
     with _gateway_lock:
-        os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": word}
+        os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
         try:
             return cast("JavaGateway", launch_gateway())  # type: ignore[no-untyped-call]
         finally:
@@ -202,8 +206,8 @@ def _expect_the_end(session: SparkSession) -> None:
 
 
 def _worker_environment(imports: Sequence[str]) -> dict[str, str]:
-    here = [os.path.abspath(path) for path in sys.path]  # noqa: PTH100 - Path would also follow links
-    return {SYS_PATH_VARIABLE: json.dumps(here), IMPORTS_VARIABLE: json.dumps(list(imports))}
+    paths = [os.path.abspath(path) for path in sys.path]  # noqa: PTH100 - Path would also follow links
+    return {SYS_PATH_VARIABLE: json.dumps(paths), IMPORTS_VARIABLE: json.dumps(list(imports))}
 
 
 def _choose_python(settings: SparkSettings) -> None:

@@ -19,7 +19,7 @@ _REPORTED_ANYWAY = (
 _SHELL = "org.apache.spark.api.python.PythonGatewayServer"
 """Spark prints advice about log levels unless this logger agrees with the root."""
 
-MARK = "\x01"
+DETAIL_PREFIX = "\x01"
 """Begins every line of an error that Java logs by default: what matters of it reaches the caller as an exception."""
 
 _CREDENTIALS = r"://[^/\s:@]*:[^/\s@]+@"
@@ -44,7 +44,7 @@ def write_log_config(folder: Path, level: str, environ: Mapping[str, str]) -> Pa
     quiet = dict.fromkeys(_REPORTED_ANYWAY, "off") if level == "ERROR" else {}
     loggers = [(f"q{i}", name, at) for i, (name, at) in enumerate({_SHELL: level.lower(), **quiet}.items())]
     pattern = f"%d{{HH:mm:ss}} spark %p %c{{1}}: %replace{{%m%n%ex}}{{{_CREDENTIALS}}}{{://***@}}"
-    marked = f"%replace{{{pattern}}}{{(?m)^}}{{{MARK}}}" if level == "ERROR" else pattern
+    marked = f"%replace{{{pattern}}}{{(?m)^}}{{{DETAIL_PREFIX}}}" if level == "ERROR" else pattern
     lines = [
         "status = off",
         f"rootLogger.level = {level.lower()}",

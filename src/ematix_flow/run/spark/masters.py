@@ -16,19 +16,19 @@ def expect_master(master: str) -> None:
     if not master.startswith(SCHEME):
         return
     failures = []
-    for place in master.removeprefix(SCHEME).split(","):
+    for endpoint in master.removeprefix(SCHEME).split(","):
         try:
-            socket.create_connection(_address(master, place), _ANSWER_SECONDS).close()
+            socket.create_connection(_address(master, endpoint), _ANSWER_SECONDS).close()
         except OSError as error:
-            failures.append(f"{place}: {error.strerror or error}")
+            failures.append(f"{endpoint}: {error.strerror or error}")
         else:
             return
     message = f"no Spark master answers at {master} ({'; '.join(failures)})"
     raise TransientError(message, hint="start the cluster, or name another `master` under [spark].")
 
 
-def _address(master: str, place: str) -> tuple[str, int]:
-    host, _, port = place.rpartition(":") if ":" in place else (place, "", str(_PORT))
+def _address(master: str, endpoint: str) -> tuple[str, int]:
+    host, _, port = endpoint.rpartition(":") if ":" in endpoint else (endpoint, "", str(_PORT))
     if not host or not port.isdigit():
         raise DeclareError(f"{master!r} is no address of a Spark master.", hint="write it as spark://host:7077.")
     return host.strip("[]"), int(port)

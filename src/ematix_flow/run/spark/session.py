@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ematix_flow.declare.spark_settings import SparkSettings
-    from ematix_flow.run.warm.client import Lease
+    from ematix_flow.run.warm.client import EngineLease
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class _Current:
     settings: SparkSettings
     session: Future[SparkSession]
     classic: classics.Classic | None = None
-    lease: Lease | None = None
+    lease: EngineLease | None = None
     used_at: float = field(default_factory=time.monotonic)
     forgotten: bool = False
     """The server does not know the session any more."""
@@ -71,7 +71,7 @@ class _Current:
 
     def _answers(self) -> bool:
         """Return whether a server still knows the session: it closes one that nobody has used for long."""
-        if time.monotonic() - self.used_at < ASKED_AFTER_SECONDS:
+        if time.monotonic() - self.used_at < LIVENESS_SECONDS:
             return True
         try:
             self.session.result().conf.get("spark.sql.ansi.enabled")
@@ -80,7 +80,7 @@ class _Current:
         return not self.forgotten
 
 
-ASKED_AFTER_SECONDS = 60.0
+LIVENESS_SECONDS = 60.0
 """A session of a server that was not used for so long is asked for a sign of life before it is used again."""
 
 _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
@@ -102,7 +102,7 @@ def spark_session(settings: SparkSettings) -> SparkSession:
     session = current.session.result()
     current.used_at = time.monotonic()
     if current.classic is not None and settings.is_local:
-        classics.tell_workers(session, settings.worker_imports)
+        classics.configure_workers(session, settings.worker_imports)
     elif current.lease is None:
         equip(session)
     return session
@@ -224,7 +224,7 @@ def _begin(settings: SparkSettings) -> _Current:
 def _fill(current: _Current) -> None:
     """Make the session, or keep the error for the one who asks for the session."""
     try:
-        current.session.set_result(_make(current))
+        current.session.set_result(_create_session(current))
     except BaseException as error:  # noqa: BLE001 - raised again by Future.result in the asking thread
         started, current.classic = current.classic, None
         if started is not None and not started.ending:
@@ -232,13 +232,13 @@ def _fill(current: _Current) -> None:
         current.session.set_exception(error)
 
 
-def _make(current: _Current) -> SparkSession:
+def _create_session(current: _Current) -> SparkSession:
     settings = current.settings
     if settings.remote is not None:
         return _connected(settings, settings.remote)
-    found = _session_of_the_caller()
-    if found is not None:
-        return _with_query_conf(found.newSession(), settings)
+    existing = _session_of_the_caller()
+    if existing is not None:
+        return _with_query_conf(existing.newSession(), settings)
     if settings.uses_warm:
         from ematix_flow.run.warm.client import join
 
@@ -307,10 +307,10 @@ def _with_query_conf(session: SparkSession, settings: SparkSettings) -> SparkSes
     return session
 
 
-def _expect_extensions(session: SparkSession, wanted: str) -> None:
+def _expect_extensions(session: SparkSession, required: str) -> None:
     """Refuse a session that was started without extensions that a system needs: nobody can add them later."""
     known = (session.conf.get(EXTENSIONS, "") or "").split(",")
-    missing = [name for name in wanted.split(",") if name not in known]
+    missing = [name for name in required.split(",") if name not in known]
     if missing:
         listed = ",".join(missing)
         message = f"the Spark session that is used here lacks {listed}"

@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 PRODUCT = "ematix_flow"
 MAIN = "__main__"
 _NEVER = frozenset({PRODUCT, "pyspark", "py4j"})
-_BESIDE_BYTES = 32 << 20
+_NEIGHBOUR_BYTES = 32 << 20
 """How much code that nobody has imported yet travels: modules beside those of the user, which a function may import later."""
 
 _DATE = (1980, 1, 1, 0, 0, 0)
 _UNCHECKED = (0b01).to_bytes(4, "little")
-_KEPT_SECONDS = 30 * 24 * 3600
+_RETAIN_SECONDS = 30 * 24 * 3600
 _lock = threading.Lock()
 _SENT: WeakKeyDictionary[Any, _Sent] = WeakKeyDictionary()
 
@@ -74,19 +74,19 @@ def _by_value() -> None:
     from pyspark import cloudpickle
 
     declared: tuple[Any, ...] = (*PROJECT.pipelines.values(), *PROJECT.streams.values())
-    places = {os.path.realpath(one.origin.file) for one in declared if one.origin}
-    keep: Any = cloudpickle.register_pickle_by_value
+    declaring_files = {os.path.realpath(one.origin.file) for one in declared if one.origin}
+    register: Any = cloudpickle.register_pickle_by_value
     for name, module in list(sys.modules.items()):
-        place = _place(module)
-        if place is not None and str(place) in places and name != MAIN:
-            keep(module)
+        source_file = _source_file(module)
+        if source_file is not None and str(source_file) in declaring_files and name != MAIN:
+            register(module)
 
 
 def _send(session: SparkSession, sent: _Sent, purpose: str, files: Mapping[str, Path], folder: Path) -> None:
-    made = f"{purpose}-{_fingerprint(files)}"
-    if files and made not in sent.names:
-        _add(session, _named_by_content(_zip(folder / f"ematix-flow-{made}.zip", files)))
-        sent.names.add(made)
+    archive_name = f"{purpose}-{_fingerprint(files)}"
+    if files and archive_name not in sent.names:
+        _add(session, _named_by_content(_zip(folder / f"ematix-flow-{archive_name}.zip", files)))
+        sent.names.add(archive_name)
 
 
 def _named_by_content(file: Path) -> Path:
@@ -102,16 +102,16 @@ def user_files() -> dict[str, Path]:
     """Return the user's modules by their names in an archive: what this process has imported, and what stands beside it."""
     installed = _installed_folders()
     imported: dict[str, Path] = {}
-    beside: set[Path] = set()
+    roots: set[Path] = set()
     for known, module in list(sys.modules.items()):
-        place, name = _place(module), _name(known, module)
-        if place is None or name.partition(".")[0] in _NEVER or _is_below(place, installed):
+        source_file, name = _source_file(module), _name(known, module)
+        if source_file is None or name.partition(".")[0] in _NEVER or _is_below(source_file, installed):
             continue
-        root, top = _root(name, place)
-        beside.add(root)
+        root, top = _root(name, source_file)
+        roots.add(root)
         if name != MAIN:
             imported |= _module_files(top, root)
-    return _beside(beside, installed) | imported
+    return _neighbour_modules(roots, installed) | imported
 
 
 def _product_files() -> dict[str, Path]:
@@ -120,7 +120,7 @@ def _product_files() -> dict[str, Path]:
     return {f"{PRODUCT}/{file.relative_to(package).as_posix()}": file for file in files}
 
 
-def _place(module: ModuleType) -> Path | None:
+def _source_file(module: ModuleType) -> Path | None:
     """Return the source file of a module; none for what is built in or has no text."""
     file = getattr(module, "__file__", None)
     return Path(file).resolve() if isinstance(file, str) and file.endswith(".py") and os.path.exists(file) else None  # noqa: PTH110
@@ -132,10 +132,10 @@ def _name(known: str, module: ModuleType) -> str:
     return spec.name if known == MAIN and spec is not None else known
 
 
-def _root(name: str, place: Path) -> tuple[Path, str]:
+def _root(name: str, source_file: Path) -> tuple[Path, str]:
     """Return the folder from which a module is imported, and the name of its outermost package."""
-    depth = name.count(".") + (place.name == "__init__.py")
-    return place.parents[depth], name.partition(".")[0]
+    depth = name.count(".") + (source_file.name == "__init__.py")
+    return source_file.parents[depth], name.partition(".")[0]
 
 
 def _module_files(top: str, root: Path) -> dict[str, Path]:
@@ -146,9 +146,9 @@ def _module_files(top: str, root: Path) -> dict[str, Path]:
     return {file.relative_to(root).as_posix(): file for file in _package_files(root / top, data=True)}
 
 
-def _beside(roots: set[Path], installed: tuple[Path, ...]) -> dict[str, Path]:
+def _neighbour_modules(roots: set[Path], installed: tuple[Path, ...]) -> dict[str, Path]:
     """Return the modules and packages in the folders of the user's modules, as far as they are not large."""
-    found: dict[str, Path] = {}
+    modules: dict[str, Path] = {}
     size = 0
     for root in sorted(roots):
         for entry in sorted(root.iterdir()):
@@ -159,10 +159,10 @@ def _beside(roots: set[Path], installed: tuple[Path, ...]) -> dict[str, Path]:
             package = _package_files(entry, data=False) if (entry / "__init__.py").is_file() else ()
             for file in (*single, *package):
                 size += file.stat().st_size
-                if size > _BESIDE_BYTES:
-                    return found
-                found[file.relative_to(root).as_posix()] = file
-    return found
+                if size > _NEIGHBOUR_BYTES:
+                    return modules
+                modules[file.relative_to(root).as_posix()] = file
+    return modules
 
 
 def _package_files(folder: Path, *, data: bool) -> Iterator[Path]:
@@ -220,7 +220,7 @@ def _sweep(target: Path) -> None:
     """Remove zips of other versions that nobody has used for long."""
     for file in target.parent.glob("ematix-flow-*.zip"):
         with suppress(OSError):
-            if time.time() - file.stat().st_mtime > _KEPT_SECONDS:
+            if time.time() - file.stat().st_mtime > _RETAIN_SECONDS:
                 file.unlink()
 
 

@@ -23,11 +23,11 @@ def session_slots(spark: SparkSession) -> int:
     if not type(spark).__module__.startswith("pyspark.sql.connect"):
         return spark.sparkContext.defaultParallelism
     if spark not in _known:
-        _known[spark] = _asked(spark)
+        _known[spark] = _server_parallelism(spark)
     return _known[spark]
 
 
-def _asked(spark: SparkSession) -> int:
+def _server_parallelism(spark: SparkSession) -> int:
     """Return into how many partitions a server cuts a range: Connect sessions have no other way to tell."""
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as sf

@@ -22,6 +22,6 @@ def repeated(text: str, count: int) -> pa.Array:
 
 
 def _counted(count: int, step: int) -> bytes:
-    made = array("i", range(0, count * step, step) if step else [0] * count)
-    assert made.itemsize == _WIDTH  # noqa: S101 - what C calls an int on every machine that Spark runs on
-    return made.tobytes()
+    values = array("i", range(0, count * step, step) if step else [0] * count)
+    assert values.itemsize == _WIDTH  # noqa: S101 - what C calls an int on every machine that Spark runs on
+    return values.tobytes()

@@ -43,8 +43,8 @@ def conform(batch: pa.RecordBatch, rules: Rules) -> tuple[pa.RecordBatch, pa.Rec
     if not reasons:
         return fitted, None
     bad = sorted(reasons)
-    keep = pa.array([row not in reasons for row in range(batch.num_rows)], pa.bool_())
-    return fitted.filter(keep), _rejects(batch, bad, reasons)
+    good = pa.array([row not in reasons for row in range(batch.num_rows)], pa.bool_())
+    return fitted.filter(good), _rejects(batch, bad, reasons)
 
 
 def _marked(batch: pa.RecordBatch, reasons: dict[int, tuple[str, str]]) -> None:
@@ -61,17 +61,17 @@ def _fit(batch: pa.RecordBatch, column: StageColumn, rules: Rules, reasons: dict
     array = batch.column(column.name)
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
-    wanted = arrow_type(column.type)
-    fitted = array if array.type == wanted else _cast(array, wanted, column, reasons)
+    target_type = arrow_type(column.type)
+    fitted = array if array.type == target_type else _cast(array, target_type, column, reasons)
     if column.name in rules.required and fitted.null_count:
         for row in _rows(pc.is_null(fitted)):
             reasons.setdefault(row, (column.name, NULL_REASON))
     _check_text(fitted, column, rules, reasons)
     if column.name in rules.filled:
         _check_folder(fitted, column, reasons)
-    if pa.types.is_floating(wanted):
+    if pa.types.is_floating(target_type):
         _check_float(fitted, column, rules, reasons)
-    if "far_instant" in rules.forbidden and pa.types.is_timestamp(wanted):
+    if "far_instant" in rules.forbidden and pa.types.is_timestamp(target_type):
         _check_instant(fitted, column, reasons)
     return fitted
 
@@ -81,9 +81,9 @@ FOLDERS_OF_NULL = {"": "empty", "__HIVE_DEFAULT_PARTITION__": "__HIVE_DEFAULT_PA
 
 
 def _check_folder(array: pa.Array, column: StageColumn, reasons: dict[int, tuple[str, str]]) -> None:
-    for text, word in FOLDERS_OF_NULL.items():
+    for text, meaning in FOLDERS_OF_NULL.items():
         for row in _rows(pc.fill_null(pc.equal(array, text), fill_value=False)):
-            reason = f"is {word}, which the target keeps as NULL where it divides a table"
+            reason = f"is {meaning}, which the target keeps as NULL where it divides a table"
             reasons.setdefault(row, (column.name, reason))
 
 
@@ -97,19 +97,19 @@ def _check_instant(array: pa.Array, column: StageColumn, reasons: dict[int, tupl
     whole = pc.multiply(pc.divide(micros, 1_000_000), 1_000_000)
     early = pc.and_(pc.less(micros, 0), pc.not_equal(micros, whole))
     far = pc.greater(pc.abs(pc.divide(micros, 1_000_000)), NANOSECOND_SECONDS)
-    for reason, found in (
+    for reason, is_bad in (
         ("is before 1970 and has a fraction of a second, which the target cannot store", early),
         ("is not between 1678 and 2262, and the target cannot store it", far),
     ):
-        for row in _rows(pc.fill_null(found, fill_value=False)):
+        for row in _rows(pc.fill_null(is_bad, fill_value=False)):
             reasons.setdefault(row, (column.name, reason))
 
 
 def _check_float(array: pa.Array, column: StageColumn, rules: Rules, reasons: dict[int, tuple[str, str]]) -> None:
-    for word, found in (("nan", pc.is_nan), ("infinity", pc.is_inf)):
-        if word in rules.forbidden:
-            for row in _rows(pc.fill_null(found(array), fill_value=False)):
-                reasons.setdefault(row, (column.name, f"is {word}, which the target cannot store"))
+    for kind, is_special in (("nan", pc.is_nan), ("infinity", pc.is_inf)):
+        if kind in rules.forbidden:
+            for row in _rows(pc.fill_null(is_special(array), fill_value=False)):
+                reasons.setdefault(row, (column.name, f"is {kind}, which the target cannot store"))
 
 
 def _check_text(array: pa.Array, column: StageColumn, rules: Rules, reasons: dict[int, tuple[str, str]]) -> None:
@@ -134,59 +134,63 @@ def _check_uuid(array: pa.Array, column: StageColumn, reasons: dict[int, tuple[s
         reasons.setdefault(row, (column.name, "is not a UUID"))
 
 
-def _cast(array: pa.Array, wanted: pa.DataType, column: StageColumn, reasons: dict[int, tuple[str, str]]) -> pa.Array:
+def _cast(
+    array: pa.Array, target_type: pa.DataType, column: StageColumn, reasons: dict[int, tuple[str, str]]
+) -> pa.Array:
     try:
-        return _cast_all(array, wanted)
+        return _cast_all(array, target_type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return _cast_each(array, wanted, column, reasons)
+        return _cast_each(array, target_type, column, reasons)
 
 
-def _cast_all(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    if pa.types.is_decimal(wanted) and not pa.types.is_string(array.type):
-        return _to_decimal(array, wanted)
-    if pa.types.is_decimal(wanted):
-        return _to_decimal(pc.cast(array, pa.decimal256(76, 38)), wanted)
-    if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(array.type) and wanted.tz != array.type.tz:
+def _cast_all(array: pa.Array, target_type: pa.DataType) -> pa.Array:
+    if pa.types.is_decimal(target_type) and not pa.types.is_string(array.type):
+        return _to_decimal(array, target_type)
+    if pa.types.is_decimal(target_type):
+        return _to_decimal(pc.cast(array, pa.decimal256(76, 38)), target_type)
+    if pa.types.is_timestamp(target_type) and pa.types.is_timestamp(array.type) and target_type.tz != array.type.tz:
         # A naive value counts as UTC, an instant becomes its UTC wall time: the digits stay.
-        moved = pc.cast(array, pa.timestamp(array.type.unit, tz=wanted.tz)) if array.type.tz else array
-        return pc.cast(pc.cast(moved, pa.timestamp("us"), safe=False) if not wanted.tz else moved, wanted, safe=False)
-    if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(array.type):
-        return pc.cast(array, wanted, safe=False)
-    if pa.types.is_string(wanted) and (pa.types.is_fixed_size_binary(array.type) and array.type.byte_width == 16):  # noqa: PLR2004
+        moved = pc.cast(array, pa.timestamp(array.type.unit, tz=target_type.tz)) if array.type.tz else array
+        return pc.cast(
+            pc.cast(moved, pa.timestamp("us"), safe=False) if not target_type.tz else moved, target_type, safe=False
+        )
+    if pa.types.is_timestamp(target_type) and pa.types.is_timestamp(array.type):
+        return pc.cast(array, target_type, safe=False)
+    if pa.types.is_string(target_type) and (pa.types.is_fixed_size_binary(array.type) and array.type.byte_width == 16):  # noqa: PLR2004
         import uuid
 
         return pa.array([None if v is None else str(uuid.UUID(bytes=v)) for v in array.to_pylist()], pa.string())
-    if pa.types.is_floating(wanted) and not pa.types.is_string(array.type):
-        made = pc.cast(array, wanted, safe=False)
-        if wanted != array.type and pc.sum(pc.is_inf(made)).as_py() != pc.sum(pc.is_inf(array)).as_py():
+    if pa.types.is_floating(target_type) and not pa.types.is_string(array.type):
+        converted = pc.cast(array, target_type, safe=False)
+        if target_type != array.type and pc.sum(pc.is_inf(converted)).as_py() != pc.sum(pc.is_inf(array)).as_py():
             raise pa.ArrowInvalid("too large")
-        return made
-    return pc.cast(array, wanted)
+        return converted
+    return pc.cast(array, target_type)
 
 
-def _to_decimal(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _to_decimal(array: pa.Array, target_type: pa.DataType) -> pa.Array:
     if pa.types.is_floating(array.type):
         array = pc.cast(pc.cast(array, pa.string()), pa.decimal256(76, 38))
     elif pa.types.is_integer(array.type):
         array = pc.cast(array, pa.decimal128(38, 0))
-    if array.type.scale > wanted.scale:
-        array = pc.round(array, ndigits=wanted.scale, round_mode="half_towards_infinity")
-    return pc.cast(array, wanted)
+    if array.type.scale > target_type.scale:
+        array = pc.round(array, ndigits=target_type.scale, round_mode="half_towards_infinity")
+    return pc.cast(array, target_type)
 
 
 def _cast_each(
-    array: pa.Array, wanted: pa.DataType, column: StageColumn, reasons: dict[int, tuple[str, str]]
+    array: pa.Array, target_type: pa.DataType, column: StageColumn, reasons: dict[int, tuple[str, str]]
 ) -> pa.Array:
-    pieces = []
+    chunks = []
     for row in range(len(array)):
         one = array.slice(row, 1)
         try:
-            pieces.append(_cast_all(one, wanted))
+            chunks.append(_cast_all(one, target_type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            shown = str(one[0].as_py())[:80]
-            reasons.setdefault(row, (column.name, f"{shown!r} does not fit {column.type}"))
-            pieces.append(pa.nulls(1, wanted))
-    return pa.concat_arrays(pieces) if pieces else pa.array([], wanted)
+            value_text = str(one[0].as_py())[:80]
+            reasons.setdefault(row, (column.name, f"{value_text!r} does not fit {column.type}"))
+            chunks.append(pa.nulls(1, target_type))
+    return pa.concat_arrays(chunks) if chunks else pa.array([], target_type)
 
 
 def _rows(mask: pa.Array) -> Sequence[int]:

@@ -14,8 +14,8 @@ import pyarrow as pa
 from ematix_flow.connect.types.arrow import arrow_table
 from ematix_flow.plan.bounds import highest_of_all_sql
 from ematix_flow.plan.columns import SOURCE_VIEW
-from ematix_flow.run.read.arrival import numbered_pieces
-from ematix_flow.run.read.file_partitions import ROWS, FilePiece, file_pieces, plain, tasks_for
+from ematix_flow.run.read.arrival import numbered_partitions
+from ematix_flow.run.read.file_partitions import ROWS, FilePartition, plain, split_files, tasks_for
 from ematix_flow.run.stage.tasks import stage_batches
 from ematix_flow.run.transform.in_task import Shaper, shaped_batches
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ematix_flow.connect.files.source import FileSet
-    from ematix_flow.records import Part
-    from ematix_flow.run.stage.tasks import Piece, StageWork
+    from ematix_flow.records import TaskReport
+    from ematix_flow.run.stage.tasks import PartitionTask, StageWork
 
 TOGETHER = 16 << 20
 """Bytes up to which neighbouring small files are staged together: to begin a piece takes longer than to read them."""
@@ -36,32 +36,32 @@ SHAPED_TOGETHER = 4 << 20
 
 def files_to_stage(
     work: StageWork, files: FileSet, sql: str, *, ordered: bool = False, slots: Callable[[], int]
-) -> tuple[Piece, ...]:
+) -> tuple[PartitionTask, ...]:
     """Return the pieces of a file set, with small neighbours put together; `ordered` where rows need their place."""
-    pieces = file_pieces(files, slots=slots)
-    numbered = numbered_pieces(pieces, files.paths) if ordered else pieces
+    partitions = split_files(files, slots=slots)
+    numbered = numbered_partitions(partitions, files.paths) if ordered else partitions
     return tuple(partial(_stage, work, sql, group) for group in _groups(numbered, tasks_for(numbered, slots)))
 
 
-def pieces_to_stage(work: StageWork, pieces: Sequence[FilePiece], sql: str) -> tuple[Piece, ...]:
+def partitions_to_stage(work: StageWork, partitions: Sequence[FilePartition], sql: str) -> tuple[PartitionTask, ...]:
     """Return pieces as they are, each to be staged by itself."""
-    return tuple(partial(_stage, work, sql, (piece,)) for piece in pieces)
+    return tuple(partial(_stage, work, sql, (partition,)) for partition in partitions)
 
 
-def frame_to_stage(work: StageWork, frame: Any, sql: str) -> tuple[Piece, ...]:
+def frame_to_stage(work: StageWork, frame: Any, sql: str) -> tuple[PartitionTask, ...]:
     """Return the rows of a frame in memory as one piece."""
-    return (partial(_stage, work, sql, (frame_piece(frame),)),)
+    return (partial(_stage, work, sql, (frame_partition(frame),)),)
 
 
-def frame_piece(frame: Any) -> FilePiece:
+def frame_partition(frame: Any) -> FilePartition:
     """Return the rows of a frame as a piece that is read from memory."""
-    return FilePiece("", 0, partial(_slices, arrow_table(frame)))
+    return FilePartition("", 0, partial(_slices, arrow_table(frame)))
 
 
-def highest_in(pieces: Iterable[FilePiece], some_sql: str) -> tuple[str | None, int]:
+def highest_in(partitions: Iterable[FilePartition], some_sql: str) -> tuple[str | None, int]:
     """Return the highest value as text and the number of NULLs, from what `some_sql` answers for each table of rows."""
     with Shaper(some_sql) as shaper:
-        answers = [shaper.answer(table) for table in _tables(pieces) if table.num_rows]
+        answers = [shaper.answer(table) for table in _tables(partitions) if table.num_rows]
     if not answers:
         return None, 0
     with Shaper(highest_of_all_sql(SOURCE_VIEW)) as shaper:
@@ -73,17 +73,17 @@ def highest_in(pieces: Iterable[FilePiece], some_sql: str) -> tuple[str | None, 
 def _stage(
     work: StageWork,
     sql: str,
-    pieces: Sequence[FilePiece],
-    place: tuple[int, int],
+    partitions: Sequence[FilePartition],
+    task_attempt: tuple[int, int],
     cancel_check: Callable[[], None] | None = None,
-) -> Part:
-    with closing(shaped_batches(sql, _together(_tables(pieces)))) as batches:
-        return stage_batches(work, *place, batches, cancel_check)
+) -> TaskReport:
+    with closing(shaped_batches(sql, _together(_tables(partitions)))) as batches:
+        return stage_batches(work, *task_attempt, batches, cancel_check)
 
 
-def _tables(pieces: Iterable[FilePiece]) -> Iterator[pa.Table]:
-    for piece in pieces:
-        yield from piece.read()
+def _tables(partitions: Iterable[FilePartition]) -> Iterator[pa.Table]:
+    for partition in partitions:
+        yield from partition.read()
 
 
 def _together(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -106,16 +106,16 @@ def _slices(table: pa.Table) -> Iterator[pa.Table]:
         yield pa.table([plain(column) for column in some.columns], names=table.column_names)
 
 
-def _groups(pieces: Sequence[FilePiece], most: int) -> Iterator[tuple[FilePiece, ...]]:
+def _groups(partitions: Sequence[FilePartition], most: int) -> Iterator[tuple[FilePartition, ...]]:
     """Return neighbours that are staged together, in hardly more groups than `most`."""
-    enough = max(TOGETHER, sum(piece.size for piece in pieces) // most + 1)
-    group: list[FilePiece] = []
+    enough = max(TOGETHER, sum(partition.size for partition in partitions) // most + 1)
+    group: list[FilePartition] = []
     size = 0
-    for piece in pieces:
-        if group and size + piece.size > enough:
+    for partition in partitions:
+        if group and size + partition.size > enough:
             yield tuple(group)
             group, size = [], 0
-        group.append(piece)
-        size += piece.size
+        group.append(partition)
+        size += partition.size
     if group:
         yield tuple(group)

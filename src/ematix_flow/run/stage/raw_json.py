@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from pyarrow import ChunkedArray
 
-_WORDS = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
+_SPECIAL_FLOATS = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
 
 
 def json_rows(rows: pa.Table, names: Sequence[str], *, nulls: bool = False) -> list[str]:
     """Return each row as one JSON object of the named columns; with `nulls` every one of them is in it."""
     labels = [json.dumps(name, ensure_ascii=False) for name in names]
-    columns = [_written(rows.column(name)) for name in names]
+    columns = [_json_values(rows.column(name)) for name in names]
     if nulls:
         columns = [["null" if value is None else value for value in column] for column in columns]
     return [_object(labels, values) for values in zip(*columns, strict=True)]
@@ -31,7 +31,7 @@ def _object(labels: Sequence[str], values: Sequence[str | None]) -> str:
     return "{" + ",".join(pairs) + "}"
 
 
-def _written(column: ChunkedArray) -> list[str | None]:
+def _json_values(column: ChunkedArray) -> list[str | None]:
     """Return the values of a column as JSON."""
     kind = column.type
     if pa.types.is_decimal(kind):
@@ -48,7 +48,7 @@ def _written(column: ChunkedArray) -> list[str | None]:
 
 
 def _float(text: str) -> str:
-    return f"{text}.0" if text.lstrip("-").isdigit() else _WORDS.get(text, text)
+    return f"{text}.0" if text.lstrip("-").isdigit() else _SPECIAL_FLOATS.get(text, text)
 
 
 def _quoted(value: Any) -> str:

@@ -16,10 +16,10 @@ from secrets import randbits
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ematix_flow.connect.base.cancellation import current
-from ematix_flow.connect.base.event_time import taken_events
+from ematix_flow.connect.base.event_time import drain_events
 from ematix_flow.errors import RunError, TransientError
 from ematix_flow.failpoints import failpoint
-from ematix_flow.records import Part
+from ematix_flow.records import TaskReport
 from ematix_flow.run.spark.task_folder import in_this_folder
 from ematix_flow.run.stage.conform import conform
 from ematix_flow.run.stage.transport import MORE, part_of
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ematix_flow.run.stage.conform import Rules
     from ematix_flow.run.stage.transport import Carrier
 
-Piece: TypeAlias = "Callable[..., Part]"
+PartitionTask: TypeAlias = "Callable[..., TaskReport]"
 """What can be staged on its own: called with its partition and attempt, and with `heed=` that may stop it between rows."""
 
 REPORT = (
@@ -59,30 +59,30 @@ class StageWork:
     """How parts come to the driver, where tasks cannot write to its disk."""
 
 
-def stage_pieces(
-    spark: SparkSession, pieces: Sequence[Piece], at_once: int | None = None, carrier: Carrier | None = None
-) -> tuple[Part, ...]:
+def stage_partitions(
+    spark: SparkSession, partitions: Sequence[PartitionTask], at_once: int | None = None, carrier: Carrier | None = None
+) -> tuple[TaskReport, ...]:
     """Stage each piece in a task of its own; where only some may run `at_once`, a task stages one after the other."""
-    if not pieces:
+    if not partitions:
         return ()
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 # One attempt of a task may stage several pieces, each of which needs a number that no other has.
-                yield report_batch(pieces[number]((number, _attempt()[1] * len(pieces) + number)))
+                yield report_batch(partitions[number]((number, _attempt()[1] * len(partitions) + number)))
 
-    return _collect(spark.range(0, len(pieces), 1, min(len(pieces), at_once or len(pieces))), task, carrier)
+    return _collect(spark.range(0, len(partitions), 1, min(len(partitions), at_once or len(partitions))), task, carrier)
 
 
-def split_pieces(
+def split_partitions(
     work: StageWork, source: SqlSource, splits: Sequence[Split], *, relayed: bool = False
-) -> tuple[Piece, ...]:
+) -> tuple[PartitionTask, ...]:
     """Return the splits of a source as pieces; `relayed` where the target said that it relays them."""
     return tuple(partial(stage_split, work, source, split, relayed=relayed) for split in splits)
 
 
-def stage_frame(frame: DataFrame, work: StageWork, at_once: int | None = None) -> tuple[Part, ...]:
+def stage_frame(frame: DataFrame, work: StageWork, at_once: int | None = None) -> tuple[TaskReport, ...]:
     """Stage the rows of a frame, one attempt per partition, of which there are at most as many as may run `at_once`."""
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -95,17 +95,17 @@ def _collect(
     frame: DataFrame,
     task: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]],
     carrier: Carrier | None,
-) -> tuple[Part, ...]:
+) -> tuple[TaskReport, ...]:
     with _interruptible(frame.sparkSession):
         if carrier is None:
             rows = frame.mapInArrow(in_this_folder(task), REPORT).collect()
-            parts = tuple(part_of(row.asDict()) for row in rows)
+            reports = tuple(part_of(row.asDict()) for row in rows)
         else:
             carried = frame.mapInArrow(in_this_folder(carrier.sending(task)), f"{REPORT}{MORE}")
             # Through a store only reports come back; with results the driver has one partition in memory at a time.
-            parts = carrier.receive(carried.collect() if carrier.store else carried.toLocalIterator())
+            reports = carrier.receive(carried.collect() if carrier.store else carried.toLocalIterator())
     failpoint("stage.collected")
-    return parts
+    return reports
 
 
 @contextmanager
@@ -113,24 +113,24 @@ def _interruptible(spark: SparkSession) -> Iterator[None]:
     """Interrupt the jobs of this block when the run is to stop."""
     from ematix_flow.run.spark.job_names import described, description
 
-    mark = f"flow-{uuid.uuid4().hex}"
+    tag = f"flow-{uuid.uuid4().hex}"
     if type(spark).__module__.startswith("pyspark.sql.connect"):
 
         def interrupt() -> None:
-            spark.interruptTag(mark)
+            spark.interruptTag(tag)
 
-        spark.addTag(mark)
+        spark.addTag(tag)
         try:
             with described(spark), current().waking(interrupt):
                 yield
         finally:
-            spark.removeTag(mark)
+            spark.removeTag(tag)
         return
     # A classic session keeps the tags of its own API for itself; groups of jobs it shares with everybody.
     context = spark.sparkContext
-    context.setJobGroup(mark, description(), True)  # noqa: FBT003 - as Spark has it
+    context.setJobGroup(tag, description(), True)  # noqa: FBT003 - as Spark has it
     try:
-        with current().waking(lambda: context.cancelJobGroup(mark)):
+        with current().waking(lambda: context.cancelJobGroup(tag)):
             yield
     finally:
         context.setLocalProperty("spark.jobGroup.id", cast("str", None))
@@ -149,33 +149,37 @@ def stage_split(
     work: StageWork,
     source: SqlSource,
     split: Split,
-    place: tuple[int, int],
+    task_attempt: tuple[int, int],
     *,
     relayed: bool,
     cancel_check: Callable[[], None] | None = None,
-) -> Part:
+) -> TaskReport:
     """Stage one split of a source as a partition and attempt, and give the report; `heed` may stop it between rows."""
     if relayed:
         try:
-            return _relay_split(work, source, split, place, cancel_check)
+            return _relay_split(work, source, split, task_attempt, cancel_check)
         except TransientError:
             raise
         except RunError:
             # Nothing was staged. Reading the rows finds the bad ones, or fails with better words.
             pass
-    return stage_batches(work, *place, source.read(split), cancel_check)
+    return stage_batches(work, *task_attempt, source.read(split), cancel_check)
 
 
 def _relay_split(
-    work: StageWork, source: SqlSource, split: Split, place: tuple[int, int], cancel_check: Callable[[], None] | None
-) -> Part:
-    partition, attempt = place
+    work: StageWork,
+    source: SqlSource,
+    split: Split,
+    task_attempt: tuple[int, int],
+    cancel_check: Callable[[], None] | None,
+) -> TaskReport:
+    partition, attempt = task_attempt
     failpoint("stage.task_start")
     target = cast("RelayTarget", work.target)  # only such targets have splits to relay
-    rows = target.relay(source, split, work.spec, attempt, lambda sent: _count(work, place, sent, cancel_check))
+    rows = target.relay(source, split, work.spec, attempt, lambda sent: _count(work, task_attempt, sent, cancel_check))
     failpoint("stage.after_task_commit")
     failpoint("stage.before_return")
-    return Part(partition, attempt, rows)
+    return TaskReport(partition, attempt, rows)
 
 
 def stage_batches(
@@ -184,7 +188,7 @@ def stage_batches(
     attempt: int,
     batches: Iterable[pa.RecordBatch],
     cancel_check: Callable[[], None] | None = None,
-) -> Part:
+) -> TaskReport:
     """Stage the batches of one attempt and give its report."""
     failpoint("stage.task_start")
     stager = work.target.stager(work.spec, partition, attempt)
@@ -210,19 +214,19 @@ def stage_batches(
         stager.abandon()
         raise
     failpoint("stage.before_return")
-    return Part(partition, attempt, rows, rejected, path, reject_path, first)
+    return TaskReport(partition, attempt, rows, rejected, path, reject_path, first)
 
 
 REJECTED = 1 << 20
 """The partition of rejects that no task has read."""
 
 
-def stage_rejects(work: StageWork, rejects: pa.Table) -> Part:
+def stage_rejects(work: StageWork, rejects: pa.Table) -> TaskReport:
     """Stage rejects that were found before the rows, as a part of their own."""
     return _stage_reject_batches(work, (REJECTED, 0), rejects.to_batches())
 
 
-def stage_reject_frame(work: StageWork, rejects: DataFrame, at_once: int | None = None) -> tuple[Part, ...]:
+def stage_reject_frame(work: StageWork, rejects: DataFrame, at_once: int | None = None) -> tuple[TaskReport, ...]:
     """Stage rejects that tasks find, one attempt per partition, of which there are at most as many as may run `at_once`."""
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -232,8 +236,10 @@ def stage_reject_frame(work: StageWork, rejects: DataFrame, at_once: int | None 
     return _collect(rejects if at_once is None else rejects.coalesce(at_once), task, work.carrier)
 
 
-def _stage_reject_batches(work: StageWork, place: tuple[int, int], batches: Iterable[pa.RecordBatch]) -> Part:
-    stager = work.target.stager(work.spec, *place)
+def _stage_reject_batches(
+    work: StageWork, task_attempt: tuple[int, int], batches: Iterable[pa.RecordBatch]
+) -> TaskReport:
+    stager = work.target.stager(work.spec, *task_attempt)
     rejected, first = 0, ""
     try:
         for batch in batches:
@@ -246,13 +252,13 @@ def _stage_reject_batches(work: StageWork, place: tuple[int, int], batches: Iter
     except BaseException:
         stager.abandon()
         raise
-    return Part(*place, 0, rejected, path, reject_path, first)
+    return TaskReport(*task_attempt, 0, rejected, path, reject_path, first)
 
 
-def _count(work: StageWork, place: tuple[int, int], rows: int, cancel_check: Callable[[], None] | None) -> None:
+def _count(work: StageWork, task_attempt: tuple[int, int], rows: int, cancel_check: Callable[[], None] | None) -> None:
     """Tell how many rows an attempt has staged, and hear whether it shall go on."""
     if work.count_to and Path(work.count_to).is_dir():
-        partition, attempt = place
+        partition, attempt = task_attempt
         (Path(work.count_to) / f"{partition}-{attempt}").write_text(str(rows))
     if cancel_check is not None:
         cancel_check()
@@ -261,23 +267,23 @@ def _count(work: StageWork, place: tuple[int, int], rows: int, cancel_check: Cal
 def describe_reject(rejects: pa.RecordBatch) -> str:
     """Return the first rejected row as one line for an error message."""
     row: dict[str, Any] = rejects.slice(0, 1).to_pylist()[0]
-    place = f" at {row['source_position']}" if row["source_position"] else ""
-    return f"{row['column_name']}: {row['reason']}{place}; row {row['row_json'][:300]}"
+    position = f" at {row['source_position']}" if row["source_position"] else ""
+    return f"{row['column_name']}: {row['reason']}{position}; row {row['row_json'][:300]}"
 
 
-def report_batch(part: Part) -> pa.RecordBatch:
+def report_batch(report: TaskReport) -> pa.RecordBatch:
     """Give a part, and the times of the messages that were read for it, as the one-row batch that travels to the driver."""
     import pyarrow as pa
 
     values: dict[str, int | str] = {
-        "partition": part.partition,
-        "attempt": part.attempt,
-        "rows": part.rows,
-        "rejected": part.rejected,
-        "path": part.path,
-        "reject_path": part.reject_path,
-        "first_reject": part.first_reject,
-        "events": taken_events(),
+        "partition": report.partition,
+        "attempt": report.attempt,
+        "rows": report.rows,
+        "rejected": report.rejected,
+        "path": report.path,
+        "reject_path": report.reject_path,
+        "first_reject": report.first_reject,
+        "events": drain_events(),
     }
     arrays = [pa.array([value], pa.int64() if isinstance(value, int) else pa.string()) for value in values.values()]
     return pa.RecordBatch.from_arrays(arrays, names=list(values))

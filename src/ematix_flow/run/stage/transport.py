@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.base.event_time import note_taken
+from ematix_flow.connect.base.event_time import note_drained
 from ematix_flow.connect.staging.parquet import carried_away
 from ematix_flow.errors import RunError
 from ematix_flow.failpoints import failpoint
-from ematix_flow.records import Part
+from ematix_flow.records import TaskReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -82,16 +82,16 @@ class Carrier:
         try:
             with file.open("rb") as content:
                 shutil.copyfileobj(content, output.stream, _CHUNK_BYTES)
-            output.keep()
+            output.finish()
         except BaseException:
             output.abandon()
             raise
 
     # On the driver
 
-    def receive(self, rows: Iterable[Any]) -> tuple[Part, ...]:
+    def receive(self, rows: Iterable[Any]) -> tuple[TaskReport, ...]:
         """Write the files of winning attempts and return the reports, with the paths that the files have here."""
-        parts = []
+        reports = []
         try:
             for row in rows:
                 values = row.asDict()
@@ -100,41 +100,41 @@ class Carrier:
                     with (Path(self.folder) / name).open("ab") as file:
                         file.write(chunk)
                 else:
-                    parts.append(self._arrived(part_of(values)))
+                    reports.append(self._arrived(part_of(values)))
         finally:
             if self.store is not None:
                 self.store.remove_below(self._prefix)
-        return tuple(parts)
+        return tuple(reports)
 
-    def _arrived(self, part: Part) -> Part:
-        names = {column: Path(getattr(part, column)).name for column in ("path", "reject_path")}
+    def _arrived(self, report: TaskReport) -> TaskReport:
+        names = {column: Path(getattr(report, column)).name for column in ("path", "reject_path")}
         for name in filter(None, names.values()):
             if self.store is not None:
                 self._download(self.store, name)
         failpoint("carry.received")
         rows, rejects = (str(Path(self.folder) / name) if name else "" for name in names.values())
-        return replace(part, path=rows, reject_path=rejects)
+        return replace(report, path=rows, reject_path=rejects)
 
     def _download(self, store: Store, name: str) -> None:
         try:
             with store.reader(f"{self._prefix}{name}") as content, (Path(self.folder) / name).open("wb") as file:
                 shutil.copyfileobj(content, file, _CHUNK_BYTES)
         except FileNotFoundError:
-            message = f"{store.shown} does not have {self._prefix}{name}, which a task has written"
+            message = f"{store.display_address} does not have {self._prefix}{name}, which a task has written"
             raise RunError(message, hint="executors and this machine must reach the same store.") from None
 
 
-def part_of(report: dict[str, Any]) -> Part:
+def part_of(report: dict[str, Any]) -> TaskReport:
     """Return the part that a task reports; the times of messages that it has read are noted here."""
-    note_taken(report.pop("events"))
-    return Part(**report)
+    note_drained(report.pop("events"))
+    return TaskReport(**report)
 
 
 def sweep(store: Store) -> None:
     """Remove what killed drivers left in a store."""
-    for found in list(store.listed(ROOT)):
-        if found.age > _LEFT_BEHIND_SECONDS:
-            store.delete(found.key)
+    for entry in list(store.listed(ROOT)):
+        if entry.age > _LEFT_BEHIND_SECONDS:
+            store.delete(entry.key)
 
 
 def _with_chunk(report: pa.RecordBatch, name: str, chunk: bytes | None) -> pa.RecordBatch:

@@ -41,16 +41,16 @@ class FrameRows:
 
     rows: DataFrame
     rejects: DataFrame | None = None
-    kept: list[DataFrame] = field(default_factory=list)
+    cached: list[DataFrame] = field(default_factory=list)
     """What Spark keeps for them."""
 
     def release(self) -> None:
         """Let Spark forget what it keeps."""
-        for frame in self.kept:
+        for frame in self.cached:
             # Spark may be gone, with everything it kept.
             with suppress(Exception):
                 frame.unpersist()
-        self.kept.clear()
+        self.cached.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +69,22 @@ class Typed:
     """Those that are no rows, as rejects."""
 
 
-def transformed(given: Typed, stage: SqlStage, *, lenient: bool) -> FrameRows:
+def transformed(typed: Typed, stage: SqlStage, *, lenient: bool) -> FrameRows:
     """Return what a query makes of rows, and those that are none or that it fails at as rejects."""
     try:
-        rows = completed_frame(given.rows, stage.missing(given.types, empty=given.empty))
+        rows = completed_frame(typed.rows, stage.missing(typed.types, empty=typed.empty))
         # Where rows are put together, those of a stream come in its order.
-        ordered = rows if stage.separable else rows.orderBy(*given.order)
-        made = FrameQuery(stage, ordered, given.order).rows(lenient=lenient)
+        ordered = rows if stage.separable else rows.orderBy(*typed.order)
+        result = FrameQuery(stage, ordered, typed.order).rows(lenient=lenient)
     except BaseException:
-        given.raw.unpersist()
+        typed.raw.unpersist()
         raise
-    made.rejects = together([one for one in (given.unreadable, made.rejects) if one is not None])
-    if made.rejects is None:
-        given.raw.unpersist()
+    result.rejects = together([one for one in (typed.unreadable, result.rejects) if one is not None])
+    if result.rejects is None:
+        typed.raw.unpersist()
     else:
-        made.kept.append(given.raw)
-    return made
+        result.cached.append(typed.raw)
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,64 +98,64 @@ class FrameQuery:
 
     def rows(self, *, lenient: bool) -> FrameRows:
         """Return what the query makes of the messages; where that is wanted, those that make it fail are rejects."""
-        made = FrameRows(self.messages)
+        result = FrameRows(self.messages)
         try:
-            made.rows = self._kept(made, self.messages)
+            result.rows = self._cached_answer(result, self.messages)
         except Exception as error:
-            made.release()
+            result.release()
             if not lenient or not is_about_rows(error):
                 raise
             return self.without_bad(error)
-        return made
+        return result
 
     def without_bad(self, error: Exception) -> FrameRows:
         """Return what the query makes of the messages that it does not fail at, after it has failed."""
-        made = FrameRows(self.messages)
+        result = FrameRows(self.messages)
         try:
-            self._apart(made, error)
+            self._apart(result, error)
         except BaseException:
-            made.release()
+            result.release()
             raise
-        return made
+        return result
 
-    def _apart(self, made: FrameRows, error: Exception) -> None:
+    def _apart(self, result: FrameRows, error: Exception) -> None:
         """Tell rows that the query fails at from the others; where rows depend on each other, all of them are bad."""
         from pyspark.sql import functions as sf
 
         if not self.stage.separable:
-            made.rows = self._kept(made, self.messages.limit(0))
-            made.rejects = self._rejects(self.messages.withColumn(ERROR, sf.lit(first_line(error))))
+            result.rows = self._cached_answer(result, self.messages.limit(0))
+            result.rejects = self._rejects(self.messages.withColumn(ERROR, sf.lit(first_line(error))))
             return
-        bad = self._errors(made)
+        bad = self._errors(result)
         good, rejects = self.messages, []
         if bad is not None:
             good = self.messages.join(sf.broadcast(bad), ROW, "left_anti")
             rejects = [self._rejects(self.messages.join(sf.broadcast(bad), ROW))]
         try:
-            made.rows = self._kept(made, good)
+            result.rows = self._cached_answer(result, good)
         except Exception as again:
             if not is_about_rows(again):
                 raise
-            made.rows, more = self._halved(made, good, again)
+            result.rows, more = self._halved(result, good, again)
             rejects += more
-        made.rejects = together(rejects)
+        result.rejects = together(rejects)
 
-    def _errors(self, made: FrameRows) -> DataFrame | None:
+    def _errors(self, result: FrameRows) -> DataFrame | None:
         """Return the errors of rows by their number, as far as one query can tell them."""
         from pyspark.errors import PySparkException
 
         try:
-            found = self.stage.errors_of(self.messages, self._fields)
-            if found is None:
+            errors = self.stage.errors_of(self.messages, self._fields)
+            if errors is None:
                 return None
-            kept = found.dropDuplicates([ROW]).persist()
-            made.kept.append(kept)
-            return kept if kept.count() else None
+            cached = errors.dropDuplicates([ROW]).persist()
+            result.cached.append(cached)
+            return cached if cached.count() else None
         except PySparkException:
             # The query of the user fails in a way that no row tells, or in a place that cannot be asked.
             return None
 
-    def _halved(self, made: FrameRows, good: DataFrame, error: Exception) -> tuple[DataFrame, list[DataFrame]]:
+    def _halved(self, result: FrameRows, good: DataFrame, error: Exception) -> tuple[DataFrame, list[DataFrame]]:
         """Halve rows until the bad ones stand alone, with so many queries at most; then a half that may be bad counts as bad."""
         from pyspark.sql import functions as sf
 
@@ -181,12 +181,12 @@ class FrameQuery:
         for group, _ in bad:
             left = left.where(~_among(group))
         rejects = [self._rejects(good.where(_among(group)).withColumn(ERROR, sf.lit(text))) for group, text in bad]
-        return self._kept(made, left), rejects
+        return self._cached_answer(result, left), rejects
 
-    def _kept(self, made: FrameRows, messages: DataFrame) -> DataFrame:
+    def _cached_answer(self, result: FrameRows, messages: DataFrame) -> DataFrame:
         """Return the answer for messages, which Spark has worked out and keeps."""
         rows = self._answer(messages).persist()
-        made.kept.append(rows)
+        result.cached.append(rows)
         rows.count()
         return rows
 
@@ -222,10 +222,10 @@ class FrameQuery:
 
 def together(frames: Sequence[DataFrame]) -> DataFrame | None:
     """Return the rows of frames of the same columns as one; None where there is no frame."""
-    made = None
+    union = None
     for frame in frames:
-        made = frame if made is None else made.union(frame)
-    return made
+        union = frame if union is None else union.union(frame)
+    return union
 
 
 def completed_frame(frame: DataFrame, missing: Mapping[str, pa.DataType]) -> DataFrame:
@@ -283,11 +283,11 @@ def _reject_batch(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch
     import pyarrow as pa
 
     table = pa.Table.from_batches([batch])
-    places = table.column(POSITION) if POSITION in table.column_names else pa.nulls(table.num_rows, pa.string())
+    positions = table.column(POSITION) if POSITION in table.column_names else pa.nulls(table.num_rows, pa.string())
     columns = {
         "reason": pa.array([f"{SQL_FAILED}{text}" for text in table.column(ERROR).to_pylist()], pa.string()),
         "column_name": pa.nulls(table.num_rows, pa.string()),
-        "source_position": pa.array(places.to_pylist(), pa.string()),
+        "source_position": pa.array(positions.to_pylist(), pa.string()),
         # A field that is NULL here is one that this row alone would lack when it is replayed.
         "row_json": pa.array(json_rows(table, names, nulls=True), pa.string()),
     }

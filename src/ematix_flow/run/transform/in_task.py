@@ -79,11 +79,11 @@ def _with_source(shaped: pa.Table, table: pa.Table) -> pa.Table:
 
 def _teach(connection: DuckDBPyConnection, sql: str) -> None:
     """Let letters beyond ASCII change their case as they do on Spark: one letter may become two."""
-    for word, change in _CASES.items():
-        if f"{word.upper()}(" not in sql:
+    for function_name, change in _CASES.items():
+        if f"{function_name.upper()}(" not in sql:
             continue
-        connection.create_function(f"flow_{word}", change, ["varchar"], "varchar")
+        connection.create_function(f"flow_{function_name}", change, ["varchar"], "varchar")
         connection.execute(
-            f"CREATE TEMP MACRO {word}(x) AS CASE WHEN strlen(x) = length(x) "
-            f"THEN system.main.{word}(x) ELSE flow_{word}(x) END"
+            f"CREATE TEMP MACRO {function_name}(x) AS CASE WHEN strlen(x) = length(x) "
+            f"THEN system.main.{function_name}(x) ELSE flow_{function_name}(x) END"
         )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _CLASS = "ematix.flow.RowErrors"
 
 
-def can_tell(spark: SparkSession) -> bool:
+def can_report_errors(spark: SparkSession) -> bool:
     """Return whether a session can be taught functions in Java; one of a Connect server cannot."""
     return hasattr(spark, "_jsparkSession")
 
@@ -26,10 +26,10 @@ def errors_frame(spark: SparkSession, sql: str) -> DataFrame:
     if not java.sessionState().functionRegistry().functionExists(_named(gateway, "flow_error")):
         spark.sql(f"ADD JAR '{JAR}'")
         loader = java.sharedState().jarClassLoader()
-        found = gateway.jvm.java.lang.Class.forName(_CLASS, True, loader)  # noqa: FBT003 - as Java has it
+        functions = gateway.jvm.java.lang.Class.forName(_CLASS, True, loader)  # noqa: FBT003 - as Java has it
         arguments = gateway.new_array(gateway.jvm.java.lang.Object, 1)
         arguments[0] = java
-        next(one for one in found.getMethods() if one.getName() == "register").invoke(None, arguments)
+        next(one for one in functions.getMethods() if one.getName() == "register").invoke(None, arguments)
     return spark.sql(sql)
 
 

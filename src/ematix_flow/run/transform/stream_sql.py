@@ -18,7 +18,7 @@ from ematix_flow.plan.sql.user.stream import SOURCE
 from ematix_flow.plan.sql.user.stream_columns import lacking
 from ematix_flow.run.read.infer_messages import TypedRows
 from ematix_flow.run.transform.frame_sql import FrameQuery
-from ematix_flow.run.transform.row_errors import can_tell, errors_frame, is_about_rows
+from ematix_flow.run.transform.row_errors import can_report_errors, errors_frame, is_about_rows
 from ematix_flow.run.transform.udfs import register, register_trying
 
 if TYPE_CHECKING:
@@ -48,36 +48,36 @@ class SqlStage:
     """Fields that messages may lack, with their types; they are NULL then."""
     known: Callable[[], Iterable[Collection[str]]] = tuple
     """Gives the names of further columns that a batch may lack, some at a time."""
-    _shown: dict[str, pa.Table | DataFrame] = field(default_factory=dict)
+    _registered: dict[str, pa.Table | DataFrame] = field(default_factory=dict)
     """The rows of lookups that the session has."""
-    _seen: dict[str, pa.DataType] = field(default_factory=dict)
+    _known_types: dict[str, pa.DataType] = field(default_factory=dict)
     """The fields of all batches so far, in small letters, with the types that they had."""
 
-    def rows(self, given: TypedRows, *, lenient: bool) -> TypedRows:
+    def rows(self, typed_rows: TypedRows, *, lenient: bool) -> TypedRows:
         """Return what the query makes of rows of this process; where that is wanted, rows that make it fail are told apart."""
-        table = self._completed(given.rows)
+        table = self._completed(typed_rows.rows)
         try:
-            return TypedRows(self._whole(table).toArrow(), given.rejects)
+            return TypedRows(self._whole(table).toArrow(), typed_rows.rejects)
         except Exception as error:
             if not lenient or not table.num_rows or not is_about_rows(error):
                 raise
-            made, bad = self._apart(table, given.places, error)
-        return TypedRows(made, bad if given.rejects is None else pa.concat_tables([given.rejects, bad]))
+            result, bad = self._apart(table, typed_rows.positions, error)
+        return TypedRows(result, bad if typed_rows.rejects is None else pa.concat_tables([typed_rows.rejects, bad]))
 
     def _whole(self, table: pa.Table) -> DataFrame:
         return self.answers(frame_of(self.spark(), table), table.column_names)[0]
 
-    def _apart(self, table: pa.Table, places: pa.ChunkedArray | None, error: Exception) -> tuple[pa.Table, pa.Table]:
+    def _apart(self, table: pa.Table, positions: pa.ChunkedArray | None, error: Exception) -> tuple[pa.Table, pa.Table]:
         """Return what the query makes of the good rows, and the others as rejects."""
         numbers = pa.array(range(table.num_rows), pa.int64())
-        shown = pa.nulls(table.num_rows, pa.string()) if places is None else places
-        numbered = table.append_column(POSITION, shown).append_column(ROW, numbers)
-        found = FrameQuery(self, frame_of(self.spark(), numbered)).without_bad(error)
+        position_column = pa.nulls(table.num_rows, pa.string()) if positions is None else positions
+        numbered = table.append_column(POSITION, position_column).append_column(ROW, numbers)
+        result = FrameQuery(self, frame_of(self.spark(), numbered)).without_bad(error)
         try:
-            rejects = REJECTS.empty_table() if found.rejects is None else found.rejects.toArrow()
-            return found.rows.toArrow(), rejects.cast(REJECTS)
+            rejects = REJECTS.empty_table() if result.rejects is None else result.rejects.toArrow()
+            return result.rows.toArrow(), rejects.cast(REJECTS)
         finally:
-            found.release()
+            result.release()
 
     def _completed(self, table: pa.Table) -> pa.Table:
         """Return rows with the columns that the query takes from them and that are known and not there, as NULL."""
@@ -96,46 +96,46 @@ class SqlStage:
         """
         columns = {name: tuple(known) for name, known in self.lookup_types().items()}
         lacked = sorted(lacking(self.sql, list(types), columns))
-        self._seen |= {name.lower(): kind for name, kind in types.items() if not pa.types.is_null(kind)}
-        found = {name: self._type_of(name, empty=empty) for name in lacked}
-        return {name: kind for name, kind in found.items() if kind is not None}
+        self._known_types |= {name.lower(): kind for name, kind in types.items() if not pa.types.is_null(kind)}
+        missing_types = {name: self._type_of(name, empty=empty) for name in lacked}
+        return {name: kind for name, kind in missing_types.items() if kind is not None}
 
     def _type_of(self, name: str, *, empty: bool) -> pa.DataType | None:
         """Return the type of a column that a batch lacks; None for one that nobody knows, unless there is no row to lack it."""
         declared = {one.lower(): kind for one, kind in self.optional.items()}
         if name in declared:
             return _spark_type(self.spark(), declared[name])
-        if name in self._seen:
-            return self._seen[name]
+        if name in self._known_types:
+            return self._known_types[name]
         # Text is read as anything by Spark, so the types of a target are not needed.
         return pa.string() if empty or any(name in {one.lower() for one in some} for some in self.known()) else None
 
     def answers(
-        self, given: DataFrame, fields: Sequence[str], more: str | None = None
+        self, frame: DataFrame, fields: Sequence[str], more: str | None = None
     ) -> tuple[DataFrame, DataFrame | None]:
         """Return what the query makes of some columns of a frame, and what another query makes of all of them."""
         # Names of views and functions belong to the session, which the streams of a process share.
         with _turn:
             spark = self.spark()
             self._teach(spark)
-            given.select([backticked(name) for name in fields]).createOrReplaceTempView(SOURCE)
+            frame.select([backticked(name) for name in fields]).createOrReplaceTempView(SOURCE)
             with self._named(fields):
                 rows = spark.sql(self.sql)
             if more is None:
                 return rows, None
-            given.createOrReplaceTempView(SOURCE)
+            frame.createOrReplaceTempView(SOURCE)
             return rows, spark.sql(more)
 
-    def errors_of(self, given: DataFrame, fields: Sequence[str]) -> DataFrame | None:
+    def errors_of(self, frame: DataFrame, fields: Sequence[str]) -> DataFrame | None:
         """Return the errors of rows by their number; None where no query can tell them."""
         sql = errors_query(self.sql, fields, self.lookup_types(), [one.name for one in self.udfs])
         with _turn:
             spark = self.spark()
-            if sql is None or not can_tell(spark):
+            if sql is None or not can_report_errors(spark):
                 return None
             self._teach(spark)
             register_trying(spark, self.udfs, TRYING)
-            given.createOrReplaceTempView(SOURCE)
+            frame.createOrReplaceTempView(SOURCE)
             return errors_frame(spark, sql)
 
     def lookup_types(self) -> dict[str, dict[str, str]]:
@@ -153,11 +153,11 @@ class SqlStage:
         except AnalysisException as error:
             if not (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
                 raise
-            found = dict(error.getMessageParameters() or {})
-            name = _plain(found.get("objectName", ""))
-            near = [_plain(one).rpartition(".")[2] for one in found.get("proposal", "").split(", ") if one]
+            parameters = dict(error.getMessageParameters() or {})
+            name = _unquoted(parameters.get("objectName", ""))
+            near = [_unquoted(one).rpartition(".")[2] for one in parameters.get("proposal", "").split(", ") if one]
             others = [one for some in self.known() for one in some]
-            names = dict.fromkeys([*fields, *self._seen, *self.optional, *others, *near])
+            names = dict.fromkeys([*fields, *self._known_types, *self.optional, *others, *near])
             message = f"the SQL reads {name!r}, which neither the messages nor the target have"
             raise PlanError(message, hint=_hint(name.rpartition(".")[2], tuple(names))) from None
 
@@ -166,13 +166,13 @@ class SqlStage:
         global _taught  # noqa: PLW0603 - one session per process, so one stage that it knows
         if _taught is None or _taught[0] is not spark or _taught[1] is not self:
             register(spark, self.udfs, self.aggregates)
-            self._shown.clear()
+            self._registered.clear()
             _taught = (spark, self)
         for name, read in self.lookups.items():
             rows = read()
-            if self._shown.get(name) is not rows:
+            if self._registered.get(name) is not rows:
                 frame_of(spark, rows).createOrReplaceTempView(name)
-                self._shown[name] = rows
+                self._registered[name] = rows
 
 
 def frame_of(spark: SparkSession, rows: pa.Table | DataFrame) -> DataFrame:
@@ -188,7 +188,7 @@ def _spark_type(spark: SparkSession, text: str) -> pa.DataType:
     return to_arrow_type(field.dataType)
 
 
-def _plain(name: str) -> str:
+def _unquoted(name: str) -> str:
     """Return a name without the quotes of Spark."""
     return name.strip().replace("`", "")
 

@@ -73,11 +73,11 @@ def _arguments(
         if name not in known:
             raise UnknownNameError(f"the batch has no column {name!r}", hint=did_you_mean(name, known))
     pairs = zip(columns, handle.args, strict=True)
-    return [_as_type(batch.column(name), ARROW_TYPES[wanted], name) for name, wanted in pairs]
+    return [_as_type(batch.column(name), ARROW_TYPES[type_name], name) for name, type_name in pairs]
 
 
-def _as_type(array: Any, wanted: Any, name: str) -> Any:
+def _as_type(array: Any, target_type: Any, name: str) -> Any:
     try:
-        return array.cast(wanted)
+        return array.cast(target_type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise RunError(f"column {name!r} of type {array.type} cannot be {wanted}: {error}") from None
+        raise RunError(f"column {name!r} of type {array.type} cannot be {target_type}: {error}") from None

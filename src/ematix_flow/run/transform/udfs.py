@@ -63,23 +63,23 @@ def register_trying(spark: SparkSession, udfs: Sequence[PythonScalarUdfHandle], 
 
 def call(handle: PythonScalarUdfHandle, arrays: Sequence[pa.Array]) -> pa.Array:
     """Return what a function makes of arrays, in the type that it declares."""
-    given = [_cast(array, ARROW_TYPES[name]) for array, name in zip(arrays, handle.args, strict=True)]
-    made = handle.function(*given)
-    if not isinstance(made, pa.Array | pa.ChunkedArray) or len(made) != len(given[0]):
+    arguments = [_cast(array, ARROW_TYPES[name]) for array, name in zip(arrays, handle.args, strict=True)]
+    result = handle.function(*arguments)
+    if not isinstance(result, pa.Array | pa.ChunkedArray) or len(result) != len(arguments[0]):
         message = f"function {handle.name}() must give one pyarrow array as long as its arguments"
         raise RunError(message)
-    return _cast(made, ARROW_TYPES[handle.returns])
+    return _cast(result, ARROW_TYPES[handle.returns])
 
 
 def evaluate(handle: PythonAggregateUdfHandle, arrays: Sequence[pa.Array]) -> pa.Array:
     """Return what an aggregate makes of the rows of one group, as an array of one value."""
     group = handle.accumulator()
     group.update_batch(*(_cast(array, ARROW_TYPES[name]) for array, name in zip(arrays, handle.args, strict=True)))
-    made = group.evaluate()
-    if not isinstance(made, pa.Array | pa.ChunkedArray) or len(made) != 1:
+    result = group.evaluate()
+    if not isinstance(result, pa.Array | pa.ChunkedArray) or len(result) != 1:
         message = f"evaluate() of aggregate {handle.name} must give a pyarrow array of one value"
         raise RunError(message)
-    return _cast(made, ARROW_TYPES[handle.returns])
+    return _cast(result, ARROW_TYPES[handle.returns])
 
 
 def _scalar(handle: PythonScalarUdfHandle) -> Any:
@@ -109,14 +109,14 @@ def _one_by_one(function: Any, arrays: Sequence[pa.Array]) -> tuple[pa.Array, pa
     kind = pa.null()
     for number in range(len(arrays[0])):
         try:
-            made = function(*(array.slice(number, 1) for array in arrays))
+            result = function(*(array.slice(number, 1) for array in arrays))
         except Exception as error:  # noqa: BLE001 - as above
             values.append(None)
             errors.append(f"{type(error).__name__}: {error}"[:500])
         else:
-            values.append(made[0].as_py())
+            values.append(result[0].as_py())
             errors.append(None)
-            kind = made.type
+            kind = result.type
     return pa.array(values, kind), pa.array(errors, pa.string())
 
 
@@ -126,15 +126,15 @@ def _aggregate(handle: PythonAggregateUdfHandle) -> Any:
     def function(groups: pa.Array) -> pa.Array:
         """Take the lists of the rows of many groups."""
         rows = groups.values
-        made = []
+        results = []
         for number in range(len(groups)):
-            begin, end = (groups.offsets[place].as_py() for place in (number, number + 1))
-            made.append(_cast(evaluate(handle, rows.slice(begin, end - begin).flatten()), carried))
-        return pa.concat_arrays(made) if made else pa.array([], carried)
+            begin, end = (groups.offsets[index].as_py() for index in (number, number + 1))
+            results.append(_cast(evaluate(handle, rows.slice(begin, end - begin).flatten()), carried))
+        return pa.concat_arrays(results) if results else pa.array([], carried)
 
     return function
 
 
-def _cast(array: Any, wanted: pa.DataType) -> pa.Array:
+def _cast(array: Any, target_type: pa.DataType) -> pa.Array:
     whole = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-    return whole if whole.type == wanted else pc.cast(whole, wanted)
+    return whole if whole.type == target_type else pc.cast(whole, target_type)

@@ -23,7 +23,7 @@ from ematix_flow.errors import RunError, TransientError
 from ematix_flow.run.spark.java import find_java
 from ematix_flow.run.warm.state import (
     engine_folder,
-    fate_mark,
+    fate_prefix,
     forget_state,
     in_use_file,
     is_alive,
@@ -73,7 +73,7 @@ class _EndedError(TransientError):
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class EngineLease:
     """The right to use an engine; while the handle is open the engine does not end by itself."""
 
     folder: Path
@@ -88,12 +88,12 @@ class Lease:
 
     def fate(self) -> str:
         """Return why the engine has ended, as far as the process that watched over it has said so."""
-        mark, deadline = fate_mark(self.state.id), time.monotonic() + _FATE_SECONDS
+        prefix, deadline = fate_prefix(self.state.id), time.monotonic() + _FATE_SECONDS
         while True:
             watched = is_alive(self.folder, self.state.id) and time.monotonic() < deadline
-            said = (self.folder / LOG).read_text("utf-8", "replace").partition(mark)[2]
-            if said or not watched:
-                return said.partition("\n")[0]
+            reason = (self.folder / LOG).read_text("utf-8", "replace").partition(prefix)[2]
+            if reason or not watched:
+                return reason.partition("\n")[0]
             time.sleep(_POLL_SECONDS)
 
     def release(self) -> None:
@@ -102,7 +102,7 @@ class Lease:
         os.close(self.handle)
 
 
-def join(settings: SparkSettings) -> tuple[SparkSession, Lease]:
+def join(settings: SparkSettings) -> tuple[SparkSession, EngineLease]:
     """Return a session of its own on the warm engine; one that does not answer is ended and replaced."""
     for attempt in attempts(WARM_ENGINE, on=(_SilentError,)):
         with attempt:
@@ -111,7 +111,7 @@ def join(settings: SparkSettings) -> tuple[SparkSession, Lease]:
     return session, lease
 
 
-def _joined(settings: SparkSettings) -> tuple[SparkSession, Lease]:
+def _joined(settings: SparkSettings) -> tuple[SparkSession, EngineLease]:
     lease = lease_of(settings)
     silent = _SilentError(
         "the warm engine does not answer",
@@ -133,20 +133,20 @@ def _joined(settings: SparkSettings) -> tuple[SparkSession, Lease]:
         raise silent from None
 
 
-def _guard(lease: Lease) -> None:
+def _guard(lease: EngineLease) -> None:
     """End an engine that shows no sign of life: whoever waits for its answer would wait as long as it stands still."""
-    seen, since = 0, time.monotonic()
+    previous, since = 0, time.monotonic()
     while not lease.released.wait(_GUARD_SECONDS) and lease.alive:
         sign = last_sign(lease.folder, lease.state.id)
-        if sign != seen:
+        if sign != previous:
             # Compared with itself and not with the clock, which goes on while a machine sleeps.
-            seen, since = sign, time.monotonic()
+            previous, since = sign, time.monotonic()
         elif time.monotonic() - since > SILENT_SECONDS:
             end_now(lease.state)
             return
 
 
-def lease_of(settings: SparkSettings) -> Lease:
+def lease_of(settings: SparkSettings) -> EngineLease:
     """Return the right to use an engine that offers what the settings need, which is started where there is none."""
     folder, needed = engine_folder(settings, os.environ), offer_of(settings)
     for attempt in attempts(WARM_ENGINE, on=(_EndedError,)):
@@ -155,7 +155,7 @@ def lease_of(settings: SparkSettings) -> Lease:
     return lease
 
 
-def _started(folder: Path, settings: SparkSettings, needed: Offer) -> Lease:
+def _started(folder: Path, settings: SparkSettings, needed: Offer) -> EngineLease:
     with starting(folder):
         state = read_state(folder)
         if state is None or not state.offer.covers(needed) or not _lives(folder, state):
@@ -166,7 +166,7 @@ def _started(folder: Path, settings: SparkSettings, needed: Offer) -> Lease:
     return lease
 
 
-def _entered(folder: Path, needed: Offer) -> Lease | None:
+def _entered(folder: Path, needed: Offer) -> EngineLease | None:
     """Return the right to use the engine that is noted, if it lives and offers what is needed."""
     state = read_state(folder)
     if state is None or not state.offer.covers(needed):
@@ -176,7 +176,7 @@ def _entered(folder: Path, needed: Offer) -> Lease | None:
         return None
     # It may have decided to end between the look and the lock.
     if _lives(folder, state) and read_state(folder) == state:
-        return Lease(folder, state, handle)
+        return EngineLease(folder, state, handle)
     os.close(handle)
     return None
 
@@ -212,7 +212,9 @@ def _await(folder: Path, engine: str, process: subprocess.Popen[bytes]) -> None:
         if state is not None and state.id == engine:
             return
         if process.poll() is not None:
-            raise RunError(f"the warm engine did not start: {_last_words(folder)}", hint="flow engine logs shows more.")
+            raise RunError(
+                f"the warm engine did not start: {_last_log_line(folder)}", hint="flow engine logs shows more."
+            )
         time.sleep(_POLL_SECONDS)
     process.kill()
     raise TransientError(f"the warm engine did not start within {START_SECONDS:.0f} seconds")
@@ -230,11 +232,11 @@ def _environment() -> dict[str, str]:
     """Return the environment of a server: commands with other variables share it, so it is given no setting of theirs."""
     from ematix_flow.run.spark.java_process import package_root
 
-    kept = {
+    inherited = {
         name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
     }
     # Of the module path it is given only the place of this package: another copy may be installed, or none.
-    return kept | {"PYTHONSAFEPATH": "1", "PYTHONPATH": package_root() or ""}
+    return inherited | {"PYTHONSAFEPATH": "1", "PYTHONPATH": package_root() or ""}
 
 
 def _session(state: EngineState) -> SparkSession:
@@ -273,6 +275,6 @@ def _lives(folder: Path, state: EngineState) -> bool:
     return is_alive(folder, state.id) and may_run(state.java_pid)
 
 
-def _last_words(folder: Path) -> str:
+def _last_log_line(folder: Path) -> str:
     lines = (folder / LOG).read_text("utf-8", errors="replace").strip().splitlines()
     return lines[-1] if lines else "it said nothing"

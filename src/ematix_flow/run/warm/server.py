@@ -27,7 +27,7 @@ from ematix_flow.run.spark.java_process import memory_bytes
 from ematix_flow.run.warm.state import (
     EngineState,
     alive_file,
-    fate_mark,
+    fate_prefix,
     forget_state,
     give_sign,
     in_use_file,
@@ -64,7 +64,7 @@ _OUT_OF_MEMORY = 3
 """The code that Java ends with then."""
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 _WORKER_IMPORTS = (
     "ematix_flow.run.stage.tasks",
     "ematix_flow.run.stage.file_tasks",
@@ -79,8 +79,8 @@ def main(arguments: list[str]) -> int:
     alive = locked(alive_file(folder, engine), fcntl.LOCK_EX)
     if alive is None:
         return 1
-    wanted = json.load(sys.stdin)
-    server = _Server(folder, engine, _settings(wanted["settings"]), wanted)
+    request = json.load(sys.stdin)
+    server = _Server(folder, engine, _settings(request["settings"]), request)
     signal.signal(signal.SIGTERM, lambda *_: server.leaving.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -157,14 +157,14 @@ class _Server:
                 os.close(users)
             if self.leaving.is_set() and not replaced:
                 forget_state(self._folder, self._engine)
-            self.leaving.wait(_LOOK_SECONDS) if not self.leaving.is_set() else time.sleep(_LOOK_SECONDS)
+            self.leaving.wait(_POLL_SECONDS) if not self.leaving.is_set() else time.sleep(_POLL_SECONDS)
 
     def end(self) -> None:
         """End Java; its scratch folder goes with it."""
         if self._classic is None:
             return
         if self._listens:  # else the last words are those of the error
-            print(f"{fate_mark(self._engine)}{self._reason(self._classic)}", file=sys.stderr, flush=True)  # noqa: T201 - the log
+            print(f"{fate_prefix(self._engine)}{self._reason(self._classic)}", file=sys.stderr, flush=True)  # noqa: T201 - the log
         forget_state(self._folder, self._engine)
         classic.end(self._classic)
 
@@ -186,7 +186,7 @@ class _Server:
             while True:
                 java.java.lang.System.currentTimeMillis()
                 self._answered = time.monotonic()
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
 
 
 def _exercise(session: SparkSession) -> None:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.declare.spark_settings import EXTENSIONS, joined_conf, joined_words
+from ematix_flow.declare.spark_settings import EXTENSIONS, joined_conf, joined_names
 from ematix_flow.errors import MissingExtraError, RunError
 from ematix_flow.run.spark.java import find_java
 
@@ -51,9 +51,9 @@ class Offer:
     def merged(self, other: Offer) -> Offer:
         """Return an offer that covers both, as far as their settings agree; where they do not, those of `other` count."""
         return Offer(
-            joined_words(self.packages, other.packages),
-            joined_words(self.excludes, other.excludes),
-            joined_words(self.jars, other.jars),
+            joined_names(self.packages, other.packages),
+            joined_names(self.excludes, other.excludes),
+            joined_names(self.jars, other.jars),
             tuple(joined_conf(self.conf, other.conf).items()),
         )
 
@@ -188,7 +188,7 @@ def alive_file(folder: Path, engine: str) -> Path:
     return folder / f"{engine}.alive"
 
 
-def fate_mark(engine: str) -> str:
+def fate_prefix(engine: str) -> str:
     """Return what stands in the log in front of the reason why an engine has ended."""
     return f"engine {engine} has ended: "
 

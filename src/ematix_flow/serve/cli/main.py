@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ematix_flow.serve.cli.common.errors import FAILED, USAGE, RefusedError, failure_of, tell, tell_words
-from ematix_flow.serve.cli.common.lazy import LazyGroup, Place
+from ematix_flow.serve.cli.common.errors import (
+    FAILED,
+    USAGE,
+    UsageRefusedError,
+    failure_of,
+    print_error,
+    print_error_text,
+)
+from ematix_flow.serve.cli.common.lazy import CommandEntry, LazyGroup
 from ematix_flow.serve.cli.common.output import emit_json, paint, talk, with_colours
 from ematix_flow.serve.cli.common.signals import StoppedError, stopping
 from ematix_flow.serve.cli.common.state import State
@@ -23,40 +30,48 @@ if TYPE_CHECKING:
 _PIPELINES, _SCHEDULES, _STREAMS = "Pipelines", "Schedules", "Streams"
 _HISTORY, _SETUP = "What happened", "Connections and setup"
 
-PLACES = {
-    "list": Place("list", "list_", "Show the pipelines, streams and transforms of a module.", _PIPELINES),
-    "run": Place("run", "run", "Run a pipeline now; an interrupted run is resumed.", _PIPELINES),
-    "run-due": Place("run_due", "run_due", "Run every pipeline that is due, each slot once.", _SCHEDULES),
-    "scheduler": Place("scheduler", "scheduler", "Have pipelines run when they are due, until stopped.", _SCHEDULES),
-    "up": Place("scheduler", "up", "Run streams and scheduled pipelines together, until stopped.", _SCHEDULES),
-    "backfill": Place("run_due", "backfill", "Run the slots of a stretch of the past.", _SCHEDULES),
-    "preview": Place("plan", "preview", "Show the plan of a pipeline without touching data.", _PIPELINES),
-    "plan": Place("plan", "plan", "Show the plan; --diff shows and keeps what it would change.", _PIPELINES),
-    "apply": Place("apply", "apply", "Load exactly what a kept plan has shown.", _PIPELINES),
-    "dry-run": Place("plan", "dry_run", "Show what a run would change, and change nothing.", _PIPELINES),
-    "validate": Place("plan", "validate", "Have the databases check a pipeline's SQL.", _PIPELINES),
-    "maintain": Place("maintain", "maintain", "Compact, expire and clean up the targets of a pipeline.", _PIPELINES),
-    "transform": Place("transform", "transform", "List transforms, or run one on its own.", _PIPELINES),
-    "consume": Place("streams.consume", "consume", "Run streams until they are stopped.", _STREAMS),
-    "consume-list": Place("streams.consume", "consume_list", "Show the streams of a module.", _STREAMS),
-    "stream": Place("streams.stream", "stream", "Show where a stream stands, or move it.", _STREAMS),
-    "dlq": Place("streams.dlq", "dlq", "Count, show, replay, park or purge dead letters of a stream.", _STREAMS),
-    "status": Place("status", "status", "Show the last and the next run of everything, and what waits.", _SCHEDULES),
-    "next": Place("next", "next_", "Show what fires when.", _SCHEDULES),
-    "dag": Place("dag", "dag", "Show what waits for what.", _SCHEDULES),
-    "pause": Place("control", "pause", "Let a pipeline or workflow rest.", _SCHEDULES),
-    "unpause": Place("control", "unpause", "Let it go on.", _SCHEDULES),
-    "runs": Place("runs", "runs", "List runs, show one, resume, repeat or cancel it.", _HISTORY),
-    "logs": Place("logs", "logs", "Show what a run said, also while it runs.", _HISTORY),
-    "freshness-check": Place(
+COMMANDS = {
+    "list": CommandEntry("list", "list_", "Show the pipelines, streams and transforms of a module.", _PIPELINES),
+    "run": CommandEntry("run", "run", "Run a pipeline now; an interrupted run is resumed.", _PIPELINES),
+    "run-due": CommandEntry("run_due", "run_due", "Run every pipeline that is due, each slot once.", _SCHEDULES),
+    "scheduler": CommandEntry(
+        "scheduler", "scheduler", "Have pipelines run when they are due, until stopped.", _SCHEDULES
+    ),
+    "up": CommandEntry("scheduler", "up", "Run streams and scheduled pipelines together, until stopped.", _SCHEDULES),
+    "backfill": CommandEntry("run_due", "backfill", "Run the slots of a stretch of the past.", _SCHEDULES),
+    "preview": CommandEntry("plan", "preview", "Show the plan of a pipeline without touching data.", _PIPELINES),
+    "plan": CommandEntry("plan", "plan", "Show the plan; --diff shows and keeps what it would change.", _PIPELINES),
+    "apply": CommandEntry("apply", "apply", "Load exactly what a kept plan has shown.", _PIPELINES),
+    "dry-run": CommandEntry("plan", "dry_run", "Show what a run would change, and change nothing.", _PIPELINES),
+    "validate": CommandEntry("plan", "validate", "Have the databases check a pipeline's SQL.", _PIPELINES),
+    "maintain": CommandEntry(
+        "maintain", "maintain", "Compact, expire and clean up the targets of a pipeline.", _PIPELINES
+    ),
+    "transform": CommandEntry("transform", "transform", "List transforms, or run one on its own.", _PIPELINES),
+    "consume": CommandEntry("streams.consume", "consume", "Run streams until they are stopped.", _STREAMS),
+    "consume-list": CommandEntry("streams.consume", "consume_list", "Show the streams of a module.", _STREAMS),
+    "stream": CommandEntry("streams.stream", "stream", "Show where a stream stands, or move it.", _STREAMS),
+    "dlq": CommandEntry("streams.dlq", "dlq", "Count, show, replay, park or purge dead letters of a stream.", _STREAMS),
+    "status": CommandEntry(
+        "status", "status", "Show the last and the next run of everything, and what waits.", _SCHEDULES
+    ),
+    "next": CommandEntry("next", "next_", "Show what fires when.", _SCHEDULES),
+    "dag": CommandEntry("dag", "dag", "Show what waits for what.", _SCHEDULES),
+    "pause": CommandEntry("control", "pause", "Let a pipeline or workflow rest.", _SCHEDULES),
+    "unpause": CommandEntry("control", "unpause", "Let it go on.", _SCHEDULES),
+    "runs": CommandEntry("runs", "runs", "List runs, show one, resume, repeat or cancel it.", _HISTORY),
+    "logs": CommandEntry("logs", "logs", "Show what a run said, also while it runs.", _HISTORY),
+    "freshness-check": CommandEntry(
         "freshness_check", "freshness_check", "Show how fresh the tables with a limit are.", _HISTORY
     ),
-    "rejects": Place("rejects", "rejects", "List, show or replay rejected rows.", _HISTORY),
-    "init": Place("init", "init", "Write a project that runs as it is.", _SETUP),
-    "connections": Place("connections", "connections", "List, check or set connections.", _SETUP),
-    "secrets": Place("connections", "secrets", "Try a reference to a secret.", _SETUP),
-    "engine": Place("engine", "engine", "Start, see or stop the Spark that stays warm between commands.", _SETUP),
-    "doctor": Place("doctor", "doctor", "Check Java, Spark, the run log and every connection.", _SETUP),
+    "rejects": CommandEntry("rejects", "rejects", "List, show or replay rejected rows.", _HISTORY),
+    "init": CommandEntry("init", "init", "Write a project that runs as it is.", _SETUP),
+    "connections": CommandEntry("connections", "connections", "List, check or set connections.", _SETUP),
+    "secrets": CommandEntry("connections", "secrets", "Try a reference to a secret.", _SETUP),
+    "engine": CommandEntry(
+        "engine", "engine", "Start, see or stop the Spark that stays warm between commands.", _SETUP
+    ),
+    "doctor": CommandEntry("doctor", "doctor", "Check Java, Spark, the run log and every connection.", _SETUP),
 }
 
 _EXAMPLES = """\b
@@ -71,7 +86,7 @@ Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 the work 
 
 @click.group(
     cls=LazyGroup,
-    places=PLACES,
+    entries=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=_EXAMPLES,
     no_args_is_help=False,
@@ -100,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             code = _call(list(sys.argv[1:] if argv is None else argv), state)
             _end(state)
         # A signal that comes after everything is done and closed has nothing left to stop.
-        return stop.code if stop.number and not state.settled else code
+        return stop.code if stop.number and not state.request_closed else code
 
 
 def _call(arguments: list[str], state: State) -> int:
@@ -112,16 +127,16 @@ def _call(arguments: list[str], state: State) -> int:
         return exit_.exit_code
     except click.UsageError as error:
         called = error.ctx.command_path if error.ctx else "flow"
-        tell_words(error.format_message(), f"{called} --help shows what there is.")
+        print_error_text(error.format_message(), f"{called} --help shows what there is.")
         return USAGE
-    except RefusedError as error:
+    except UsageRefusedError as error:
         _fail(error.error, state)
         return USAGE
     except StoppedError as error:
-        tell_words(str(error), state.when_stopped)
+        print_error_text(str(error), state.when_stopped)
         return state.stop.code
     except SystemExit as error:
-        tell_words(f"the code that was called ended itself with sys.exit({error.code!r})")
+        print_error_text(f"the code that was called ended itself with sys.exit({error.code!r})")
         return FAILED
     except Exception as error:  # noqa: BLE001 - the door: whatever happened is told in one way
         _fail(error, state)
@@ -137,13 +152,13 @@ def _end(state: State) -> None:
 
 
 def _fail(error: BaseException, state: State) -> None:
-    tell(error, with_traceback=state.traceback)
+    print_error(error, with_traceback=state.traceback)
     if state.json_errors:
         emit_json({"status": "failed", **asdict(failure_of(error))})
 
 
-def _version(context: click.Context, wanted: bool) -> None:
-    if wanted:
+def _version(context: click.Context, requested: bool) -> None:
+    if requested:
         from ematix_flow import __version__
 
         click.echo(f"flow {__version__}")
@@ -152,8 +167,8 @@ def _version(context: click.Context, wanted: bool) -> None:
 
 def _banner() -> None:
     """Greet people, never programs."""
-    asked, unwanted = (os.environ.get(f"EMATIX_FLOW_{name}") == "1" for name in ("BANNER", "NO_BANNER"))
-    if asked or (sys.stderr.isatty() and not unwanted):
+    forced, suppressed = (os.environ.get(f"EMATIX_FLOW_{name}") == "1" for name in ("BANNER", "NO_BANNER"))
+    if forced or (sys.stderr.isatty() and not suppressed):
         from ematix_flow import __version__
 
         sys.stderr.write(paint(f"ematix-flow {__version__} on Spark", "dim", sys.stderr) + "\n")

@@ -18,9 +18,9 @@ from ematix_flow.connect.storage.base import StoreUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ematix_flow.connect.storage.base import Found, Store
+    from ematix_flow.connect.storage.base import ObjectInfo, Store
 
-KEEP_SECONDS = 3600.0
+RETAIN_SECONDS = 3600.0
 """How old a number has to be before it goes."""
 
 READERS = 16
@@ -33,18 +33,18 @@ class Version:
 
     prefix: str
     number: int
-    said: Mapping[str, Any]
+    content: Mapping[str, Any]
     age: float = 0.0
 
     @property
     def nonce(self) -> str:
         """Return what tells it from an equal one that somebody else wrote."""
-        return str(self.said["nonce"])
+        return str(self.content["nonce"])
 
     @property
     def dropped(self) -> bool:
         """Return whether it only says that the document is gone."""
-        return bool(self.said.get("dropped"))
+        return bool(self.content.get("dropped"))
 
 
 class Versions:
@@ -52,22 +52,22 @@ class Versions:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._seen: dict[str, Version] = {}
+        self._cache: dict[str, Version] = {}
         """The last number that was read of each document; what has a number never changes."""
 
     def newest(self, prefix: str) -> Version | None:
         """Return the last number of a document, dropped or not."""
         while True:
-            found = self._listed(prefix)
-            if not found:
+            entries = self._listed(prefix)
+            if not entries:
                 return None
-            version = self._read(prefix, found[-1])
+            version = self._read(prefix, entries[-1])
             if version is not None:  # else it was replaced and removed meanwhile
                 return version
 
     def every(self, prefix: str) -> list[Version]:
         """Return the last number of every document below a prefix, in the order of their names."""
-        last = {_prefix(found.key): found for found in self._listed(prefix)}
+        last = {_prefix(entry.key): entry for entry in self._listed(prefix)}
         with ThreadPoolExecutor(READERS) as pool:
             read = pool.map(lambda pair: self._read(*pair) or self.newest(pair[0]), last.items())
             return [version for version in read if version is not None]
@@ -76,27 +76,27 @@ class Versions:
         """Return one number of a document, or None when it is not there any more."""
         return self._read(prefix, _Numbered(_key(prefix, number)))
 
-    def follow(self, prefix: str, before: Version | None, said: Mapping[str, Any]) -> int | None:
+    def follow(self, prefix: str, before: Version | None, content: Mapping[str, Any]) -> int | None:
         """Create the number after `before`; gives it, or None when somebody else was first."""
         number = 1 if before is None else before.number + 1
         nonce = uuid.uuid4().hex
-        document = {**said, "version": number, "nonce": nonce, "follows": before.nonce if before else ""}
+        document = {**content, "version": number, "nonce": nonce, "follows": before.nonce if before else ""}
         # After a lost answer the store compares what is there with what was sent: the nonce makes it ours alone.
         if not self._store.create(_key(prefix, number), json.dumps(document).encode()):
             return None
-        found = self._listed(prefix)
-        if _number(found[-1].key) > number and not self._is_followed(prefix, number, nonce):
+        entries = self._listed(prefix)
+        if _version_number(entries[-1].key) > number and not self._is_followed(prefix, number, nonce):
             return None
-        for old in found[:-1]:
-            if old.age > KEEP_SECONDS:
+        for old in entries[:-1]:
+            if old.age > RETAIN_SECONDS:
                 self._store.delete(old.key)
-        self._seen[prefix] = Version(prefix, number, document)
+        self._cache[prefix] = Version(prefix, number, document)
         return number
 
     def _is_followed(self, prefix: str, number: int, nonce: str) -> bool:
         """Return whether the next number was written after this one, and not long before it; then this one goes."""
         after = self.at(prefix, number + 1)
-        if after is not None and after.said.get("follows") == nonce:
+        if after is not None and after.content.get("follows") == nonce:
             return True
         self._store.delete(_key(prefix, number))
         if after is None:
@@ -104,29 +104,29 @@ class Versions:
             raise StoreUnavailableError(f"{self._store.address(prefix)} changed meanwhile; who was first is unknown")
         return False
 
-    def _listed(self, prefix: str) -> list[Found]:
+    def _listed(self, prefix: str) -> list[ObjectInfo]:
         """Return the numbers below a prefix in order; what somebody else put there is left alone."""
-        return [found for found in self._store.listed(prefix) if _NUMBERED.search(found.key)]
+        return [entry for entry in self._store.listed(prefix) if _NUMBERED.search(entry.key)]
 
     def remove(self, prefix: str) -> None:
         """Remove a document with all its numbers."""
-        self._seen.pop(prefix, None)
+        self._cache.pop(prefix, None)
         self._store.remove_below(prefix)
 
     def forget(self) -> None:
         """Forget what was read."""
-        self._seen.clear()
+        self._cache.clear()
 
-    def _read(self, prefix: str, found: Found | _Numbered) -> Version | None:
-        number, known = _number(found.key), self._seen.get(prefix)
+    def _read(self, prefix: str, entry: ObjectInfo | _Numbered) -> Version | None:
+        number, known = _version_number(entry.key), self._cache.get(prefix)
         if known is not None and known.number == number:
-            return Version(prefix, number, known.said, found.age)
-        data = self._store.read(found.key)
+            return Version(prefix, number, known.content, entry.age)
+        data = self._store.read(entry.key)
         if data is None:
             return None
-        version = Version(prefix, number, json.loads(data), found.age)
+        version = Version(prefix, number, json.loads(data), entry.age)
         if known is None or known.number < number:
-            self._seen[prefix] = version
+            self._cache[prefix] = version
         return version
 
 
@@ -146,5 +146,5 @@ def _prefix(key: str) -> str:
     return f"{key.rpartition('/')[0]}/"
 
 
-def _number(key: str) -> int:
+def _version_number(key: str) -> int:
     return int(key.rpartition("/")[2].removesuffix(".json"))

@@ -8,7 +8,7 @@ from urllib.parse import quote
 LONGEST = 100
 """Letters of a name; longer texts keep their beginning and end with a digest."""
 
-_KEPT = 60
+_PREFIX_LENGTH = 60
 
 
 def safe_name(text: str) -> str:
@@ -17,5 +17,5 @@ def safe_name(text: str) -> str:
     if name.startswith("."):  # the name of a draft, or of the folder itself
         name = f"%2E{name[1:]}"
     if len(name) > LONGEST:
-        return f"{name[:_KEPT]}!{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:32]}"
+        return f"{name[:_PREFIX_LENGTH]}!{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:32]}"
     return name or "!"

@@ -13,22 +13,22 @@ from urllib.parse import unquote
 from ematix_flow.commit.runlog.backend import ACTIVE, last_of
 from ematix_flow.commit.runlog.objects.documents import READERS
 from ematix_flow.commit.runlog.objects.names import safe_name
-from ematix_flow.commit.runlog.project_keys import mark_in
+from ematix_flow.commit.runlog.project_keys import digest_in
 from ematix_flow.commit.runlog.records import instant
-from ematix_flow.connect.config.project_name import project_mark
+from ematix_flow.connect.config.project_name import project_digest
 from ematix_flow.records import RunRecord, split_key
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
     from datetime import datetime
 
-    from ematix_flow.commit.runlog.backend import Wanted
+    from ematix_flow.commit.runlog.backend import RunFilter
     from ematix_flow.connect.storage.base import Store
 
 RUNS = "runs/"
 IDS = "ids/"
 ATTEMPTS = "attempts/"
-_TOLD = re.compile(r"runs/([\d-]+/\d+)~([^~]+)~([^~]+)~([^~]+?)(?:~([0-9a-f]{12}))?\.jsonl")
+_RUN_KEY = re.compile(r"runs/([\d-]+/\d+)~([^~]+)~([^~]+)~([^~]+?)(?:~([0-9a-f]{12}))?\.jsonl")
 _ATTEMPT = re.compile(r"(?<!%20)%23\d+$")
 """The number of an attempt at the end of a name; the mark of a project has a blank before it."""
 _FIELDS = frozenset(field.name for field in fields(RunRecord))
@@ -72,32 +72,32 @@ class ObjectRuns:
         if run.request_id:
             self._store.write(f"{_attempts(run.request_id, run.target)}{run.attempt:06d}", b"")
 
-    def page(self, wanted: Wanted) -> tuple[list[RunRecord], int]:
+    def page(self, run_filter: RunFilter) -> tuple[list[RunRecord], int]:
         """Return the newest runs and how many there are; every name is listed, but only one page is read."""
-        marks = None if wanted.projects is None else {project_mark(name) for name in wanted.projects}
-        earliest = "" if wanted.since is None else f"{wanted.since.astimezone(UTC):%Y-%m-%d/%H%M%S%f}"
+        digests = None if run_filter.projects is None else {project_digest(name) for name in run_filter.projects}
+        earliest = "" if run_filter.since is None else f"{run_filter.since.astimezone(UTC):%Y-%m-%d/%H%M%S%f}"
         names = [
             name
             for name in self._names()
-            if marks is None or name.project in marks
-            if wanted.pipeline in (None, "") or name.pipeline == safe_name(wanted.pipeline or "")
-            if wanted.status in (None, "", name.status)
+            if digests is None or name.project in digests
+            if run_filter.pipeline in (None, "") or name.pipeline == safe_name(run_filter.pipeline or "")
+            if run_filter.status in (None, "", name.status)
             if name.started >= earliest
         ]
         newest = sorted(names, key=lambda name: (name.started, name.run_id), reverse=True)
-        return self._read(n.key for n in newest[wanted.offset : wanted.offset + wanted.limit]), len(names)
+        return self._read(n.key for n in newest[run_filter.offset : run_filter.offset + run_filter.limit]), len(names)
 
     def get(self, run_id: str, projects: tuple[str, ...] | None = None) -> RunRecord | None:
         """Return a run by its id, or by a beginning that no other id has: its last attempt, unless one is named."""
         whole, number = split_key(run_id)
         if number == "#1":
             return last_of(self._pointed([_pointer_of(safe_name(whole))], projects))
-        start, marks = safe_name(run_id), None if projects is None else {project_mark(name) for name in projects}
+        start, digests = safe_name(run_id), None if projects is None else {project_digest(name) for name in projects}
         shard = f"{IDS}{start[:2]}/" if len(start) > 1 else IDS
-        names = [found.key.rpartition("/")[2] for found in self._store.listed(shard)]
+        names = [entry.key.rpartition("/")[2] for entry in self._store.listed(shard)]
         like = [name for name in names if run_id and name.startswith(start)]
         same = [name for name in like if _stem(name) == start]
-        chosen = same or [name for name in like if marks is None or _mark_in(name) in marks]
+        chosen = same or [name for name in like if digests is None or _digest_in_name(name) in digests]
         if start in like and _stem(start) != start:  # an attempt is named
             chosen = [start]
         if len({_stem(name) for name in chosen}) != 1:
@@ -111,32 +111,32 @@ class ObjectRuns:
 
     def last_attempt(self, request_id: str, target: str | None) -> int:
         """Return the highest number of an attempt; 0 when there is none."""
-        found = self._store.listed(_attempts(request_id, target))
-        return max((int(one.key.rpartition("/")[2]) for one in found), default=0)
+        entries = self._store.listed(_attempts(request_id, target))
+        return max((int(one.key.rpartition("/")[2]) for one in entries), default=0)
 
     def forget(self, before: datetime, runs: Collection[str], requests: Collection[str]) -> int:
         """Remove runs that are over and began earlier, and the attempts of requests that are over."""
-        kept, open_ = {safe_name(run) for run in runs}, {safe_name(request) for request in requests}
+        protected, open_ = {safe_name(run) for run in runs}, {safe_name(request) for request in requests}
         limit = f"{before.astimezone(UTC):%Y-%m-%d/%H%M%S%f}"
-        old = [n for n in self._names() if n.started < limit and n.status not in ACTIVE and n.stem not in kept]
+        old = [n for n in self._names() if n.started < limit and n.status not in ACTIVE and n.stem not in protected]
         for name in old:
             self._store.delete(name.key)
             self._store.delete(_pointer_of(name.run_id))
         seconds = (self._store.now() - before).total_seconds()
-        for found in list(self._store.listed(ATTEMPTS)):
-            if found.age > seconds and found.key.split("/")[1] not in open_:
-                self._store.delete(found.key)
+        for entry in list(self._store.listed(ATTEMPTS)):
+            if entry.age > seconds and entry.key.split("/")[1] not in open_:
+                self._store.delete(entry.key)
         return len(old)
 
     def _names(self) -> list[_Name]:
         """Return every run once: of two objects, whose writer died between them, the one that its id names."""
         names: dict[str, _Name] = {}
-        for found in self._store.listed(RUNS):
-            told = _TOLD.fullmatch(found.key)
-            if told is None:  # somebody else put it there
+        for entry in self._store.listed(RUNS):
+            match = _RUN_KEY.fullmatch(entry.key)
+            if match is None:  # somebody else put it there
                 continue
-            started, status, pipeline, run_id, project = told.groups(default="")
-            name = _Name(found.key, started, status, pipeline, run_id, project)
+            started, status, pipeline, run_id, project = match.groups(default="")
+            name = _Name(entry.key, started, status, pipeline, run_id, project)
             if run_id in names and self._store.read(_pointer_of(run_id)) == names[run_id].key.encode():
                 continue
             names[run_id] = name
@@ -145,19 +145,19 @@ class ObjectRuns:
     def _read(self, keys: Iterable[str]) -> list[RunRecord]:
         with ThreadPoolExecutor(READERS) as pool:
             read = list(pool.map(self._store.read, keys))
-        said = [json.loads(data) for data in read if data is not None]
-        return [RunRecord(**{name: value for name, value in one.items() if name in _FIELDS}) for one in said]
+        documents = [json.loads(data) for data in read if data is not None]
+        return [RunRecord(**{name: value for name, value in one.items() if name in _FIELDS}) for one in documents]
 
 
 def _key(run: RunRecord) -> str:
-    words = [safe_name(run.status), safe_name(run.pipeline), _name(run)]
-    words += [project_mark(run.project)] if run.project else []
-    return f"{RUNS}{instant(run.started_at):%Y-%m-%d/%H%M%S%f}~{'~'.join(words)}.jsonl"
+    segments = [safe_name(run.status), safe_name(run.pipeline), _name(run)]
+    segments += [project_digest(run.project)] if run.project else []
+    return f"{RUNS}{instant(run.started_at):%Y-%m-%d/%H%M%S%f}~{'~'.join(segments)}.jsonl"
 
 
-def _mark_in(name: str) -> str:
+def _digest_in_name(name: str) -> str:
     """Return the mark of the project at the end of the name of a run; empty for a run of none."""
-    return mark_in(unquote(_stem(name)))
+    return digest_in(unquote(_stem(name)))
 
 
 def _stem(name: str) -> str:

@@ -8,9 +8,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.commit.runlog.backend import ACTIVE, Book, last_of
-from ematix_flow.commit.runlog.records import columns_of, from_values, key_of, told, values_of, with_version
-from ematix_flow.commit.runlog.sql.pool import Sessions
+from ematix_flow.commit.runlog.backend import ACTIVE, RunLogBackend, last_of
+from ematix_flow.commit.runlog.records import columns_of, format_instant, from_values, key_of, values_of, with_version
+from ematix_flow.commit.runlog.sql.pool import SessionPool
 from ematix_flow.commit.runlog.sql.tables import RUN_COLUMNS, RUNS
 from ematix_flow.connect.base.retry import RUN_LOG_TABLES, attempts
 from ematix_flow.errors import DeclareError
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from ematix_flow.commit.runlog.backend import Wanted
+    from ematix_flow.commit.runlog.backend import RunFilter
     from ematix_flow.commit.runlog.records import R, Record
-    from ematix_flow.commit.runlog.sql.pool import SqlPlace
+    from ematix_flow.commit.runlog.sql.pool import SqlConnector
     from ematix_flow.commit.runlog.sql.tables import Tables
     from ematix_flow.connect.base.session import Session
 
@@ -37,24 +37,24 @@ _CLOCKS = {
 """A server's own time; files have that of the machine."""
 
 
-class SqlBook(Book):
+class SqlBackend(RunLogBackend):
     """Tables in one database."""
 
-    def __init__(self, place: SqlPlace, tables: Tables, *, create: bool = True) -> None:
-        self._place = place
+    def __init__(self, connector: SqlConnector, tables: Tables, *, create: bool = True) -> None:
+        self._connector = connector
         self._tables = tables
         self._create = create
-        self._sessions = Sessions(place)
+        self._sessions = SessionPool(connector)
 
     @property
-    def shown(self) -> str:
+    def display_address(self) -> str:
         """Return the database for people."""
-        return self._place.shown
+        return self._connector.display_address
 
     @property
     def path(self) -> Path | None:
         """Return the file."""
-        return self._place.path
+        return self._connector.path
 
     def _session(self) -> AbstractContextManager[Session]:
         return self._sessions.one()
@@ -84,7 +84,7 @@ class SqlBook(Book):
         return "".join(f"{statement};\n" for statement in self._tables.ddl())
 
     def _incomplete(self, missing: list[str]) -> DeclareError:
-        message = f"the run log {self.shown} lacks {', '.join(missing)}, and create_tables=false forbids to make them"
+        message = f"the run log {self.display_address} lacks {', '.join(missing)}, and create_tables=false forbids to make them"
         hint = "ematix_flow.run_log.ddl(URL) gives the statements; run them, or leave create_tables=false out."
         return DeclareError(message, hint=hint)
 
@@ -117,26 +117,26 @@ class SqlBook(Book):
 
     def _inserted(self, session: Session, after: R) -> R | None:
         # A key that comes back after it was dropped must not have a version that somebody still remembers.
-        kept = with_version(after, time.time_ns() // 1000)
+        stored = with_version(after, time.time_ns() // 1000)
         names = tuple(name for name, _ in columns_of(type(after)))
-        marks = ", ".join("?" for _ in names)
-        sql = f"INSERT INTO {self._name(after)} ({self._tables.columns(names)}) VALUES ({marks})"
+        placeholders = ", ".join("?" for _ in names)
+        sql = f"INSERT INTO {self._name(after)} ({self._tables.columns(names)}) VALUES ({placeholders})"
         try:
-            session.execute(sql, values_of(kept))
-        except self._place.errors as error:
-            if self._place.is_duplicate_key(error):
+            session.execute(sql, values_of(stored))
+        except self._connector.errors as error:
+            if self._connector.is_duplicate_key(error):
                 return None
             raise
-        return kept
+        return stored
 
     def _updated(self, session: Session, before: R, after: R) -> R | None:
-        kept = with_version(after, before.version + 1)
-        columns = [(n, v) for (n, _), v in zip(columns_of(type(after)), values_of(kept), strict=True)]
+        stored = with_version(after, before.version + 1)
+        columns = [(n, v) for (n, _), v in zip(columns_of(type(after)), values_of(stored), strict=True)]
         changed = [(name, value) for name, value in columns if name not in type(after).key]
-        told_ = ", ".join(f"{self._tables.quote(name)} = ?" for name, _ in changed)
-        sql = f"UPDATE {self._name(after)} SET {told_} WHERE {self._same((*type(after).key, 'version'))}"
+        assignments = ", ".join(f"{self._tables.quote(name)} = ?" for name, _ in changed)
+        sql = f"UPDATE {self._name(after)} SET {assignments} WHERE {self._same((*type(after).key, 'version'))}"
         values = (*(value for _, value in changed), *key_of(after), before.version)
-        return kept if session.execute(sql, values) else None
+        return stored if session.execute(sql, values) else None
 
     def drop(self, record: Record) -> bool:
         """Delete exactly this version."""
@@ -159,7 +159,7 @@ class SqlBook(Book):
     def put_run(self, run: RunRecord) -> None:
         """Insert a run or replace the one of its id."""
         columns, quote = self._tables.columns(RUN_COLUMNS), self._tables.quote
-        marks = ", ".join("?" for _ in RUN_COLUMNS)
+        placeholders = ", ".join("?" for _ in RUN_COLUMNS)
         others = [quote(name) for name in RUN_COLUMNS if name != "run_id"]
         if self._tables.dialect == "mysql":
             clause = "ON DUPLICATE KEY UPDATE " + ", ".join(f"{name} = VALUES({name})" for name in others)
@@ -168,20 +168,22 @@ class SqlBook(Book):
         known = {"run_id": record_key(run), "extras": json.dumps(run.extras, default=str)}
         values = [known[name] if name in known else getattr(run, name) for name in RUN_COLUMNS]
         with self._session() as session:
-            session.execute(f"INSERT INTO {self._tables.name(RUNS)} ({columns}) VALUES ({marks}) {clause}", values)
+            session.execute(
+                f"INSERT INTO {self._tables.name(RUNS)} ({columns}) VALUES ({placeholders}) {clause}", values
+            )
 
-    def runs(self, wanted: Wanted) -> tuple[list[RunRecord], int]:
+    def runs(self, run_filter: RunFilter) -> tuple[list[RunRecord], int]:
         """Count the runs and ask for one page of them."""
-        named = (("pipeline", wanted.pipeline), ("status", wanted.status))
-        given = {name: value for name, value in named if value}
-        conditions = [f"{self._tables.quote(name)} = ?" for name in given] + self._of_projects(wanted.projects)
+        named = (("pipeline", run_filter.pipeline), ("status", run_filter.status))
+        filters = {name: value for name, value in named if value}
+        conditions = [f"{self._tables.quote(name)} = ?" for name in filters] + self._of_projects(run_filter.projects)
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        values = (*given.values(), *(wanted.projects or ()))
-        if wanted.since is not None:
+        values = (*filters.values(), *(run_filter.projects or ()))
+        if run_filter.since is not None:
             # To the second: some instants are written without a fraction, which would sort before one.
             where = f"{where} AND started_at >= ?" if where else " WHERE started_at >= ?"
-            values = (*values, f"{wanted.since.astimezone(UTC):%Y-%m-%dT%H:%M:%S}")
-        page = f"{where} ORDER BY started_at DESC, run_id DESC LIMIT {int(wanted.limit)} OFFSET {int(wanted.offset)}"
+            values = (*values, f"{run_filter.since.astimezone(UTC):%Y-%m-%dT%H:%M:%S}")
+        page = f"{where} ORDER BY started_at DESC, run_id DESC LIMIT {int(run_filter.limit)} OFFSET {int(run_filter.offset)}"
         with self._session() as session:
             total = session.query(f"SELECT COUNT(*) FROM {self._tables.name(RUNS)}{where}", values)[0][0]
             rows = session.query(f"{self._select_runs()}{page}", values)
@@ -192,18 +194,18 @@ class SqlBook(Book):
         whole, number = split_key(run_id)
         with self._session() as session:
             if number == "#1":
-                return last_of(self._found(session, "run_id = ?", (whole,), projects))
-            found = self._found(session, "run_id = ?", (run_id,), projects)
-            if found and found[0].run_id == run_id and found[0].request_id:
-                known = (found[0].request_id, found[0].target)
-                again = self._found(session, self._same(("request_id", "target")), known, projects)
-                found += [run for run in again if run.run_id == run_id]
-            if not found:
-                like = self._found(session, f"substr(run_id, 1, {len(run_id)}) = ?", (run_id,), projects)
-                found = [run for run in like if run.run_id == run_id] or like
-        return last_of(found)
+                return last_of(self._matching_runs(session, "run_id = ?", (whole,), projects))
+            matches = self._matching_runs(session, "run_id = ?", (run_id,), projects)
+            if matches and matches[0].run_id == run_id and matches[0].request_id:
+                known = (matches[0].request_id, matches[0].target)
+                again = self._matching_runs(session, self._same(("request_id", "target")), known, projects)
+                matches += [run for run in again if run.run_id == run_id]
+            if not matches:
+                like = self._matching_runs(session, f"substr(run_id, 1, {len(run_id)}) = ?", (run_id,), projects)
+                matches = [run for run in like if run.run_id == run_id] or like
+        return last_of(matches)
 
-    def _found(
+    def _matching_runs(
         self, session: Session, condition: str, values: tuple[str, ...], projects: tuple[str, ...] | None
     ) -> list[RunRecord]:
         where = " AND ".join([condition, *self._of_projects(projects)])
@@ -214,30 +216,30 @@ class SqlBook(Book):
         """Return the condition that a run is of one of some projects; rows of earlier versions say nothing about theirs."""
         if projects is None:
             return []
-        marks = ", ".join("?" for _ in projects)
-        return [f"(project IN ({marks}){' OR project IS NULL' if '' in projects else ''})"]
+        placeholders = ", ".join("?" for _ in projects)
+        return [f"(project IN ({placeholders}){' OR project IS NULL' if '' in projects else ''})"]
 
     def last_attempt(self, request_id: str, target: str | None) -> int:
         """Ask for the highest number."""
-        given = {"request_id": request_id} | ({} if target is None else {"target": target})
-        sql = f"SELECT COALESCE(MAX(attempt), 0) FROM {self._tables.name(RUNS)} WHERE {self._same(tuple(given))}"
+        filters = {"request_id": request_id} | ({} if target is None else {"target": target})
+        sql = f"SELECT COALESCE(MAX(attempt), 0) FROM {self._tables.name(RUNS)} WHERE {self._same(tuple(filters))}"
         with self._session() as session:
-            return int(session.query(sql, tuple(given.values()))[0][0])
+            return int(session.query(sql, tuple(filters.values()))[0][0])
 
     def forget_runs(self, before: datetime, runs: Collection[str], requests: Collection[str]) -> int:
         """Delete old runs by one statement."""
         with self._session() as session:
             again = session.query(
                 f"SELECT run_id, attempt FROM {self._tables.name(RUNS)} WHERE started_at < ? AND attempt > 1",
-                (told(before),),
+                (format_instant(before),),
             )
             keys = {*runs, *(str(key) for key, attempt in again if str(key).removesuffix(f"#{attempt}") in runs)}
-            kept = [("run_id", sorted(keys)), ("request_id", sorted(requests)), ("status", list(ACTIVE))]
-            conditions, values = ["started_at < ?"], [told(before)]
-            for name, those in kept:
+            protected = [("run_id", sorted(keys)), ("request_id", sorted(requests)), ("status", list(ACTIVE))]
+            conditions, values = ["started_at < ?"], [format_instant(before)]
+            for name, those in protected:
                 if those:
-                    marks = ", ".join("?" for _ in those)
-                    conditions.append(f"({name} IS NULL OR {name} NOT IN ({marks}))")
+                    placeholders = ", ".join("?" for _ in those)
+                    conditions.append(f"({name} IS NULL OR {name} NOT IN ({placeholders}))")
                     values += those
             return session.execute(f"DELETE FROM {self._tables.name(RUNS)} WHERE {' AND '.join(conditions)}", values)
 
@@ -246,6 +248,6 @@ class SqlBook(Book):
 
 
 def _run(row: tuple[Any, ...]) -> RunRecord:
-    said = {name: value for name, value in zip(RUN_COLUMNS, row, strict=True) if value is not None}
-    run = RunRecord(**{**said, "extras": json.loads(said.get("extras") or "{}")})
+    values = {name: value for name, value in zip(RUN_COLUMNS, row, strict=True) if value is not None}
+    run = RunRecord(**{**values, "extras": json.loads(values.get("extras") or "{}")})
     return replace(run, run_id=run.run_id.removesuffix(f"#{run.attempt}"))

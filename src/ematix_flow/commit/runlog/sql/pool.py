@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base.session import Session
 
-FRESH_SECONDS = 1.0
+LIVENESS_SECONDS = 1.0
 """How long a connection may have been idle to be used without asking whether it still works."""
 
 _alone = threading.RLock()
@@ -37,10 +37,10 @@ os.register_at_fork(after_in_child=_forget_the_parent)
 
 
 @dataclass(frozen=True, slots=True)
-class SqlPlace:
+class SqlConnector:
     """How a database is reached."""
 
-    shown: str
+    display_address: str
     open: Callable[[], Session]
     errors: tuple[type[BaseException], ...]
     is_duplicate_key: Callable[[BaseException], bool]
@@ -51,12 +51,12 @@ class SqlPlace:
     """True where two threads that write are a conflict."""
 
 
-class Sessions:
+class SessionPool:
     """The connections of one run log, from any thread."""
 
-    def __init__(self, place: SqlPlace) -> None:
-        self._place = place
-        self._failures: tuple[type[BaseException], ...] = (*place.errors, OSError, RunError)
+    def __init__(self, connector: SqlConnector) -> None:
+        self._connector = connector
+        self._failures: tuple[type[BaseException], ...] = (*connector.errors, OSError, RunError)
         self._idle: deque[tuple[int, float, Session]] = deque()
         weakref.finalize(self, _close_all, self._idle)
 
@@ -64,8 +64,8 @@ class Sessions:
     def one(self) -> Iterator[Session]:
         """Return a connection for one piece of work; after an error it is not used again."""
         try:
-            with _alone if self._place.one_by_one else nullcontext():
-                session = self._taken() or self._opened()
+            with _alone if self._connector.one_by_one else nullcontext():
+                session = self._idle_session() or self._open_session()
                 try:
                     yield session
                 except BaseException:
@@ -73,17 +73,19 @@ class Sessions:
                     raise
                 self._give_back(session)
         except self._failures as error:
-            raise RunLogError(f"the run log {self._place.shown} does not answer: {safe_text(error)}") from None
+            raise RunLogError(
+                f"the run log {self._connector.display_address} does not answer: {safe_text(error)}"
+            ) from None
 
     def close(self) -> None:
         """Close the connections that are idle."""
         _close_all(self._idle)
 
-    def _opened(self) -> Session:
+    def _open_session(self) -> Session:
         with unwatched():
-            return self._place.open()
+            return self._connector.open()
 
-    def _taken(self) -> Session | None:
+    def _idle_session(self) -> Session | None:
         while self._idle:
             try:
                 process, since, session = self._idle.pop()
@@ -95,7 +97,7 @@ class Sessions:
 
     def _works(self, session: Session, since: float) -> bool:
         try:
-            if time.monotonic() - since > FRESH_SECONDS:
+            if time.monotonic() - since > LIVENESS_SECONDS:
                 session.query("SELECT 1")
         except self._failures:
             session.close()
@@ -103,7 +105,7 @@ class Sessions:
         return True
 
     def _give_back(self, session: Session) -> None:
-        if self._place.is_server:
+        if self._connector.is_server:
             self._idle.append((os.getpid(), time.monotonic(), session))
         else:
             session.close()

@@ -57,16 +57,16 @@ class Tables:
 
     # What there should be
 
-    def wanted(self) -> dict[str, dict[str, str]]:
+    def expected(self) -> dict[str, dict[str, str]]:
         """Return every table with its columns, each with its type and what it holds when nothing is said."""
         tables = {kind.table: {n: self._type(n, w, n in kind.key) for n, w in columns_of(kind)} for kind in KINDS}
         tables[RUNS] = {name: self._run_type(name) for name in RUN_COLUMNS}
         return tables
 
-    def _type(self, name: str, word: str, in_key: bool) -> str:  # noqa: FBT001 - of a column
+    def _type(self, name: str, type_name: str, in_key: bool) -> str:  # noqa: FBT001 - of a column
         if name == "version":
             return "BIGINT NOT NULL DEFAULT 1"
-        if word != "str":
+        if type_name != "str":
             return "BIGINT"
         return f"{_SHORT_TEXT[self.dialect]} NOT NULL" if in_key else _TEXT[self.dialect]
 
@@ -80,7 +80,7 @@ class Tables:
     def ddl(self) -> list[str]:
         """Return the statements that make everything which is missing."""
         schema = [f"CREATE SCHEMA IF NOT EXISTS {self.quote(self.schema)}"] if self.schema else []
-        tables = [self._create(table, columns) for table, columns in self.wanted().items()]
+        tables = [self._create(table, columns) for table, columns in self.expected().items()]
         return [*schema, *tables, *self._indexes()]
 
     def _create(self, table: str, columns: Mapping[str, str]) -> str:
@@ -104,15 +104,15 @@ class Tables:
 
     def missing(self, session: Session) -> list[str]:
         """Return what is missing, as `table` or `table.column`."""
-        found = self.found(session)
+        existing = self.existing(session)
         return [
-            table if table not in found else f"{table}.{column}"
-            for table, columns in self.wanted().items()
-            for column in (columns if table in found else [""])
-            if table not in found or column not in found[table]
+            table if table not in existing else f"{table}.{column}"
+            for table, columns in self.expected().items()
+            for column in (columns if table in existing else [""])
+            if table not in existing or column not in existing[table]
         ]
 
-    def found(self, session: Session) -> dict[str, set[str]]:
+    def existing(self, session: Session) -> dict[str, set[str]]:
         """Return the columns of the tables that are there."""
         if self.dialect == "sqlite":
             sql, values = (
@@ -134,15 +134,15 @@ class Tables:
 
     def complete(self, session: Session) -> None:
         """Make every table and column that is missing; indexes too."""
-        before = self.found(session)
+        before = self.existing(session)
         if self.dialect == "sqlite":
-            legacy.prepare(session, before, self._create("requests", self.wanted()["requests"]))
-        found = self.found(session)
-        for table, columns in self.wanted().items():
-            for column in columns.keys() - found.get(table, columns.keys()):
+            legacy.prepare(session, before, self._create("requests", self.expected()["requests"]))
+        existing = self.existing(session)
+        for table, columns in self.expected().items():
+            for column in columns.keys() - existing.get(table, columns.keys()):
                 added = columns[column].replace(" NOT NULL", "") if column != "version" else columns[column]
                 session.execute(f"ALTER TABLE {self.name(table)} ADD COLUMN {self.quote(column)} {added}")
-        if self.schema and not found and not self._has_schema(session):
+        if self.schema and not existing and not self._has_schema(session):
             session.execute(self.ddl()[0])
         for statement in self.ddl()[1 if self.schema else 0 :]:
             session.execute(statement)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 from ematix_flow.connect.storage.base import StoreError, StoreUnavailableError
-from ematix_flow.connect.storage.location import BucketPlace, as_prefix, check_endpoint
+from ematix_flow.connect.storage.location import BucketLocation, as_prefix, check_endpoint
 from ematix_flow.connect.storage.requests import (
     ConflictError,
     MissingObjectError,
     PreconditionError,
-    UnreachedError,
+    StoreUnreachableError,
     installed,
 )
 from ematix_flow.errors import RunError
@@ -27,7 +27,7 @@ _installed = partial(installed, extra="azure")
 
 _SUFFIX = "core.windows.net"
 _MISSING = frozenset({"BlobNotFound", "ResourceNotFound"})
-_TAKEN = frozenset({"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet"})
+_PRECONDITION_CODES = frozenset({"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet"})
 _BUSY = frozenset({"ServerBusy", "OperationTimedOut", "InternalError", "ContainerBeingDeleted", "AccountBeingCreated"})
 _REFUSALS = {
     "ContainerNotFound": "container {container!r} does not exist",
@@ -46,7 +46,7 @@ _REFUSALS = {
 
 
 @dataclass(frozen=True, slots=True)
-class AzurePlace(BucketPlace):
+class AzureLocation(BucketLocation):
     """A container, a prefix in it and how to get there; what it shows of itself holds no secret."""
 
     service_kind: ClassVar[str] = "azure"
@@ -72,63 +72,63 @@ class AzurePlace(BucketPlace):
         return self.account
 
     @property
-    def keeps_conditions(self) -> bool:
+    def honors_conditions(self) -> bool:
         """Return True for Microsoft's own service; others are asked."""
         return (urlsplit(self.service).hostname or "").endswith(f".blob.{_SUFFIX}")
 
 
-def place_of(connection: ObjectStoreAzureConnection) -> AzurePlace:
+def location_of(connection: ObjectStoreAzureConnection) -> AzureLocation:
     """Return the place that a connection names; without a key and a token the Azure libraries look for credentials."""
-    said = _connection_string(connection)
-    account = connection.account or said.get("accountname", "")
-    suffix = said.get("endpointsuffix", _SUFFIX)
-    service = connection.endpoint or said.get("blobendpoint", "") or f"https://{account}.blob.{suffix}"
+    settings = _connection_string(connection)
+    account = connection.account or settings.get("accountname", "")
+    suffix = settings.get("endpointsuffix", _SUFFIX)
+    service = connection.endpoint or settings.get("blobendpoint", "") or f"https://{account}.blob.{suffix}"
     check_endpoint(connection.name, service, "container")
-    return AzurePlace(
+    return AzureLocation(
         account,
         connection.container,
         as_prefix(connection.prefix),
         service.rstrip("/"),
-        connection.account_key or said.get("accountkey", ""),
-        (connection.sas_token or said.get("sharedaccesssignature", "")).lstrip("?"),
+        connection.account_key or settings.get("accountkey", ""),
+        (connection.sas_token or settings.get("sharedaccesssignature", "")).lstrip("?"),
     )
 
 
 def _connection_string(connection: ObjectStoreAzureConnection) -> dict[str, str]:
     """Return what a connection string says, by its names in small letters."""
     text = connection.connection_string or ""
-    pairs = (part.partition("=") for part in text.split(";") if part.strip())
-    said = {name.strip().lower(): value.strip() for name, _, value in pairs}
-    if text and "${" not in text and not said.keys() & {"accountkey", "sharedaccesssignature"}:
+    pairs = (item.partition("=") for item in text.split(";") if item.strip())
+    settings = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    if text and "${" not in text and not settings.keys() & {"accountkey", "sharedaccesssignature"}:
         message = (
             f"connection {connection.name!r}: the connection_string holds no AccountKey and no SharedAccessSignature"
         )
         raise RunError(message)
-    return said
+    return settings
 
 
-def connect(place: AzurePlace, seconds: tuple[float, float]) -> Any:
+def connect(location: AzureLocation, seconds: tuple[float, float]) -> Any:
     """Return a client of the service."""
     blob = _installed("azure.storage.blob")
     try:
         return blob.BlobServiceClient(
-            place.service,
-            credential=credential_of(place),
+            location.service,
+            credential=credential_of(location),
             connection_timeout=seconds[0],
             read_timeout=seconds[1],
             # One attempt: whoever repeats a conditional write must know that it may have happened.
             retry_total=0,
         )
     except ValueError:
-        raise StoreError(f"{place.service}: the account_key or the endpoint cannot be used") from None
+        raise StoreError(f"{location.service}: the account_key or the endpoint cannot be used") from None
 
 
-def credential_of(place: AzurePlace) -> Any:
+def credential_of(location: AzureLocation) -> Any:
     """Return the credentials as the client takes them."""
-    if place.account_key:
-        base64.b64decode(place.account_key, validate=True)  # a ValueError now, and not with every signature
-        return {"account_name": place.account, "account_key": place.account_key}
-    return place.sas_token or _default_credential(os.getpid())
+    if location.account_key:
+        base64.b64decode(location.account_key, validate=True)  # a ValueError now, and not with every signature
+        return {"account_name": location.account, "account_key": location.account_key}
+    return location.sas_token or _default_credential(os.getpid())
 
 
 @lru_cache(maxsize=1)
@@ -137,39 +137,39 @@ def _default_credential(process: int) -> Any:
     return _installed("azure.identity").DefaultAzureCredential()
 
 
-def error_of(place: AzurePlace, operation: str, error: Exception) -> StoreError | None:
+def error_of(location: AzureLocation, operation: str, error: Exception) -> StoreError | None:
     """Return what an error of the client means, or None for any other error."""
     exceptions = _installed("azure.core.exceptions")
     if isinstance(error, exceptions.ServiceRequestError):
-        return UnreachedError(f"{place.shown}: {place.service} cannot be reached")
+        return StoreUnreachableError(f"{location.display_address}: {location.service} cannot be reached")
     if isinstance(error, exceptions.ServiceResponseError | exceptions.IncompleteReadError):
-        return StoreUnavailableError(f"{place.shown}: the answer was lost ({type(error).__name__})")
+        return StoreUnavailableError(f"{location.display_address}: the answer was lost ({type(error).__name__})")
     if isinstance(error, exceptions.HttpResponseError):
-        return _refusal(place, operation, error)
+        return _refusal(location, operation, error)
     if isinstance(error, exceptions.AzureError):
-        return StoreError(f"{place.shown}: the client failed ({type(error).__name__})")
+        return StoreError(f"{location.display_address}: the client failed ({type(error).__name__})")
     return None
 
 
-def _refusal(place: AzurePlace, operation: str, error: Any) -> StoreError:
+def _refusal(location: AzureLocation, operation: str, error: Any) -> StoreError:
     status = int(error.status_code or 0)
     code = getattr(error, "error_code", None) or ""
     code = str(getattr(code, "value", code))
     if not status:
-        return _no_credentials(place)
-    said = _REFUSALS.get(code, "the service refuses with status {status}")
-    known = {"container": place.container, "operation": operation, "status": status}
-    told = f"{place.shown}: {said.format(**known)} ({code or status})"
+        return _no_credentials(location)
+    template = _REFUSALS.get(code, "the service refuses with status {status}")
+    known = {"container": location.container, "operation": operation, "status": status}
+    message = f"{location.display_address}: {template.format(**known)} ({code or status})"
     if code in _MISSING or (status == 404 and code not in _REFUSALS):  # noqa: PLR2004 - not found
-        return MissingObjectError(told)
-    if code in _TAKEN or (status == 412 and code not in _REFUSALS):  # noqa: PLR2004 - the precondition failed
-        return PreconditionError(told)
+        return MissingObjectError(message)
+    if code in _PRECONDITION_CODES or (status == 412 and code not in _REFUSALS):  # noqa: PLR2004 - the precondition failed
+        return PreconditionError(message)
     if code == "PendingCopyOperation":
-        return ConflictError(told)
+        return ConflictError(message)
     if code in _BUSY or (code not in _REFUSALS and (status >= 500 or status in (408, 429))):  # noqa: PLR2004 - out of order
-        return StoreUnavailableError(told)
-    return StoreError(told)
+        return StoreUnavailableError(message)
+    return StoreError(message)
 
 
-def _no_credentials(place: AzurePlace) -> StoreError:
-    return StoreError(f"{place.shown}: no credentials were found where the Azure libraries look for them")
+def _no_credentials(location: AzureLocation) -> StoreError:
+    return StoreError(f"{location.display_address}: no credentials were found where the Azure libraries look for them")

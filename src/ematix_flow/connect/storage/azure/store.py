@@ -9,8 +9,8 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from ematix_flow.connect.storage.azure import client as azure_client
-from ematix_flow.connect.storage.azure.client import AzurePlace, credential_of
-from ematix_flow.connect.storage.base import Found, StoreError
+from ematix_flow.connect.storage.azure.client import AzureLocation, credential_of
+from ematix_flow.connect.storage.base import ObjectInfo, StoreError
 from ematix_flow.connect.storage.object_io import PART, Upload
 from ematix_flow.connect.storage.object_store import BucketStore, Page
 
@@ -26,7 +26,7 @@ _RAW = {"max_concurrency": 1, "decompress": False}
 """The bytes as they are stored: sizes and ranges are those of them."""
 
 
-class AzureStore(BucketStore[AzurePlace]):
+class AzureStore(BucketStore[AzureLocation]):
     """The blobs below a prefix of a container."""
 
     connect = staticmethod(azure_client.connect)
@@ -35,9 +35,9 @@ class AzureStore(BucketStore[AzurePlace]):
     def _get(self, key: str) -> bytes:
         return cast("bytes", self.blob(key).download_blob(**_RAW).readall())
 
-    def _head(self, key: str) -> Found:
+    def _head(self, key: str) -> ObjectInfo:
         clock = _Clock()
-        return self._found(clock, self.blob(key).get_blob_properties(raw_response_hook=clock.read))
+        return self._object_info(clock, self.blob(key).get_blob_properties(raw_response_hook=clock.read))
 
     def _range(self, key: str, first: int, last: int, version: str) -> bytes:
         from azure.core import MatchConditions
@@ -46,19 +46,19 @@ class AzureStore(BucketStore[AzurePlace]):
         return cast("bytes", self.blob(key).download_blob(first, last - first + 1, **_RAW, **same).readall())
 
     def _page(self, client: Any, prefix: str, token: Any, size: int, *, cut: bool, include: str = "metadata") -> Page:
-        clock, container = _Clock(), client.get_container_client(self.place.container)
+        clock, container = _Clock(), client.get_container_client(self.location.container)
         arguments = {"name_starts_with": prefix, "results_per_page": size, "raw_response_hook": clock.read}
         blobs = container.walk_blobs(**arguments) if cut else container.list_blobs(include=[include], **arguments)
         pages = blobs.by_page(continuation_token=token)
         entries = list(next(pages, ()))
         folders = [entry.name for entry in entries if entry.name.endswith("/")]
-        objects = [] if cut else [self._found(clock, entry) for entry in entries if not _is_folder(entry)]
+        objects = [] if cut else [self._object_info(clock, entry) for entry in entries if not _is_folder(entry)]
         return Page(clock.now, objects, folders, pages.continuation_token)
 
-    def _found(self, clock: _Clock, blob: Any) -> Found:
+    def _object_info(self, clock: _Clock, blob: Any) -> ObjectInfo:
         age = 0.0 if blob.last_modified is None else (clock.now - blob.last_modified).total_seconds()
         # Listings and properties differ in quotes.
-        return Found(self.own(blob.name), int(blob.size or 0), age, (blob.etag or "").strip('"'))
+        return ObjectInfo(self.own(blob.name), int(blob.size or 0), age, (blob.etag or "").strip('"'))
 
     def _put(self, key: str, data: bytes, *, new: bool) -> None:
         self.blob(key).upload_blob(data, overwrite=not new)
@@ -70,15 +70,15 @@ class AzureStore(BucketStore[AzurePlace]):
         """Delete the blobs, and the parts of those that nobody will finish; else the service keeps these for a week."""
         super().remove_below(prefix)
         for page in list(self._pages(prefix, include="uncommittedblobs")):
-            for found in page.objects:
-                self.forget_parts(found.key)
+            for info in page.objects:
+                self.forget_parts(info.key)
 
     def forget_parts(self, key: str) -> None:
         """Make the service forget the parts of a blob: an empty one takes their place, and goes."""
         self.put(key, b"")
         self.delete(key)
 
-    def copy(self, staged: Found, final: str) -> None:
+    def copy(self, staged: ObjectInfo, final: str) -> None:
         """Let the service copy, or send a large blob part by part."""
         if staged.size > COPIED_WHOLE:
             self._copy_parts(staged, final)
@@ -86,13 +86,13 @@ class AzureStore(BucketStore[AzurePlace]):
         source, proof = self._source(staged.key)
         self.request("write", lambda: self.blob(final).start_copy_from_url(source, requires_sync=True, **proof))
 
-    def _copy_parts(self, staged: Found, final: str) -> None:
+    def _copy_parts(self, staged: ObjectInfo, final: str) -> None:
         output = self.output(final)
         try:
             for start in range(0, staged.size, PART):
                 last = min(start + PART, staged.size) - 1
                 output.stream.write(self.range(staged.key, start, last, staged.version))
-            output.keep()
+            output.finish()
         except BaseException:
             with suppress(StoreError):
                 output.abandon()
@@ -103,16 +103,16 @@ class AzureStore(BucketStore[AzurePlace]):
         from azure.storage.blob import BlobSasPermissions, generate_blob_sas
 
         url = self.blob(key).url
-        if self.place.account_key:
+        if self.location.account_key:
             until = datetime.now(UTC) + timedelta(hours=1)
             token = generate_blob_sas(
-                self.place.account, self.place.container, self.whole(key), account_key=self.place.account_key,
+                self.location.account, self.location.container, self.whole(key), account_key=self.location.account_key,
                 permission=BlobSasPermissions(read=True), expiry=until,
             )  # fmt: skip
             return f"{url}?{token}", {}
-        if self.place.sas_token:
-            return (url if "?" in url else f"{url}?{self.place.sas_token}"), {}
-        return url, {"source_authorization": f"Bearer {credential_of(self.place).get_token(SCOPE).token}"}
+        if self.location.sas_token:
+            return (url if "?" in url else f"{url}?{self.location.sas_token}"), {}
+        return url, {"source_authorization": f"Bearer {credential_of(self.location).get_token(SCOPE).token}"}
 
     def upload(self, key: str) -> AzureUpload:
         """Begin an upload in parts."""
@@ -120,7 +120,7 @@ class AzureStore(BucketStore[AzurePlace]):
 
     def blob(self, key: str) -> Any:
         """Return the client of one blob."""
-        return self.client().get_blob_client(self.place.container, self.whole(key))
+        return self.client().get_blob_client(self.location.container, self.whole(key))
 
 
 class AzureUpload(Upload):
@@ -134,7 +134,9 @@ class AzureUpload(Upload):
     def send(self, part: bytes) -> None:
         """Send a block."""
         if len(self._blocks) == MOST_PARTS:
-            message = f"a file of more than {MOST_PARTS * PART} bytes cannot be written to {self._store.shown}"
+            message = (
+                f"a file of more than {MOST_PARTS * PART} bytes cannot be written to {self._store.display_address}"
+            )
             raise StoreError(message)
         name = base64.b64encode(b"%06d" % len(self._blocks)).decode()
         self._request(lambda blob: blob.stage_block(name, part, length=len(part)))

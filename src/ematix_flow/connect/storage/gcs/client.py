@@ -13,12 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ematix_flow.connect.storage.base import StoreError, StoreUnavailableError
-from ematix_flow.connect.storage.location import BucketPlace, as_prefix, check_endpoint
+from ematix_flow.connect.storage.location import BucketLocation, as_prefix, check_endpoint
 from ematix_flow.connect.storage.requests import (
     POOL,
     MissingObjectError,
     PreconditionError,
-    UnreachedError,
+    StoreUnreachableError,
     installed,
 )
 
@@ -35,7 +35,7 @@ _REFUSALS = {
 
 
 @dataclass(frozen=True, slots=True)
-class GcsPlace(BucketPlace):
+class GcsLocation(BucketLocation):
     """A bucket, a prefix in it and how to get there; the key itself stays in its file."""
 
     service_kind: ClassVar[str] = "gcs"
@@ -53,16 +53,16 @@ class GcsPlace(BucketPlace):
         return self.endpoint or "Google Cloud Storage"
 
     @property
-    def keeps_conditions(self) -> bool:
+    def honors_conditions(self) -> bool:
         """Return True for Google's own service; others are asked."""
         return not self.endpoint
 
 
-def place_of(connection: ObjectStoreGCSConnection) -> GcsPlace:
+def location_of(connection: ObjectStoreGCSConnection) -> GcsLocation:
     """Return the place that a connection names; without a file the Google libraries look for credentials."""
     if connection.endpoint:
         check_endpoint(connection.name, connection.endpoint)
-    return GcsPlace(
+    return GcsLocation(
         connection.bucket,
         as_prefix(connection.prefix),
         connection.endpoint.rstrip("/"),
@@ -88,74 +88,78 @@ class Client:
         self.now = parsedate_to_datetime(date) if date else self.now
 
 
-def connect(place: GcsPlace, seconds: tuple[float, float]) -> Client:
+def connect(location: GcsLocation, seconds: tuple[float, float]) -> Client:
     """Return a client of the service."""
     storage, transport, adapters = (
         _installed(name) for name in ("google.cloud.storage", "google.auth.transport.requests", "requests.adapters")
     )
-    session = transport.AuthorizedSession(_credentials(place))
+    session = transport.AuthorizedSession(_credentials(location))
     session.mount("https://", adapters.HTTPAdapter(pool_maxsize=POOL))
     session.mount("http://", adapters.HTTPAdapter(pool_maxsize=POOL))
-    options = {"api_endpoint": place.endpoint} if place.endpoint else None
+    options = {"api_endpoint": location.endpoint} if location.endpoint else None
     # No request about objects names a project, but the client looks for one unless it is given any.
-    made = storage.Client("none", session.credentials, client_options=options, _http=session)
-    client = Client(made, session, seconds)
+    storage_client = storage.Client("none", session.credentials, client_options=options, _http=session)
+    client = Client(storage_client, session, seconds)
     session.hooks["response"].append(client.read_clock)
     return client
 
 
-def _credentials(place: GcsPlace) -> Any:
+def _credentials(location: GcsLocation) -> Any:
     auth = _installed("google.auth")
-    if place.anonymous:
+    if location.anonymous:
         return _installed("google.auth.credentials").AnonymousCredentials()
-    if place.credentials_path:
+    if location.credentials_path:
         accounts = _installed("google.oauth2.service_account")
         try:
-            return accounts.Credentials.from_service_account_file(place.credentials_path, scopes=[SCOPE])
+            return accounts.Credentials.from_service_account_file(location.credentials_path, scopes=[SCOPE])
         except (OSError, ValueError):
-            message = f"{place.credentials_path} is no file with the key of a service account"
+            message = f"{location.credentials_path} is no file with the key of a service account"
             raise StoreError(message) from None
     return auth.default(scopes=[SCOPE])[0]
 
 
-def error_of(place: GcsPlace, operation: str, error: Exception) -> StoreError | None:
+def error_of(location: GcsLocation, operation: str, error: Exception) -> StoreError | None:
     """Return what an error of the client means, or None for any other error."""
     auth, api, http = (
         _installed(name) for name in ("google.auth.exceptions", "google.api_core.exceptions", "requests.exceptions")
     )
     if isinstance(error, api.GoogleAPICallError):
-        return refusal(place, operation, int(error.code or 0), str(error.message or ""))
+        return refusal(location, operation, int(error.code or 0), str(error.message or ""))
     if isinstance(error, http.RequestException):
-        return _away(place, http, error)
-    return _no_token(place, auth, error) if isinstance(error, auth.GoogleAuthError) else None
+        return _away(location, http, error)
+    return _no_token(location, auth, error) if isinstance(error, auth.GoogleAuthError) else None
 
 
-def _no_token(place: GcsPlace, auth: Any, error: Any) -> StoreError:
+def _no_token(location: GcsLocation, auth: Any, error: Any) -> StoreError:
     if isinstance(error, auth.DefaultCredentialsError):
         where = "no credentials were found where the Google libraries look for them"
-        return StoreError(f"{place.shown}: {'the bucket asks for credentials' if place.anonymous else where}")
+        return StoreError(
+            f"{location.display_address}: {'the bucket asks for credentials' if location.anonymous else where}"
+        )
     if isinstance(error, auth.TransportError) or error.retryable:
-        return StoreUnavailableError(f"{place.shown}: the service that gives out tokens does not answer")
-    return StoreError(f"{place.shown}: the credentials were refused by the service that gives out tokens")
+        return StoreUnavailableError(f"{location.display_address}: the service that gives out tokens does not answer")
+    return StoreError(f"{location.display_address}: the credentials were refused by the service that gives out tokens")
 
 
-def refusal(place: GcsPlace, operation: str, status: int, said: str) -> StoreError:
+def refusal(location: GcsLocation, operation: str, status: int, detail: str) -> StoreError:
     """Return the error for a status of the service."""
     if status == 404:  # noqa: PLR2004 - not found
-        if "bucket does not exist" in said or operation in ("list", "write"):
-            return StoreError(f"{place.shown}: bucket {place.bucket!r} does not exist")
-        return MissingObjectError(f"{place.shown}: there is no such object")
+        if "bucket does not exist" in detail or operation in ("list", "write"):
+            return StoreError(f"{location.display_address}: bucket {location.bucket!r} does not exist")
+        return MissingObjectError(f"{location.display_address}: there is no such object")
     if status == 412:  # noqa: PLR2004 - the precondition failed
-        return PreconditionError(f"{place.shown}: the object is there, or is another one")
-    told = _REFUSALS.get(status, "the service refuses with status {status}").format(operation=operation, status=status)
+        return PreconditionError(f"{location.display_address}: the object is there, or is another one")
+    reason = _REFUSALS.get(status, "the service refuses with status {status}").format(
+        operation=operation, status=status
+    )
     # A conditional write that failed for a reason of its own may be made again: the condition still holds.
     if status >= 500 or status in (408, 409, 429):  # noqa: PLR2004 - out of order, or busy
-        return StoreUnavailableError(f"{place.shown}: {told}")
-    return StoreError(f"{place.shown}: {told}")
+        return StoreUnavailableError(f"{location.display_address}: {reason}")
+    return StoreError(f"{location.display_address}: {reason}")
 
 
-def _away(place: GcsPlace, http: Any, error: Exception) -> StoreError:
+def _away(location: GcsLocation, http: Any, error: Exception) -> StoreError:
     unreached = isinstance(error, http.ConnectTimeout) or "Failed to establish" in str(error)
     if unreached or "NameResolutionError" in str(error):
-        return UnreachedError(f"{place.shown}: {place.service} cannot be reached")
-    return StoreUnavailableError(f"{place.shown}: the answer was lost ({type(error).__name__})")
+        return StoreUnreachableError(f"{location.display_address}: {location.service} cannot be reached")
+    return StoreUnavailableError(f"{location.display_address}: the answer was lost ({type(error).__name__})")

@@ -6,9 +6,9 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from ematix_flow.connect.storage.base import Found, StoreError, StoreUnavailableError
+from ematix_flow.connect.storage.base import ObjectInfo, StoreError, StoreUnavailableError
 from ematix_flow.connect.storage.gcs import client as gcs_client
-from ematix_flow.connect.storage.gcs.client import GcsPlace, refusal
+from ematix_flow.connect.storage.gcs.client import GcsLocation, refusal
 from ematix_flow.connect.storage.object_io import Upload
 from ematix_flow.connect.storage.object_store import BucketStore, Page
 from ematix_flow.connect.storage.requests import repeated
@@ -24,7 +24,7 @@ _BYTES = "application/octet-stream"
 _RAW = {"raw_download": True, "checksum": None}
 
 
-class GcsStore(BucketStore[GcsPlace]):
+class GcsStore(BucketStore[GcsLocation]):
     """The objects below a prefix of a bucket; what tells one content of them from another is their generation."""
 
     connect = staticmethod(gcs_client.connect)
@@ -33,10 +33,10 @@ class GcsStore(BucketStore[GcsPlace]):
     def _get(self, key: str) -> bytes:
         return cast("bytes", self._blob(key).download_as_bytes(**_RAW, **self._once))
 
-    def _head(self, key: str) -> Found:
+    def _head(self, key: str) -> ObjectInfo:
         blob = self._blob(key)
         blob.reload(**self._once)
-        return self._found(self.client(), blob)
+        return self._object_info(self.client(), blob)
 
     def _range(self, key: str, first: int, last: int, version: str) -> bytes:
         blob = self._blob(key, generation=int(version))
@@ -44,16 +44,16 @@ class GcsStore(BucketStore[GcsPlace]):
 
     def _page(self, client: Client, prefix: str, token: Any, size: int, *, cut: bool) -> Page:
         listing = client.storage.list_blobs(
-            self.place.bucket, prefix=prefix, page_token=token, page_size=size, delimiter="/" if cut else None,
+            self.location.bucket, prefix=prefix, page_token=token, page_size=size, delimiter="/" if cut else None,
             timeout=client.seconds, retry=None,
         )  # fmt: skip
         page = next(listing.pages, None)
-        objects = [self._found(client, blob) for blob in page or ()]
+        objects = [self._object_info(client, blob) for blob in page or ()]
         return Page(client.now, objects, tuple(page.prefixes) if page else (), listing.next_page_token)
 
-    def _found(self, client: Client, blob: Any) -> Found:
+    def _object_info(self, client: Client, blob: Any) -> ObjectInfo:
         age = (client.now - blob.updated).total_seconds()
-        return Found(self.own(blob.name), int(blob.size), age, str(blob.generation))
+        return ObjectInfo(self.own(blob.name), int(blob.size), age, str(blob.generation))
 
     def _put(self, key: str, data: bytes, *, new: bool) -> None:
         condition = {"if_generation_match": NEVER} if new else {}
@@ -62,7 +62,7 @@ class GcsStore(BucketStore[GcsPlace]):
     def _delete(self, key: str) -> None:
         self._blob(key).delete(**self._once)
 
-    def copy(self, staged: Found, final: str) -> None:
+    def copy(self, staged: ObjectInfo, final: str) -> None:
         """Let the service copy; a large object takes several requests, and is seen after the last one."""
         token: str | None = None
         while True:
@@ -79,7 +79,7 @@ class GcsStore(BucketStore[GcsPlace]):
         return GcsUpload(self, key, begun)
 
     def _blob(self, key: str, **which: Any) -> Any:
-        return self.client().storage.bucket(self.place.bucket).blob(self.whole(key), **which)
+        return self.client().storage.bucket(self.location.bucket).blob(self.whole(key), **which)
 
     @property
     def _once(self) -> dict[str, Any]:
@@ -142,5 +142,5 @@ class GcsUpload(Upload):
         sent = {"data": data, "headers": headers, "timeout": client.seconds, "allow_redirects": False}
         response = self._store.once("upload", lambda: client.http.request(method, self._url, **sent))
         if response.status_code >= 400:  # noqa: PLR2004 - refused
-            raise refusal(self._store.place, "upload", response.status_code, "")
+            raise refusal(self._store.location, "upload", response.status_code, "")
         return response

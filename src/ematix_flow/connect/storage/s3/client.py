@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 from ematix_flow.connect.storage.base import StoreError, StoreUnavailableError
-from ematix_flow.connect.storage.location import BucketPlace, as_prefix, check_endpoint
+from ematix_flow.connect.storage.location import BucketLocation, as_prefix, check_endpoint
 from ematix_flow.connect.storage.requests import (
     POOL,
     ConflictError,
     MissingObjectError,
     PreconditionError,
-    UnreachedError,
+    StoreUnreachableError,
     installed,
 )
 
@@ -45,7 +45,7 @@ _REFUSALS = {
 
 
 @dataclass(frozen=True, slots=True)
-class S3Place(BucketPlace):
+class S3Location(BucketLocation):
     """A bucket, a prefix in it and how to get there; what it shows of itself holds no secret."""
 
     service_kind: ClassVar[str] = "s3"
@@ -66,7 +66,7 @@ class S3Place(BucketPlace):
         return self.endpoint or "Amazon S3"
 
     @property
-    def keeps_conditions(self) -> bool:
+    def honors_conditions(self) -> bool:
         """Return True for Amazon's own service; others are asked."""
         return self.is_amazon
 
@@ -77,12 +77,12 @@ class S3Place(BucketPlace):
         return not self.endpoint or host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
 
-def place_of(connection: BucketConnection) -> S3Place:
+def location_of(connection: BucketConnection) -> S3Location:
     """Return the place that a connection names; without keys and profile the AWS libraries look for keys."""
     if connection.endpoint:
         check_endpoint(connection.name, connection.endpoint)
     chain = connection.default_credentials or bool(connection.profile)
-    place = S3Place(
+    location = S3Location(
         connection.bucket,
         as_prefix(connection.prefix),
         connection.endpoint.rstrip("/"),
@@ -92,10 +92,10 @@ def place_of(connection: BucketConnection) -> S3Place:
         secret_access_key="" if chain else connection.secret_access_key,
         path_style=bool(connection.path_style),
     )
-    if connection.path_style is None and not place.is_amazon:
+    if connection.path_style is None and not location.is_amazon:
         # Names of buckets are host names at Amazon and at few others.
-        return replace(place, path_style=True)
-    return place
+        return replace(location, path_style=True)
+    return location
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,69 +107,69 @@ class S3Keys:
     session_token: str = field(default="", repr=False)
 
 
-def keys_of(place: S3Place) -> S3Keys:
+def keys_of(location: S3Location) -> S3Keys:
     """Return the keys of a place, found where the AWS libraries look for them if the place has none itself."""
-    if place.access_key_id:
-        return S3Keys(place.access_key_id, place.secret_access_key)
+    if location.access_key_id:
+        return S3Keys(location.access_key_id, location.secret_access_key)
     exceptions = _installed("botocore.exceptions")
     try:
-        found = _installed("boto3").Session(profile_name=place.profile or None).get_credentials()
-        now = None if found is None else found.get_frozen_credentials()
+        credentials = _installed("boto3").Session(profile_name=location.profile or None).get_credentials()
+        now = None if credentials is None else credentials.get_frozen_credentials()
     except exceptions.BotoCoreError as error:
-        raise _failure(place, error) from None
+        raise _failure(location, error) from None
     if now is None:
-        raise _failure(place, exceptions.NoCredentialsError())
+        raise _failure(location, exceptions.NoCredentialsError())
     return S3Keys(now.access_key, now.secret_key, now.token or "")
 
 
-def connect(place: S3Place, seconds: tuple[float, float]) -> Any:
+def connect(location: S3Location, seconds: tuple[float, float]) -> Any:
     """Return a client of the service."""
     boto3, botocore = (_installed(name) for name in ("boto3", "botocore.config"))
-    checksums = "when_supported" if place.is_amazon else "when_required"
+    checksums = "when_supported" if location.is_amazon else "when_required"
     config = botocore.Config(
         connect_timeout=seconds[0],
         read_timeout=seconds[1],
         # One attempt: whoever repeats a conditional write must know that it may have happened.
         retries={"total_max_attempts": 1, "mode": "standard"},
         max_pool_connections=POOL,
-        s3={"addressing_style": "path" if place.path_style else "auto"},
+        s3={"addressing_style": "path" if location.path_style else "auto"},
         request_checksum_calculation=checksums,
         response_checksum_validation=checksums,
     )
-    keys = {"aws_access_key_id": place.access_key_id, "aws_secret_access_key": place.secret_access_key}
+    keys = {"aws_access_key_id": location.access_key_id, "aws_secret_access_key": location.secret_access_key}
     try:
-        session = boto3.Session(profile_name=place.profile or None, region_name=place.region or None)
-        given = keys if place.access_key_id else {}
-        return session.client("s3", endpoint_url=place.endpoint or None, config=config, **given)
+        session = boto3.Session(profile_name=location.profile or None, region_name=location.region or None)
+        credentials = keys if location.access_key_id else {}
+        return session.client("s3", endpoint_url=location.endpoint or None, config=config, **credentials)
     except (_installed("botocore.exceptions").BotoCoreError, ValueError) as error:
         raise StoreError(str(error)) from None
 
 
-def error_of(place: S3Place, operation: str, error: Exception) -> StoreError | None:
+def error_of(location: S3Location, operation: str, error: Exception) -> StoreError | None:
     """Return what an error of the client means, or None for any other error."""
     exceptions = _installed("botocore.exceptions")
     if isinstance(error, exceptions.ClientError):
-        return _refusal(place, operation, error.response)
-    return _failure(place, error) if isinstance(error, exceptions.BotoCoreError) else None
+        return _refusal(location, operation, error.response)
+    return _failure(location, error) if isinstance(error, exceptions.BotoCoreError) else None
 
 
-def _refusal(place: S3Place, operation: str, response: Any) -> StoreError:
+def _refusal(location: S3Location, operation: str, response: Any) -> StoreError:
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 0)
-    code, said = (str(response.get("Error", {}).get(name, "")) for name in ("Code", "Message"))
-    known = {"bucket": place.bucket, "region": place.region, "operation": operation, "said": said}
-    told = f"{place.shown}: {_REFUSALS.get(code, '{said}').format(**known)} ({code})"
+    code, detail = (str(response.get("Error", {}).get(name, "")) for name in ("Code", "Message"))
+    known = {"bucket": location.bucket, "region": location.region, "operation": operation, "said": detail}
+    message = f"{location.display_address}: {_REFUSALS.get(code, '{said}').format(**known)} ({code})"
     if code in _MISSING:
-        return MissingObjectError(told)
+        return MissingObjectError(message)
     if status == 412:  # noqa: PLR2004 - the precondition failed
-        return PreconditionError(told)
+        return PreconditionError(message)
     if code == "ConditionalRequestConflict" or (status == 409 and code != "BucketAlreadyExists"):  # noqa: PLR2004
-        return ConflictError(told)
+        return ConflictError(message)
     if code not in _REFUSALS and (status >= 500 or status == 429 or code in _BUSY):  # noqa: PLR2004 - out of order
-        return StoreUnavailableError(told)
-    return StoreError(told)
+        return StoreUnavailableError(message)
+    return StoreError(message)
 
 
-def _failure(place: S3Place, error: Exception) -> StoreError:
+def _failure(location: S3Location, error: Exception) -> StoreError:
     from botocore import exceptions
 
     unreached = (exceptions.EndpointConnectionError, exceptions.ConnectTimeoutError, exceptions.ProxyConnectionError)
@@ -181,9 +181,11 @@ def _failure(place: S3Place, error: Exception) -> StoreError:
         exceptions.CredentialRetrievalError,
         exceptions.MetadataRetrievalError,
     )
-    told = f"{place.shown}: {error}"
+    message = f"{location.display_address}: {error}"
     if isinstance(error, unreached):
-        return UnreachedError(f"{place.shown}: {place.service} cannot be reached")
+        return StoreUnreachableError(f"{location.display_address}: {location.service} cannot be reached")
     if isinstance(error, exceptions.NoCredentialsError):
-        return StoreError(f"{place.shown}: no credentials were found where the AWS libraries look for them")
-    return StoreUnavailableError(told) if isinstance(error, away) else StoreError(told)
+        return StoreError(
+            f"{location.display_address}: no credentials were found where the AWS libraries look for them"
+        )
+    return StoreUnavailableError(message) if isinstance(error, away) else StoreError(message)

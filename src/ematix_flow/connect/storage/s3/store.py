@@ -6,12 +6,12 @@ from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from ematix_flow.connect.storage.base import Found, StoreError, StoreUnavailableError
+from ematix_flow.connect.storage.base import ObjectInfo, StoreError, StoreUnavailableError
 from ematix_flow.connect.storage.object_io import PART, Upload
 from ematix_flow.connect.storage.object_store import BucketStore, Page
 from ematix_flow.connect.storage.requests import MissingObjectError
 from ematix_flow.connect.storage.s3 import client as s3_client
-from ematix_flow.connect.storage.s3.client import S3Place
+from ematix_flow.connect.storage.s3.client import S3Location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ COPY_PART = 256 << 20
 MOST_PARTS = 10_000
 
 
-class S3Store(BucketStore[S3Place]):
+class S3Store(BucketStore[S3Location]):
     """The objects below a prefix of a bucket."""
 
     connect = staticmethod(s3_client.connect)
@@ -32,15 +32,15 @@ class S3Store(BucketStore[S3Place]):
 
     def path(self, key: str) -> str:
         """Return the address that Hadoop's client takes."""
-        return f"s3a://{self.place.bucket}/{self.whole(key)}"
+        return f"s3a://{self.location.bucket}/{self.whole(key)}"
 
     def _get(self, key: str) -> bytes:
         return cast("bytes", self.call("get_object", key)["Body"].read())
 
-    def _head(self, key: str) -> Found:
+    def _head(self, key: str) -> ObjectInfo:
         head = self.call("head_object", key)
         age = (_now(head) - head["LastModified"]).total_seconds()
-        return Found(key, int(head["ContentLength"]), age, str(head["ETag"]))
+        return ObjectInfo(key, int(head["ContentLength"]), age, str(head["ETag"]))
 
     def _range(self, key: str, first: int, last: int, version: str) -> bytes:
         response = self.call("get_object", key, Range=f"bytes={first}-{last}", IfMatch=version)
@@ -49,10 +49,10 @@ class S3Store(BucketStore[S3Place]):
     def _page(self, client: Any, prefix: str, token: Any, size: int, *, cut: bool) -> Page:
         more = {"Delimiter": "/"} if cut else {}
         more |= {"ContinuationToken": token} if token else {}
-        page = client.list_objects_v2(Bucket=self.place.bucket, Prefix=prefix, MaxKeys=size, **more)
+        page = client.list_objects_v2(Bucket=self.location.bucket, Prefix=prefix, MaxKeys=size, **more)
         now = _now(page)
         objects = [
-            Found(
+            ObjectInfo(
                 self.own(entry["Key"]), int(entry["Size"]), (now - entry["LastModified"]).total_seconds(), entry["ETag"]
             )
             for entry in page.get("Contents", ())
@@ -69,15 +69,15 @@ class S3Store(BucketStore[S3Place]):
     def remove_below(self, prefix: str) -> None:
         """Delete the objects, and abort the uploads that nobody will finish."""
         super().remove_below(prefix)
-        for upload, found in self._uploads(prefix):
-            S3Upload(self, found.key, upload).abort()
+        for upload, info in self._uploads(prefix):
+            S3Upload(self, info.key, upload).abort()
 
-    def unfinished(self, prefix: str) -> Iterator[Found]:
+    def unfinished(self, prefix: str) -> Iterator[ObjectInfo]:
         """Return the uploads that were begun and neither finished nor aborted; their sizes are not known."""
-        return (found for _, found in self._uploads(prefix))
+        return (info for _, info in self._uploads(prefix))
 
-    def _uploads(self, prefix: str) -> list[tuple[str, Found]]:
-        arguments = {"Bucket": self.place.bucket, "Prefix": self.whole(prefix)}
+    def _uploads(self, prefix: str) -> list[tuple[str, ObjectInfo]]:
+        arguments = {"Bucket": self.location.bucket, "Prefix": self.whole(prefix)}
         try:
             page = self.request("list", lambda: self.client().list_multipart_uploads(**arguments))
         except StoreUnavailableError:
@@ -86,21 +86,21 @@ class S3Store(BucketStore[S3Place]):
             return []  # not every service, and not everybody, may list uploads
         now = _now(page)
         return [
-            (entry["UploadId"], Found(self.own(entry["Key"]), 0, (now - entry["Initiated"]).total_seconds()))
+            (entry["UploadId"], ObjectInfo(self.own(entry["Key"]), 0, (now - entry["Initiated"]).total_seconds()))
             for entry in page.get("Uploads", ())
         ]
 
-    def copy(self, staged: Found, final: str) -> None:
+    def copy(self, staged: ObjectInfo, final: str) -> None:
         """Copy by one request, or let the client copy a large object part by part."""
         # As a table, since the client quotes a text once more.
-        source = {"Bucket": self.place.bucket, "Key": self.whole(staged.key)}
+        source = {"Bucket": self.location.bucket, "Key": self.whole(staged.key)}
         if staged.size <= COPIED_WHOLE:
             self.request("write", lambda: self.call("copy_object", final, CopySource=source))
             return
         from boto3.s3.transfer import TransferConfig
 
         parts = TransferConfig(multipart_threshold=1, multipart_chunksize=COPY_PART, use_threads=False)
-        self.request("write", lambda: self.client().copy(source, self.place.bucket, self.whole(final), Config=parts))
+        self.request("write", lambda: self.client().copy(source, self.location.bucket, self.whole(final), Config=parts))
 
     def upload(self, key: str) -> S3Upload:
         """Begin an upload in parts."""
@@ -109,7 +109,7 @@ class S3Store(BucketStore[S3Place]):
 
     def call(self, operation: str, key: str, **arguments: Any) -> Any:
         """Return the response to one request about an object."""
-        return getattr(self.client(), operation)(Bucket=self.place.bucket, Key=self.whole(key), **arguments)
+        return getattr(self.client(), operation)(Bucket=self.location.bucket, Key=self.whole(key), **arguments)
 
 
 class S3Upload(Upload):
@@ -125,7 +125,9 @@ class S3Upload(Upload):
     def send(self, part: bytes) -> None:
         """Send a part and keep its tag."""
         if len(self._tags) == MOST_PARTS:
-            message = f"a file of more than {MOST_PARTS * PART} bytes cannot be written to {self._store.shown}"
+            message = (
+                f"a file of more than {MOST_PARTS * PART} bytes cannot be written to {self._store.display_address}"
+            )
             raise StoreError(message)
         self._tags.append(str(self._request("upload_part", PartNumber=len(self._tags) + 1, Body=part)["ETag"]))
         self._sent += len(part)

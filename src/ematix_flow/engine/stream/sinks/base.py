@@ -31,7 +31,7 @@ class StreamContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class StreamBatch:
     """A stretch of a stream as the load path knows loads."""
 
     pipeline: Pipeline
@@ -47,14 +47,14 @@ class StreamSink(ABC):
     """Its name in results."""
     position: Position
     """Everything before it is in the target."""
-    made: bool = False
+    previously_loaded: bool = False
     """Whether earlier batches are in the target's table, so that it has to be there."""
 
     @abstractmethod
     def load(self, end: Position) -> Counts:
         """Bring the messages up to a position into the target, once, and stand there."""
 
-    def batch(self, end: Position) -> Batch | None:
+    def batch(self, end: Position) -> StreamBatch | None:
         """Return what `load` would load; None where nothing goes down the load path of tables."""
         del end
         return None

@@ -31,7 +31,7 @@ SENT = "sent"
 MOST_FILES = 20_000
 """Files of a folder at most: the position is one message for brokers, and names all of them twice."""
 
-_WORD = 10
+_DIGEST_LENGTH = 10
 """Letters of a name, of 6 bits each."""
 
 
@@ -57,9 +57,9 @@ class FileBrokerSink(BrokerSink):
         position = source.start(begin)
         if begin == EARLIEST:
             return position
-        there = cast("FileStream", source).seen()
-        everything = {word_of(file.key): _content(file) for file in there}
-        return {**position, SENT: _told(everything, source.query)}
+        there = cast("FileStream", source).list_files()
+        everything = {short_digest(file.key): _content(file) for file in there}
+        return {**position, SENT: _encode_sent(everything, source.query)}
 
     def load(self, end: Position) -> Counts:
         """Send the files that were not sent yet, some at a time; those that come meanwhile may be among them."""
@@ -67,24 +67,26 @@ class FileBrokerSink(BrokerSink):
         if not chosen.files:
             self.position = {**end, SENT: self.position.get(SENT, "")}
             return Counts()
-        made = self._made(chosen)
-        known = {**chosen.sent} | {word_of(file.key): _content(file) for file in chosen.files}
-        stands = end if chosen.all else self._source.look_at([f for f in chosen.paths if word_of(f.key) in known])
-        return self.send(made, {**stands, SENT: _told(known, self._source.query)})
+        outgoing = self._outgoing(chosen)
+        known = {**chosen.sent} | {short_digest(file.key): _content(file) for file in chosen.files}
+        position = (
+            end if chosen.all else self._source.position_of([f for f in chosen.paths if short_digest(f.key) in known])
+        )
+        return self.send(outgoing, {**position, SENT: _encode_sent(known, self._source.query)})
 
     def messages(self, end: Position) -> Outgoing:
         """Return what the files that were not sent yet become, as many as one batch has."""
         del end
-        return self._made(self._chosen())
+        return self._outgoing(self._chosen())
 
     @property
     def _source(self) -> FileStream:
         return cast("FileStream", self.context.source)
 
     def _chosen(self) -> _Chosen:
-        paths = {file: path for path, file in self._source.files.seen(self._source.query)}
+        paths = {file: path for path, file in self._source.files.list_files(self._source.query)}
         sent = sent_among(self.position, paths)
-        scope = FileScope(self.way.name, self.sink.place)
+        scope = FileScope(self.checkpoint_key.name, self.sink.address)
         choice = choose_files(scope, self.target.write.on_replaced, paths, _as_loaded(scope, sent, paths))
         error = refused(choice)
         if error is not None:
@@ -92,39 +94,39 @@ class FileBrokerSink(BrokerSink):
         some = some_of(choice)
         return _Chosen(some.chosen, paths, sent, some == choice)
 
-    def _made(self, chosen: _Chosen) -> Outgoing:
-        made = [self._of_file(file, chosen.paths[file]) for file in chosen.files]
-        rejects = [one.rejects for one in made if one.rejects is not None]
-        return Outgoing([message for one in made for message in one.messages], _together(rejects))
+    def _outgoing(self, chosen: _Chosen) -> Outgoing:
+        outgoing = [self._of_file(file, chosen.paths[file]) for file in chosen.files]
+        rejects = [one.rejects for one in outgoing if one.rejects is not None]
+        return Outgoing([message for one in outgoing for message in one.messages], _together(rejects))
 
     def _of_file(self, file: SourceFile, path: str) -> Outgoing:
         from ematix_flow.run.read.infer_files import file_rows
 
         source = self._source
         files = source.files.described((path,), {})
-        found = self.context.rows.transformed(file_rows(files, shown=True))
+        rows = self.context.rows.transformed(file_rows(files, infer_values=True))
         refuse_changed(source.files, files.paths, (file,))
-        ids = Ids(f"{self.way.name}\x1f{self.way.source}")
-        return encoded(found, self.encoder, self.target.message_key_column, ids, as_text(source.look_at([file])))
+        ids = Ids(f"{self.checkpoint_key.name}\x1f{self.checkpoint_key.source}")
+        return encoded(rows, self.encoder, self.target.message_key_column, ids, as_text(source.position_of([file])))
 
 
-def shown(position: Position) -> Position:
+def displayed_position(position: Position) -> Position:
     """Return a position without the names of files, which tell a reader nothing."""
     return {key: value for key, value in position.items() if key != SENT}
 
 
 def sent_among(position: Mapping[str, Any], files: Iterable[SourceFile]) -> dict[str, str]:
     """Return the sent files that are still there: a word for each key, with a word for the content."""
-    told = position.get(SENT, "")
-    pairs = (told[at : at + 2 * _WORD] for at in range(0, len(told), 2 * _WORD))
-    sent = {pair[:_WORD]: pair[_WORD:] for pair in pairs}
-    there = {word_of(file.key) for file in files}
+    sent_text = position.get(SENT, "")
+    pairs = (sent_text[at : at + 2 * _DIGEST_LENGTH] for at in range(0, len(sent_text), 2 * _DIGEST_LENGTH))
+    sent = {pair[:_DIGEST_LENGTH]: pair[_DIGEST_LENGTH:] for pair in pairs}
+    there = {short_digest(file.key) for file in files}
     return {key: content for key, content in sent.items() if key in there}
 
 
-def word_of(text: str) -> str:
+def short_digest(text: str) -> str:
     """Return a short name for a text."""
-    return base64.urlsafe_b64encode(hashlib.blake2b(text.encode(), digest_size=15).digest())[:_WORD].decode()
+    return base64.urlsafe_b64encode(hashlib.blake2b(text.encode(), digest_size=15).digest())[:_DIGEST_LENGTH].decode()
 
 
 def _together(rejects: list[pa.Table]) -> pa.Table | None:
@@ -134,20 +136,20 @@ def _together(rejects: list[pa.Table]) -> pa.Table | None:
 
 
 def _content(file: SourceFile) -> str:
-    return word_of(f"{file.etag}\t{file.size}")
+    return short_digest(f"{file.etag}\t{file.size}")
 
 
 def _as_loaded(scope: FileScope, sent: Mapping[str, str], files: Iterable[SourceFile]) -> dict[str, SourceFile]:
     """Return the sent files as the plan knows those of a target; of one that has changed only that is known."""
-    words = {file.key: word_of(file.key) for file in files}
+    digests = {file.key: short_digest(file.key) for file in files}
     return {
-        scope.id_of(file.key): file if sent[words[file.key]] == _content(file) else replace(file, etag="", size=-1)
+        scope.id_of(file.key): file if sent[digests[file.key]] == _content(file) else replace(file, etag="", size=-1)
         for file in files
-        if words[file.key] in sent
+        if digests[file.key] in sent
     }
 
 
-def _told(sent: Mapping[str, str], query: str) -> str:
+def _encode_sent(sent: Mapping[str, str], query: str) -> str:
     if len(sent) > MOST_FILES:
         message = f"{query!r} has {len(sent)} files, and a broker remembers {MOST_FILES} at most"
         raise RunError(message, hint="move files away that were sent, or load them into a table.")

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base.stream_source import as_text
 from ematix_flow.declare.pipeline.write import ERROR
-from ematix_flow.engine.batch.load import FreshRows, load_target
+from ematix_flow.engine.batch.load import SourceRows, load_target
 from ematix_flow.engine.batch.source import OpenSource
-from ematix_flow.engine.stream.sinks.base import Batch, StreamSink
+from ematix_flow.engine.stream.sinks.base import StreamBatch, StreamSink
 from ematix_flow.engine.stream.sinks.shaped_files import (
     loaded_into,
     open_shaped_file_sink,
     pipeline_of_files,
     position_among,
 )
-from ematix_flow.engine.stream.sinks.table import books_of, needs_order
+from ematix_flow.engine.stream.sinks.table import offset_store_of, requires_order
 from ematix_flow.plan.source import SourceValue
 
 if TYPE_CHECKING:
@@ -41,26 +41,32 @@ class FileTableSink(StreamSink):
     options: Options
     ordered: bool = False
     """Whether of several rows for one key the last has to be known."""
-    made: bool = False
+    previously_loaded: bool = False
 
     def load(self, end: Position) -> Counts:
         """Load the files that the target has not seen; those that come meanwhile may be among them."""
         batch = self.batch(end)
-        loaded = load_target(batch.pipeline, batch.target, FreshRows(batch.source, batch.slot), self.options)
-        self.position, self.made = end, True
+        loaded = load_target(batch.pipeline, batch.target, SourceRows(batch.source, batch.slot), self.options)
+        self.position, self.previously_loaded = end, True
         return loaded.committed.counts
 
     reads_first = False
 
-    def batch(self, end: Position) -> Batch:
+    def batch(self, end: Position) -> StreamBatch:
         """Return the load of the files that the target has not seen."""
         value = SourceValue(self.pipeline.source_connection, path=self.source.query)
-        opened = OpenSource(value, self.source.name, files=self.source.files, made=self.made, ordered=self.ordered)
+        opened = OpenSource(
+            value,
+            self.source.name,
+            files=self.source.files,
+            previously_loaded=self.previously_loaded,
+            ordered=self.ordered,
+        )
         # What a batch has depends on what becomes of replaced files: a load that left them out is not one that takes them.
         policy = self.pipeline.targets[0].write.on_replaced
         chosen = "" if policy == ERROR else f" {policy}"
         slot = f"{self.source.source_id} {as_text(self.position)} {as_text(end)}{chosen}"
-        return Batch(self.pipeline, self.pipeline.targets[0], opened, slot)
+        return StreamBatch(self.pipeline, self.pipeline.targets[0], opened, slot)
 
 
 def open_file_sink(context: StreamContext, target: StreamTarget, source: FileStream) -> StreamSink:
@@ -69,7 +75,10 @@ def open_file_sink(context: StreamContext, target: StreamTarget, source: FileStr
         return open_shaped_file_sink(context, target, source)
     pipeline = pipeline_of_files(context.stream, target, context.name)
     loaded = loaded_into(
-        context.stream, target, books_of(context.stream, target, context.options, context.name).database, context.name
+        context.stream,
+        target,
+        offset_store_of(context.stream, target, context.options, context.name).database,
+        context.name,
     )
     return FileTableSink(
         context.stream.key_of(target),
@@ -77,8 +86,8 @@ def open_file_sink(context: StreamContext, target: StreamTarget, source: FileStr
         source,
         pipeline,
         context.options.load,
-        needs_order(target),
-        made=bool(loaded.files),
+        requires_order(target),
+        previously_loaded=bool(loaded.files),
     )
 
 
@@ -86,5 +95,5 @@ def file_position(
     stream: Stream, target: StreamTarget, source: FileStream, options: StreamOptions, name: str
 ) -> Position:
     """Return where a target stands in a folder."""
-    database = books_of(stream, target, options, name).database
+    database = offset_store_of(stream, target, options, name).database
     return position_among(source, loaded_into(stream, target, database, name))

@@ -14,18 +14,18 @@ from ematix_flow.plan.source import SourceValue
 
 if TYPE_CHECKING:
     from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
-    from ematix_flow.plan.steps import Span
+    from ematix_flow.plan.steps import OffsetRange
 
 
 @dataclass
 class LakeTableSink(TableSink):
     """A table that takes the rows of another one."""
 
-    def exact(self, span: Span) -> tuple[TargetDeclaration, OpenSource] | None:
+    def exact(self, offset_range: OffsetRange) -> tuple[TargetDeclaration, OpenSource] | None:
         """Return the rows as Spark reads them; None where SQL of the stream, or the rows themselves, make the table."""
         table, source = self.target.declared_table, self.context.source
         if table is None or self.context.rows.transforms or not isinstance(source, LakeStream):
             return None
-        frame = lake_frame(source, span, session_for(self.context.options.load))
-        opened = OpenSource(SourceValue(source.name, frame=frame), source.name, span=span)
+        frame = lake_frame(source, offset_range, session_for(self.context.options.load))
+        opened = OpenSource(SourceValue(source.name, frame=frame), source.name, span=offset_range)
         return declaration_of(self.context.stream, self.target, table), opened

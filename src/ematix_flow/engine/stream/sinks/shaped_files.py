@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.base.stream_source import EARLIEST, as_text
 from ematix_flow.declare.pipeline.write import FILES
 from ematix_flow.engine.batch.inspect import wait_for
-from ematix_flow.engine.batch.load import FreshRows, load_target
+from ematix_flow.engine.batch.load import SourceRows, load_target
 from ematix_flow.engine.batch.new_files import loaded_before, refuse_changed
 from ematix_flow.engine.batch.planner import away
 from ematix_flow.engine.batch.source import OpenSource
-from ematix_flow.engine.stream.sinks.base import Batch, StreamSink
+from ematix_flow.engine.stream.sinks.base import StreamBatch, StreamSink
 from ematix_flow.engine.stream.sinks.table import (
-    books_of,
     framed_declaration,
-    needs_order,
+    offset_store_of,
     pipeline_into,
     pipeline_of,
+    requires_order,
     typed_declaration,
 )
 from ematix_flow.engine.stream.sinks.table_schema import is_there, name_of
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.files.stream_source import FileStream
     from ematix_flow.declare.pipeline.pipeline import Pipeline
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
-    from ematix_flow.engine.batch.new_files import Loaded
+    from ematix_flow.engine.batch.new_files import LoadedFiles
     from ematix_flow.engine.stream.sinks.base import StreamContext
     from ematix_flow.plan.steps import FileChoice
     from ematix_flow.records import SourceFile
@@ -55,7 +55,7 @@ class ShapedFileSink(StreamSink):
     target: StreamTarget
     source: FileStream
     database: Target
-    made: bool = False
+    previously_loaded: bool = False
 
     def load(self, end: Position) -> Counts:
         """Load the files that the target has not seen, some at a time; those that come meanwhile may be among them."""
@@ -65,67 +65,69 @@ class ShapedFileSink(StreamSink):
             self.position = end
             return Counts()
         batch = self._batch(some, paths, end)
-        done = load_target(batch.pipeline, batch.target, FreshRows(batch.source, batch.slot), self.context.options.load)
-        self.made = True
+        done = load_target(
+            batch.pipeline, batch.target, SourceRows(batch.source, batch.slot), self.context.options.load
+        )
+        self.previously_loaded = True
         known = (*loaded.files.values(), *some.chosen)
-        self.position = end if some == choice else self.source.look_at(known)
+        self.position = end if some == choice else self.source.position_of(known)
         return done.committed.counts
 
-    def batch(self, end: Position) -> Batch | None:
+    def batch(self, end: Position) -> StreamBatch | None:
         """Return the load of the files that the target has not seen, as many as one batch reads."""
         _, choice, paths = self._new()
         some = some_of(choice)
         return self._batch(some, paths, end) if some.chosen else None
 
-    def _new(self) -> tuple[Loaded, FileChoice, Mapping[SourceFile, str]]:
+    def _new(self) -> tuple[LoadedFiles, FileChoice, Mapping[SourceFile, str]]:
         """Return the files that the target has, the choice among those that are there, and the paths of these."""
         loaded = loaded_into(self.context.stream, self.target, self.database, self.context.name)
-        paths = {file: path for path, file in self.source.files.seen(self.source.query)}
+        paths = {file: path for path, file in self.source.files.list_files(self.source.query)}
         choice = choose_files(loaded.scope, loaded.policy, paths, loaded.files)
         error = refused(choice)
         if error is not None:
             raise error
         return loaded, choice, paths
 
-    def _batch(self, choice: FileChoice, there: Mapping[SourceFile, str], end: Position) -> Batch:
+    def _batch(self, choice: FileChoice, there: Mapping[SourceFile, str], end: Position) -> StreamBatch:
         from ematix_flow.run.read.infer_files import file_rows
 
-        if self.made and not is_there(self.target, self.database):
+        if self.previously_loaded and not is_there(self.target, self.database):
             raise away(".".join(name_of(self.target)))
         paths = tuple(there[file] for file in choice.chosen)
         files = self.source.files.described(paths, {})
         context = self.context
-        shown = context.rows.transforms or not self.database.capabilities.constraints
-        found: TypedRows | FrameRows
+        parses_text = context.rows.transforms or not self.database.capabilities.constraints
+        typed: TypedRows | FrameRows
         if context.rows.frames is not None:
-            found = context.rows.frames.of_files(files)
-            declared, rows = framed_declaration(context.stream, self.target, found.rows, self.database)
+            typed = context.rows.frames.of_files(files)
+            declared, rows = framed_declaration(context.stream, self.target, typed.rows, self.database)
         else:
-            found = context.rows.transformed(file_rows(files, shown=shown))
+            typed = context.rows.transformed(file_rows(files, infer_values=parses_text))
             declared, rows = typed_declaration(
-                context.stream, self.target, found.rows, refuse=context.rows.transforms, database=self.database
+                context.stream, self.target, typed.rows, refuse=context.rows.transforms, database=self.database
             )
         refuse_changed(self.source.files, files.paths, choice.chosen)
         declared = replace(declared, write=replace(declared.write, incremental=FILES))
         value = SourceValue(self.source.name, path=self.source.query, frame=rows)
-        known = OpenSource(value, self.source.name, files=self.source.files, rejects=found.rejects, chosen=choice)
-        opened = replace(known, ordered=needs_order(self.target), made=self.made)
-        slot = f"{self.source.source_id} {as_text(self.source.look_at(choice.chosen))} {as_text(end)}"
-        return Batch(pipeline_of(context.stream, declared, context.name), declared, opened, slot)
+        known = OpenSource(value, self.source.name, files=self.source.files, rejects=typed.rejects, chosen=choice)
+        opened = replace(known, ordered=requires_order(self.target), previously_loaded=self.previously_loaded)
+        slot = f"{self.source.source_id} {as_text(self.source.position_of(choice.chosen))} {as_text(end)}"
+        return StreamBatch(pipeline_of(context.stream, declared, context.name), declared, opened, slot)
 
 
 def open_shaped_file_sink(context: StreamContext, target: StreamTarget, source: FileStream) -> ShapedFileSink:
     """Return a target where it stands."""
-    database = books_of(context.stream, target, context.options, context.name).database
+    database = offset_store_of(context.stream, target, context.options, context.name).database
     loaded = loaded_into(context.stream, target, database, context.name)
-    position, made = position_among(source, loaded), bool(loaded.files)
-    return ShapedFileSink(context.stream.key_of(target), position, context, target, source, database, made)
+    position, previously_loaded = position_among(source, loaded), bool(loaded.files)
+    return ShapedFileSink(context.stream.key_of(target), position, context, target, source, database, previously_loaded)
 
 
-def position_among(source: FileStream, loaded: Loaded) -> Position:
+def position_among(source: FileStream, loaded: LoadedFiles) -> Position:
     """Return where a target with some files stands: at the folder as it is where it has all, before all of them otherwise."""
-    seen = source.seen()
-    return source.look_at(seen) if set(loaded.files.values()).issuperset(seen) else source.start(EARLIEST)
+    files = source.list_files()
+    return source.position_of(files) if set(loaded.files.values()).issuperset(files) else source.start(EARLIEST)
 
 
 def pipeline_of_files(stream: Stream, target: StreamTarget, name: str) -> Pipeline:
@@ -135,7 +137,7 @@ def pipeline_of_files(stream: Stream, target: StreamTarget, name: str) -> Pipeli
     return replace(pipeline, targets=(replace(declared, write=replace(declared.write, incremental=FILES)),))
 
 
-def loaded_into(stream: Stream, target: StreamTarget, database: Target, name: str) -> Loaded:
+def loaded_into(stream: Stream, target: StreamTarget, database: Target, name: str) -> LoadedFiles:
     """Return the files that a target has."""
     pipeline = pipeline_of_files(stream, target, name)
     loaded = loaded_before(pipeline, pipeline.targets[0], database, wait_for)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.metadata_cleanup import forget_batches
-from ematix_flow.commit.stream_offsets import Books, advanced, ended_at, position_in, remember
+from ematix_flow.commit.stream_offsets import OffsetStore, advanced, ended_at, position_in, remember
 from ematix_flow.connect.base.stream_source import EARLIEST, as_text
 from ematix_flow.connect.formats.codecs import schema_decoder
 from ematix_flow.connect.formats.decoders import JsonDecoder, RawDecoder
@@ -15,18 +15,18 @@ from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
 from ematix_flow.declare.pipeline.write import DROP
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import Text
-from ematix_flow.engine.batch.load import FreshRows, load_target
+from ematix_flow.engine.batch.load import SourceRows, load_target
 from ematix_flow.engine.batch.planner import away, token_for
 from ematix_flow.engine.batch.source import OpenSource
 from ematix_flow.engine.batch.target import target_for
 from ematix_flow.engine.spark.session import session_for
-from ematix_flow.engine.stream.dead_letter_topic import forward, wants_topic
-from ematix_flow.engine.stream.sinks.base import Batch, StreamSink
+from ematix_flow.engine.stream.dead_letter_topic import forward, has_dead_letter_topic
+from ematix_flow.engine.stream.sinks.base import StreamBatch, StreamSink
 from ematix_flow.engine.stream.sinks.table_schema import UNKNOWN, columns_there, is_there, name_of, table_of, with_drift
 from ematix_flow.errors import PlanError, did_you_mean
 from ematix_flow.plan.batch import history_name
 from ematix_flow.plan.source import SourceValue
-from ematix_flow.plan.steps import Span
+from ematix_flow.plan.steps import OffsetRange
 from ematix_flow.run.read.message_ranges import MessageRange
 
 if TYPE_CHECKING:
@@ -63,39 +63,39 @@ class TableSink(StreamSink):
     """Whether the target remembers the position already."""
     context: StreamContext
     target: StreamTarget
-    books: Books
+    offset_store: OffsetStore
     forwards: bool = False
     """Whether dead letters are copied into a topic."""
-    beside: frozenset[str] | None = None
+    metadata_columns: frozenset[str] | None = None
     """What the table has a column for that messages tell beside their payload; None before that was asked."""
-    made: bool = False
+    previously_loaded: bool = False
 
     def load(self, end: Position) -> Counts:
         """Load the messages up to a position, and stand there."""
         end = advanced(self.position, end)
         batch = self.batch(end)
         loaded = load_target(
-            batch.pipeline, batch.target, FreshRows(batch.source, batch.slot), self.context.options.load
+            batch.pipeline, batch.target, SourceRows(batch.source, batch.slot), self.context.options.load
         )
-        self.position, self.known, self.made = end, True, True
+        self.position, self.known, self.previously_loaded = end, True, True
         if self.forwards and loaded.committed.counts.rejected:
-            forward(self.context.stream, batch.pipeline, self.books.database)
+            forward(self.context.stream, batch.pipeline, self.offset_store.database)
         return loaded.committed.counts
 
-    def batch(self, end: Position) -> Batch:
+    def batch(self, end: Position) -> StreamBatch:
         """Return the load of the messages up to a position; they are read when it is made, unless SQL needs them before."""
-        span = Span(self.context.source.source_id, as_text(self.position), as_text(end), self.known)
-        declared, opened = self.exact(span) or self._typed(span)
-        opened = replace(opened, made=self.made)
+        offset_range = OffsetRange(self.context.source.source_id, as_text(self.position), as_text(end), self.known)
+        declared, opened = self.exact(offset_range) or self._typed(offset_range)
+        opened = replace(opened, previously_loaded=self.previously_loaded)
         pipeline = pipeline_of(self.context.stream, declared, self.context.name)
-        return Batch(pipeline, declared, opened, f"{span.source} {span.begin} {span.end}")
+        return StreamBatch(pipeline, declared, opened, f"{offset_range.source} {offset_range.begin} {offset_range.end}")
 
     @property
     def reads_first(self) -> bool:
         """Return whether messages have to be read before anything is known of a load."""
         return self.target.declared_table is None or self.context.rows.transforms
 
-    def exact(self, span: Span) -> tuple[TargetDeclaration, OpenSource] | None:
+    def exact(self, offset_range: OffsetRange) -> tuple[TargetDeclaration, OpenSource] | None:
         """Return the messages as the table's columns, converted by nobody on the way; None where that cannot be."""
         table = self.target.declared_table
         decoder = (
@@ -105,75 +105,92 @@ class TableSink(StreamSink):
         )
         if table is None or decoder is None:
             return None
-        wanted = _wanted(self.target, table)
-        beside = tuple(column.name for column in self.context.source.columns if column.name in wanted)
-        message_range = MessageRange(self.context.source, span, decoder, beside, ordered=needs_order(self.target))
+        source_names = _source_column_names(self.target, table)
+        metadata_names = tuple(column.name for column in self.context.source.columns if column.name in source_names)
+        message_range = MessageRange(
+            self.context.source, offset_range, decoder, metadata_names, ordered=requires_order(self.target)
+        )
         opened = OpenSource(
-            SourceValue(self.context.source.name), self.context.source.name, stream=message_range, span=span
+            SourceValue(self.context.source.name), self.context.source.name, stream=message_range, span=offset_range
         )
         return declaration_of(self.context.stream, self.target, table), opened
 
     def clean_up(self) -> None:
         """Forget old batches in the books of the target."""
-        forget_batches(self.books.database, self.context.name, self.books.name, self.context.options.clock.now())
+        forget_batches(
+            self.offset_store.database, self.context.name, self.offset_store.name, self.context.options.clock.now()
+        )
 
-    def _typed(self, span: Span) -> tuple[TargetDeclaration, OpenSource]:
+    def _typed(self, offset_range: OffsetRange) -> tuple[TargetDeclaration, OpenSource]:
         """Return the messages as rows in the types they show."""
-        if self.made and not is_there(self.target, self.books.database):
+        if self.previously_loaded and not is_there(self.target, self.offset_store.database):
             raise away(".".join(name_of(self.target)))
-        found: TypedRows | FrameRows
+        typed: TypedRows | FrameRows
         if self.context.rows.frames is not None:
-            found = self.context.rows.frames.rows(span)
-            declared, rows = framed_declaration(self.context.stream, self.target, found.rows, self.books.database)
+            typed = self.context.rows.frames.rows(offset_range)
+            declared, rows = framed_declaration(
+                self.context.stream, self.target, typed.rows, self.offset_store.database
+            )
         else:
-            found = self.context.rows.rows(span, self._beside())
+            typed = self.context.rows.rows(offset_range, self._metadata_columns())
             declared, rows = typed_declaration(
                 self.context.stream,
                 self.target,
-                found.rows,
+                typed.rows,
                 refuse=self.context.rows.transforms,
-                database=self.books.database,
+                database=self.offset_store.database,
             )
         value = SourceValue(self.context.source.name, frame=rows)
-        ordered = needs_order(self.target)
-        return declared, OpenSource(value, self.context.source.name, span=span, rejects=found.rejects, ordered=ordered)
+        ordered = requires_order(self.target)
+        return declared, OpenSource(
+            value, self.context.source.name, span=offset_range, rejects=typed.rejects, ordered=ordered
+        )
 
-    def _beside(self) -> frozenset[str]:
-        if self.beside is None:
+    def _metadata_columns(self) -> frozenset[str]:
+        if self.metadata_columns is None:
             sides = frozenset(column.name for column in self.context.source.columns)
-            self.beside = sides & columns_there(self.target, self.books.database)
-        return self.beside
+            self.metadata_columns = sides & columns_there(self.target, self.offset_store.database)
+        return self.metadata_columns
 
 
 def open_table_sink(
-    context: StreamContext, target: StreamTarget, kind: type[TableSink], *, looks: bool = False
+    context: StreamContext, target: StreamTarget, kind: type[TableSink], *, read_only: bool = False
 ) -> TableSink:
     """Return a target where it stands; one that stands nowhere begins where the stream begins.
 
     Whoever only `looks` leaves everything as it is.
     """
     source, begin = context.source, context.begin
-    books = books_of(context.stream, target, context.options, context.name)
-    found = position_in(books, source.source_id)
-    position = source.start(begin) if found is None else found
-    if found is None and begin != EARLIEST and not looks:
+    offset_store = offset_store_of(context.stream, target, context.options, context.name)
+    stored = position_in(offset_store, source.source_id)
+    position = source.start(begin) if stored is None else stored
+    if stored is None and begin != EARLIEST and not read_only:
         # The end of a topic is another one a second later.
-        remember(books, source.source_id, position, context.options.clock)
-    known = found is not None or (begin != EARLIEST and not looks)
-    forwards = wants_topic(context.stream)
-    if forwards and found is not None and not looks:
-        forward(context.stream, pipeline_into(context.stream, target, context.name), books.database)
-    made = found is not None and ended_at(books, source.source_id, position)
-    return kind(context.stream.key_of(target), position, known, context, target, books, forwards, made=made)
+        remember(offset_store, source.source_id, position, context.options.clock)
+    known = stored is not None or (begin != EARLIEST and not read_only)
+    forwards = has_dead_letter_topic(context.stream)
+    if forwards and stored is not None and not read_only:
+        forward(context.stream, pipeline_into(context.stream, target, context.name), offset_store.database)
+    previously_loaded = stored is not None and ended_at(offset_store, source.source_id, position)
+    return kind(
+        context.stream.key_of(target),
+        position,
+        known,
+        context,
+        target,
+        offset_store,
+        forwards,
+        previously_loaded=previously_loaded,
+    )
 
 
-def books_of(stream: Stream, target: StreamTarget, options: StreamOptions, name: str) -> Books:
+def offset_store_of(stream: Stream, target: StreamTarget, options: StreamOptions, name: str) -> OffsetStore:
     """Return where a target remembers how far a stream has come."""
     pipeline = pipeline_into(stream, target, name)
     declared = pipeline.targets[0]
     database = target_for(target.connection, declared.table, session_for(options.load))
     token = token_for(pipeline, declared, "")
-    return Books(database, history_name(pipeline, declared.table), token.pipeline, token.target)
+    return OffsetStore(database, history_name(pipeline, declared.table), token.pipeline, token.target)
 
 
 def pipeline_into(stream: Stream, target: StreamTarget, name: str) -> Pipeline:
@@ -199,7 +216,7 @@ def typed_declaration(
     target = with_drift(target, database)
     table = table_of(target, database, rows.schema)
     fitted = _fitted(documents(rows), table, target.write.event_timestamp_column, refuse=refuse)
-    return declaration_of(stream, target, table), numbered_rows(fitted) if needs_order(target) else fitted
+    return declaration_of(stream, target, table), numbered_rows(fitted) if requires_order(target) else fitted
 
 
 def framed_declaration(
@@ -217,10 +234,10 @@ def framed_declaration(
         *table.column_names,
         *([event] if event is not None and event in schema.names and event not in table.column_names else []),
     ]
-    return declaration_of(stream, target, table), fitted_frame(rows, names, ordered=needs_order(target))
+    return declaration_of(stream, target, table), fitted_frame(rows, names, ordered=requires_order(target))
 
 
-def needs_order(target: StreamTarget) -> bool:
+def requires_order(target: StreamTarget) -> bool:
     """Return whether of several rows for one key the last has to be known; by event time all of them are versions."""
     write = target.write
     return write.mode == "merge" or (write.mode == "scd2" and write.event_timestamp_column is None)
@@ -240,21 +257,23 @@ def pipeline_of(stream: Stream, target: TargetDeclaration, name: str) -> Pipelin
 
 def decoder_for(source: StreamSource, target: StreamTarget, table: Table) -> Decoder | None:
     """Return what turns payloads into exactly the columns of a table; None where payloads say their types themselves."""
-    beside = {column.name for column in source.columns}
+    metadata_names = {column.name for column in source.columns}
     match source.payload_format:
         case "json":
-            return JsonDecoder(tuple(name for name in _wanted(target, table) if name not in beside))
+            return JsonDecoder(
+                tuple(name for name in _source_column_names(target, table) if name not in metadata_names)
+            )
         case "raw_bytes":
             return RawDecoder()
         case "avro" | "protobuf":
             kinds = {column.name: column.type.kind for column in table.columns}
-            names = [name for name in _wanted(target, table) if name not in beside]
+            names = [name for name in _source_column_names(target, table) if name not in metadata_names]
             return schema_decoder(source, tuple((name, kinds.get(name, EVENT_KIND)) for name in names))
         case _:
             return None
 
 
-def _wanted(target: StreamTarget, table: Table) -> tuple[str, ...]:
+def _source_column_names(target: StreamTarget, table: Table) -> tuple[str, ...]:
     """Return the names of the source columns that a table is made of."""
     event = target.write.event_timestamp_column
     return tuple(dict.fromkeys([*table.column_names, *([event] if event else [])]))

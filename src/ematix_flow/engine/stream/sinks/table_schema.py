@@ -10,7 +10,7 @@ from ematix_flow.connect.base.stream_source import MOST_FIELDS
 from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.registry import DATABASES, SINKS
 from ematix_flow.connect.types.from_arrow import declared_type
-from ematix_flow.connect.types.reflected import found_type
+from ematix_flow.connect.types.reflected import carrier_type
 from ematix_flow.declare.table.schema import FRAMEWORK_COLUMNS, Column, Table
 from ematix_flow.declare.table.types import Text
 from ematix_flow.errors import PlanError, usable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ematix_flow.connect.base.catalog import Catalog
-    from ematix_flow.connect.base.columns import FoundTable
+    from ematix_flow.connect.base.columns import TableSchema
     from ematix_flow.declare.stream.stream import StreamTarget
 
 FOLDER = "files"
@@ -45,18 +45,18 @@ def table_of(target: StreamTarget, database: Catalog, rows: pa.Schema) -> Table:
     if target.declared_table is not None:
         return target.declared_table
     schema, name = name_of(target)
-    found = None if target.table_name is None else _found(database, schema, name)
-    if found is None and not _may_create(target, database):
+    existing = None if target.table_name is None else _existing_table(database, schema, name)
+    if existing is None and not _may_create(target, database):
         message = f"table {schema}.{name} does not exist in {target.connection_name!r}"
         hint = "create it, give target_table= a table class, or say create_table=True."
         raise PlanError(message, hint=hint)
     if len(rows) > MOST_FIELDS:
         message = f"the messages of one batch have {len(rows)} different fields, too many for {schema}.{name}"
         raise PlanError(message, hint="declare the table, or choose columns in transform_sql=.")
-    if found is None:
+    if existing is None:
         columns = [_new_column(field, target) for field in rows] or [Column(Text(), name=UNKNOWN)]
     else:
-        columns = _there(database, found, rows, f"{schema}.{name}", target)
+        columns = _there(database, existing, rows, f"{schema}.{name}", target)
     return Table(schema, name, tuple(columns), stamped=target.write.mode == "scd2")
 
 
@@ -64,13 +64,13 @@ def columns_there(target: StreamTarget, database: Catalog) -> frozenset[str]:
     """Return the names of the columns that a target is declared with or has."""
     if target.declared_table is not None:
         return frozenset(target.declared_table.column_names)
-    found = None if target.table_name is None else _found(database, *target.table_name)
-    return frozenset() if found is None else frozenset(column.name for column in found.columns)
+    existing = None if target.table_name is None else _existing_table(database, *target.table_name)
+    return frozenset() if existing is None else frozenset(column.name for column in existing.columns)
 
 
 def is_there(target: StreamTarget, database: Catalog) -> bool:
     """Return whether the table of a target exists; a folder of files always does."""
-    return target.table_name is None or _found(database, *target.table_name) is not None
+    return target.table_name is None or _existing_table(database, *target.table_name) is not None
 
 
 def with_drift(target: StreamTarget, database: Catalog) -> StreamTarget:
@@ -80,42 +80,42 @@ def with_drift(target: StreamTarget, database: Catalog) -> StreamTarget:
     return target
 
 
-def makes_columns(target: StreamTarget) -> bool:
+def creates_columns(target: StreamTarget) -> bool:
     """Return whether the fields of messages become columns of a target."""
-    return target.declared_table is None and _makes(target, resolve_connection(target.connection).kind)
+    return target.declared_table is None and _creates(target, resolve_connection(target.connection).kind)
 
 
 def _may_create(target: StreamTarget, database: Catalog) -> bool:
     """Return whether the target begins to exist with the first rows; of databases that has to be asked for."""
-    return _makes(target, database.kind)
+    return _creates(target, database.kind)
 
 
-def _makes(target: StreamTarget, kind: str) -> bool:
+def _creates(target: StreamTarget, kind: str) -> bool:
     return target.create_table or (kind not in DATABASES and kind not in SINKS)
 
 
-def _found(database: Catalog, schema: str, name: str) -> FoundTable | None:
+def _existing_table(database: Catalog, schema: str, name: str) -> TableSchema | None:
     if not database.exists():
         return None
     with closing(database.session()) as session:
-        return database.find_table(session, database.place(schema, name))
+        return database.find_table(session, database.table_name(schema, name))
 
 
-def _there(database: Catalog, found: FoundTable, rows: pa.Schema, table: str, target: StreamTarget) -> list[Column]:
+def _there(database: Catalog, existing: TableSchema, rows: pa.Schema, table: str, target: StreamTarget) -> list[Column]:
     """Return the columns of a table that rows have a value for; the others get their default.
 
     Versions and rows that are compared have all of their columns; those of versions are our own to fill.
     """
-    keys = _keys(target) or found.primary_key
-    versions, order = target.write.mode == "scd2", target.write.order_by or ()
+    keys = _keys(target) or existing.primary_key
+    versions, order_columns = target.write.mode == "scd2", target.write.order_by or ()
     columns = []
-    for column in found.columns:
+    for column in existing.columns:
         if versions and column.name in _OF_VERSIONS:
             continue
-        if rows.names and column.name not in rows.names and column.name not in order and not versions:
+        if rows.names and column.name not in rows.names and column.name not in order_columns and not versions:
             continue
-        given = declared_type(rows.field(column.name).type) if column.name in rows.names else Text()
-        kind = found_type(database, column, given)
+        inferred = declared_type(rows.field(column.name).type) if column.name in rows.names else Text()
+        kind = carrier_type(database, column, inferred)
         if kind is None and not rows.names:
             continue
         if kind is None:
@@ -127,10 +127,10 @@ def _there(database: Catalog, found: FoundTable, rows: pa.Schema, table: str, ta
         columns.append(Column(kind.type, nullable, primary_key=key, name=column.name, native=kind.native))
     if not columns:
         message = f"the rows have none of the columns of {table}"
-        theirs = [name for name in usable(c.name for c in found.columns) if name not in FRAMEWORK_COLUMNS]
+        theirs = [name for name in usable(c.name for c in existing.columns) if name not in FRAMEWORK_COLUMNS]
         raise PlanError(message, hint=f"the table has: {', '.join(theirs)}.")
     if _may_create(target, database):
-        known = {column.name for column in found.columns}
+        known = {column.name for column in existing.columns}
         columns += [_new_column(field, target) for field in rows if field.name not in known]
     return columns
 

@@ -17,7 +17,7 @@ from ematix_flow.plan.sql.modes.row_hash import row_hash_sql
 from ematix_flow.plan.sql.modes.scd2 import ended, marked, points_columns
 from ematix_flow.plan.sql.program import Program
 from ematix_flow.plan.sql.render import STAGED, identifier_value, instant, native_column, native_name, render
-from ematix_flow.records import mark_of
+from ematix_flow.records import run_tag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,8 +37,8 @@ def append(load: Load, reason: str = "") -> Program:
 
 def add_files(load: Load) -> Program:
     """Make every staged file part of the table."""
-    said = Statement(f"ADD FILES TO {_target(load)}", "", "make every staged file part of the table", final=True)
-    return Program("ADD FILES", (said,), adds=True)
+    statement = Statement(f"ADD FILES TO {_target(load)}", "", "make every staged file part of the table", final=True)
+    return Program("ADD FILES", (statement,), adds=True)
 
 
 def truncate(load: Load) -> Program:
@@ -94,8 +94,8 @@ class _Scratch:
 
 
 def _scratch(load: Load) -> _Scratch:
-    mark = mark_of(load.batch_id)
-    return _Scratch(*(f"_flow_{name}_{mark}" for name in ("changes", "touched", "events", "desired", "actions")))
+    tag = run_tag(load.batch_id)
+    return _Scratch(*(f"_flow_{name}_{tag}" for name in ("changes", "touched", "events", "desired", "actions")))
 
 
 def scd2_by_load_time(load: Load) -> Program:
@@ -118,8 +118,8 @@ def scd2_by_load_time(load: Load) -> Program:
         f"WHERE tgt.is_current AND (c.{_name(load.keys[0])} IS NOT NULL OR {ended})"
     )
     statements = (
-        _kept(views.changes, changes, "collect the rows that differ from the current version"),
-        _kept(views.actions, f"{opened} UNION ALL {closed}", "work out which versions open and which close"),
+        _materialized(views.changes, changes, "collect the rows that differ from the current version"),
+        _materialized(views.actions, f"{opened} UNION ALL {closed}", "work out which versions open and which close"),
         _carry(load, views),
     )
     return Program("MERGE INTO (versions)", statements, duplicates=duplicate_checks(load), tally=_tally(views))
@@ -130,14 +130,16 @@ def scd2_by_event_time(load: Load) -> Program:
     views = _scratch(load)
     touched = f"SELECT DISTINCT {_listed(load.keys)} FROM {_staged()} AS s"
     statements = [
-        _kept(views.touched, touched, "collect the keys of this load"),
-        _kept(
+        _materialized(views.touched, touched, "collect the keys of this load"),
+        _materialized(
             views.events,
             render(marked(load, views.touched), DIALECT),
             "lay out all events of these keys in time order and fold equal neighbours",
         ),
-        _kept(views.desired, render(ended(load, views.events), DIALECT), "end each version where the next one begins"),
-        _kept(views.actions, _actions(load, views), "work out which versions open, close, change and go"),
+        _materialized(
+            views.desired, render(ended(load, views.events), DIALECT), "end each version where the next one begins"
+        ),
+        _materialized(views.actions, _actions(load, views), "work out which versions open, close, change and go"),
     ]
     if load.points is not None:
         statements.append(Statement(_remember(load, views), "", "remember the folded events", fills_points=True))
@@ -154,9 +156,9 @@ def _actions(load: Load, views: _Scratch) -> str:
     old = _ended(load, "FALSE").replace("tgt.", "d.")
     expires = f"(d.is_current AND d.valid_from < {now} AND ({old}))"
     closes = f"({there} AND tgt.is_current AND NOT d.is_current)"
-    rest = [name for name in names if name not in load.keys]
+    others = [name for name in names if name not in load.keys]
     bounds = f"(NOT {closes} AND (NOT tgt.valid_to <=> d.valid_to OR NOT tgt.is_current <=> d.is_current))"
-    differs = " OR ".join([*(f"NOT tgt.{_name(n)} <=> d.{_name(n)}" for n in rest), bounds])
+    differs = " OR ".join([*(f"NOT tgt.{_name(n)} <=> d.{_name(n)}" for n in others), bounds])
     changes = f"({there} AND ({differs}))"
     flags = _flags(
         inserted=f"CASE WHEN {there} THEN 0 ELSE 1 END",
@@ -197,11 +199,11 @@ def _ended(load: Load, absent: str) -> str:
 
 def _remember(load: Load, views: _Scratch) -> str:
     points = native_name(load.points, DIALECT) if load.points is not None else ""
-    kept = f"WHERE p._loaded_at >= {_instant(load.forget_before)} " if load.forget_before is not None else ""
+    retention = f"WHERE p._loaded_at >= {_instant(load.forget_before)} " if load.forget_before is not None else ""
     return (
         f"INSERT OVERWRITE DIRECTORY '{POINTS_FOLDER}' USING parquet "
         f"SELECT {_listed(load.names, 'p')}, p._at, p._loaded_at FROM {points} AS p "
-        f"LEFT ANTI JOIN {views.touched} AS k ON {_same(load.keys, 'p', 'k')} {kept}"
+        f"LEFT ANTI JOIN {views.touched} AS k ON {_same(load.keys, 'p', 'k')} {retention}"
         f"UNION ALL SELECT {_listed(load.names, 'd')}, d.valid_from, {_instant(load.loaded_at)} "
         f"FROM {views.desired} AS d WHERE d._flow_kept = 0"
     )
@@ -245,8 +247,8 @@ def _flags(inserted: str = "0", updated: str = "0", closed: str = "0", deleted: 
 # Words of Spark SQL
 
 
-def _kept(view: str, query: str, purpose: str) -> Statement:
-    return Statement(query, "", purpose, kept_as=view)
+def _materialized(view: str, query: str, purpose: str) -> Statement:
+    return Statement(query, "", purpose, cache_as=view)
 
 
 def _inserted() -> str:

@@ -18,15 +18,15 @@ def latest(load: Load) -> str:
 
     Without a place in a source two rows can be equally late; both are in the relation then, unless they are equal.
     """
-    places = [f"{quoted(name)} DESC" for name in load.order]
-    terms = [*order_terms(load), *places]
+    position_terms = [f"{quoted(name)} DESC" for name in load.order]
+    terms = [*order_terms(load), *position_terms]
     if not terms:
         return ""
-    kept = (*load.names, *(column.name for column in load.extra if column.name not in load.order))
+    selected = (*load.names, *(column.name for column in load.extra if column.name not in load.order))
     rank = f"RANK() OVER (PARTITION BY {listed(load.keys)} ORDER BY {', '.join(terms)})"
-    ranked = f'SELECT {listed(kept)}, {rank} AS {quoted(_RANK)} FROM "{STAGED}" AS s'
-    distinct = "" if places else "DISTINCT "
-    query = f"SELECT {distinct}{listed(kept)} FROM ({ranked}) AS ranked WHERE {quoted(_RANK)} = 1"
+    ranked = f'SELECT {listed(selected)}, {rank} AS {quoted(_RANK)} FROM "{STAGED}" AS s'
+    distinct = "" if position_terms else "DISTINCT "
+    query = f"SELECT {distinct}{listed(selected)} FROM ({ranked}) AS ranked WHERE {quoted(_RANK)} = 1"
     return f"({render(query, load.dialect)})"
 
 

@@ -23,7 +23,7 @@ FLOATS = ("float", "double")
 
 def row_hash_sql(columns: Sequence[StageColumn], alias: str, dialect: str) -> str:
     """Return the dialect's expression for the hash over columns of the relation `alias`."""
-    parts = [_part(column, f"{alias}.{native_column(column.name, dialect)}", dialect) for column in columns]
+    parts = [_hash_input(column, f"{alias}.{native_column(column.name, dialect)}", dialect) for column in columns]
     match dialect:
         case "postgres":
             return f"sha256(convert_to({' || '.join(parts)}, 'UTF8'))"
@@ -37,8 +37,8 @@ def row_hash_sql(columns: Sequence[StageColumn], alias: str, dialect: str) -> st
             return f"flow_sha256({' || '.join(parts)})"
 
 
-def _part(column: StageColumn, value: str, dialect: str) -> str:
-    as_text = _text(column, value, dialect)
+def _hash_input(column: StageColumn, value: str, dialect: str) -> str:
+    as_text = _column_text(column, value, dialect)
     match dialect:
         case "mysql":
             return f"COALESCE(CONCAT(OCTET_LENGTH({as_text}), ':', {as_text}), '-')"
@@ -52,7 +52,7 @@ def _part(column: StageColumn, value: str, dialect: str) -> str:
             return f"COALESCE(octet_length({as_text})::text || ':' || {as_text}, '-')"
 
 
-def _text(column: StageColumn, value: str, dialect: str) -> str:
+def _column_text(column: StageColumn, value: str, dialect: str) -> str:
     kind = column.type.kind
     if kind in FLOATS:
         return _float_text(value, dialect)

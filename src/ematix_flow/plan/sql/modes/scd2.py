@@ -187,7 +187,7 @@ def _marking(load: Load, touched: str) -> tuple[str, str]:
     equal = " AND ".join(
         f"{quoted(name)} IS NOT DISTINCT FROM {quoted('_flow_was_' + str(i))}" for i, name in enumerate(load.compare)
     )
-    kept = (
+    retained = (
         f"CASE WHEN _flow_closes = 1 THEN CASE WHEN _flow_was_closed = 0 THEN 1 ELSE 0 END "
         f"WHEN _flow_was_closed = 0 AND {equal} THEN 0 ELSE 1 END"
     )
@@ -198,7 +198,7 @@ def _marking(load: Load, touched: str) -> tuple[str, str]:
         f"lined AS (SELECT {names}, _flow_at, _flow_closes, LAG(_flow_closes) {over} AS _flow_was_closed, {before} "
         f"FROM ranked WHERE _flow_rank = 1)"
     )
-    return steps, f"SELECT {names}, _flow_at, _flow_closes, {kept} AS _flow_kept FROM lined"
+    return steps, f"SELECT {names}, _flow_at, _flow_closes, {retained} AS _flow_kept FROM lined"
 
 
 def _ending(load: Load, events: str) -> tuple[str, str]:
@@ -221,8 +221,8 @@ def _in_time_order(load: Load) -> str:
 
 def _tie_break(load: Load) -> str:
     """Two events of a key at one instant: the greater values win, so that no order of arrival matters."""
-    rest = [column for column in load.columns if column.name not in load.keys]
-    terms = [term for column in rest for term in greatest_first(column, load.dialect)]
+    others = [column for column in load.columns if column.name not in load.keys]
+    terms = [term for column in others for term in greatest_first(column, load.dialect)]
     return ", ".join([*order_terms(load), *terms]) or "_flow_closes"
 
 
@@ -235,12 +235,15 @@ def _remember(load: Load) -> list[Statement]:
         f"DELETE FROM {points} WHERE EXISTS (SELECT 1 FROM {quoted(TOUCHED)} AS k WHERE {mine})", load.dialect
     )
     columns = listed((*load.names, POINT_AT, "_loaded_at"))
-    keep = render(
+    remember = render(
         f"INSERT INTO {points} ({columns}) SELECT {listed(load.names, 's')}, s.{quoted('valid_from')}, "
         f"{instant(load.loaded_at, load.dialect)} FROM {quoted(DESIRED)} AS s WHERE s.{quoted('_flow_kept')} = 0",
         load.dialect,
     )
-    statements = [Statement(forget, "", "forget the folded events"), Statement(keep, "", "remember the folded events")]
+    statements = [
+        Statement(forget, "", "forget the folded events"),
+        Statement(remember, "", "remember the folded events"),
+    ]
     if load.forget_before is not None:
         old = f"DELETE FROM {points} WHERE {quoted('_loaded_at')} < {instant(load.forget_before, load.dialect)}"
         statements.append(Statement(render(old, load.dialect), "", "prune what is beyond the late horizon"))
@@ -267,11 +270,11 @@ def _close_versions(load: Load) -> str:
 
 
 def _correct_versions(load: Load) -> str:
-    rest = [name for name in load.names if name not in load.keys]
-    sets = [f"{quoted(name)} = {insert_value(load, name)}" for name in rest]
+    others = [name for name in load.names if name not in load.keys]
+    sets = [f"{quoted(name)} = {insert_value(load, name)}" for name in others]
     sets += [f"{quoted(name)} = s.{quoted(name)}" for name in ("valid_to", "is_current")]
     sets += [f"{quoted('row_hash')} = {HASH}()", *_stamp_sets(load)]
-    changed = [f"{stored(load, name)} IS DISTINCT FROM s.{quoted(name)}" for name in rest]
+    changed = [f"{stored(load, name)} IS DISTINCT FROM s.{quoted(name)}" for name in others]
     changed += [f"tgt.{quoted(name)} IS DISTINCT FROM s.{quoted(name)}" for name in ("valid_to", "is_current")]
     return render(
         f"UPDATE {table_sql(load.target)} AS tgt SET {', '.join(sets)} FROM {quoted(DESIRED)} AS s "
@@ -282,16 +285,16 @@ def _correct_versions(load: Load) -> str:
 
 
 def _open_versions(load: Load) -> str:
-    known = f"SELECT 1 FROM {table_sql(load.target)} AS tgt WHERE {_same_version(load, 'tgt', 's', kept=False)}"
+    known = f"SELECT 1 FROM {table_sql(load.target)} AS tgt WHERE {_same_version(load, 'tgt', 's', retained=False)}"
     bounds = ", ".join(f"s.{quoted(name)}" for name in ("valid_from", "valid_to", "is_current"))
     return _insert_versions(load, DESIRED, bounds, f" WHERE s.{quoted('_flow_kept')} = 1 AND NOT EXISTS ({known})")
 
 
-def _same_version(load: Load, target: str, desired: str, *, kept: bool = True) -> str:
+def _same_version(load: Load, target: str, desired: str, *, retained: bool = True) -> str:
     condition = (
         f"{same_key(load.keys, target, desired)} AND {target}.{quoted('valid_from')} = {desired}.{quoted('valid_from')}"
     )
-    return f"{condition} AND {desired}.{quoted('_flow_kept')} = 1" if kept else condition
+    return f"{condition} AND {desired}.{quoted('_flow_kept')} = 1" if retained else condition
 
 
 # Both

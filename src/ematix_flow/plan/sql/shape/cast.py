@@ -17,9 +17,9 @@ from sqlglot import exp
 from ematix_flow.declare.pipeline.datetime_format import ISO_DATE, ISO_TIMESTAMP
 from ematix_flow.declare.table.types import BigInt, Integer, Numeric, SmallInt, String
 from ematix_flow.errors import PlanError
-from ematix_flow.plan.sql.dialects import both, case, fill, number, say
-from ematix_flow.plan.sql.shape.timestamps import day, matches, moment
-from ematix_flow.plan.sql.shape.value import MOMENTS, NUMBERS, SourceType, Value
+from ematix_flow.plan.sql.dialects import both, case, fill, number, sql_func
+from ematix_flow.plan.sql.shape.timestamps import day, matches, parse_timestamp
+from ematix_flow.plan.sql.shape.value import NUMBERS, TIME_TYPES, SourceType, Value
 
 if TYPE_CHECKING:
     from ematix_flow.declare.table.schema import Column
@@ -29,8 +29,8 @@ S = SourceType
 
 INT_BITS = {SmallInt: 16, Integer: 32, BigInt: 64}
 _INT_NAMES = {16: "SMALLINT", 32: "INTEGER", 64: "BIGINT"}
-TRUE_WORDS = ("true", "t", "1", "yes", "y", "on")
-FALSE_WORDS = ("false", "f", "0", "no", "n", "off")
+TRUE_TEXTS = ("true", "t", "1", "yes", "y", "on")
+FALSE_TEXTS = ("false", "f", "0", "no", "n", "off")
 MAX_FLOAT32 = "3.4028235e38"
 MAX_FLOAT64 = "1.7976931348623157e308"
 MIN_FLOAT64 = "2.5e-324"
@@ -46,7 +46,7 @@ _LONGEST_INT = 38
 """Characters of a whole number, leading zeros included; every dialect can compare that many digits."""
 _LONGEST_NUMBER = 200
 _UUID_TEXT = "^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$"
-_UNTYPED = (*MOMENTS, S.UUID, S.JSON)
+_UNTYPED = (*TIME_TYPES, S.UUID, S.JSON)
 
 
 def source_value(name: str, family: str, dialect: str) -> Value:
@@ -74,7 +74,7 @@ def convert(value: Value, column: Column, dialect: str) -> Value:
         case "boolean":
             return _to_boolean(value, column, dialect)
         case "date" | "timestamp" | "timestamp_tz":
-            return _to_moment(value, column, S(kind), dialect)
+            return _to_timestamp(value, column, S(kind), dialect)
     return _to_opaque(value, column, dialect)
 
 
@@ -83,9 +83,9 @@ def to_text(value: Value, dialect: str) -> Value:
     if value.type in {S.TEXT, S.OTHER}:
         return value
     if value.type is S.BOOLEAN:
-        words = case((value.sql, _text("true")), (exp.Not(this=value.sql.copy()), _text("false")))
-        return value.become(words, S.TEXT)
-    return value.become(say("text", dialect, x=value.sql), S.TEXT)
+        spelled = case((value.sql, _text_literal("true")), (exp.Not(this=value.sql.copy()), _text_literal("false")))
+        return value.become(spelled, S.TEXT)
+    return value.become(sql_func("text", dialect, x=value.sql), S.TEXT)
 
 
 def read_integer(value: Value, dialect: str, *, failing: bool, bits: int = 64) -> Value:
@@ -100,8 +100,8 @@ def read_integer(value: Value, dialect: str, *, failing: bool, bits: int = 64) -
         read = fill(f"TRY_CAST(x AS {_INT_NAMES[bits]})", dialect, x=value.sql)
     else:
         high = number(2 ** (bits - 1) - 1)
-        in_range = exp.Between(this=say("wide", dialect, x=value.sql), low=_lowest(bits), high=high)
-        read = case((in_range, say("bigint", dialect, x=value.sql)))
+        in_range = exp.Between(this=sql_func("wide", dialect, x=value.sql), low=_lowest(bits), high=high)
+        read = case((in_range, sql_func("bigint", dialect, x=value.sql)))
     guarded = case((_spelled(value.sql, _INT_TEXT, _LONGEST_INT, dialect), read))
     return value.read_as(guarded, S.INTEGER, failing=failing)
 
@@ -127,17 +127,22 @@ def read_boolean(
     value: Value, truthy: tuple[str, ...], falsy: tuple[str, ...], dialect: str, *, failing: bool
 ) -> Value:
     """Return words as a boolean."""
-    word = say("lower", dialect, x=value.sql)
+    lowered = sql_func("lower", dialect, x=value.sql)
     answers = [(w, exp.true()) for w in truthy] + [(w, exp.false()) for w in falsy]
     if not answers:
         return value.become(exp.null(), S.BOOLEAN)
     branches: list[tuple[exp.Expr, exp.Expr]]
     if dialect == "duckdb":
         # It would make the word small for every comparison.
-        several = [(words, answer) for words, answer in ((truthy, exp.true()), (falsy, exp.false())) if words]
-        branches = [(exp.In(this=word.copy(), expressions=[_text(w) for w in words]), a) for words, a in several]
+        several = [
+            (spellings, answer) for spellings, answer in ((truthy, exp.true()), (falsy, exp.false())) if spellings
+        ]
+        branches = [
+            (exp.In(this=lowered.copy(), expressions=[_text_literal(w) for w in spellings]), a)
+            for spellings, a in several
+        ]
     else:
-        branches = [(say("same_text", dialect, x=word, y=w), answer) for w, answer in answers]
+        branches = [(sql_func("same_text", dialect, x=lowered, y=w), answer) for w, answer in answers]
     return value.read_as(case(*branches), S.BOOLEAN, failing=failing)
 
 
@@ -145,13 +150,13 @@ def _to_text_column(value: Value, declared: ColumnType, dialect: str) -> Value:
     _refuse(value, declared, (S.BINARY,))
     value = to_text(value, dialect)
     if isinstance(declared, String):
-        long = exp.GT(this=say("length", dialect, x=value.sql.copy()), expression=number(declared.length))
+        long = exp.GT(this=sql_func("length", dialect, x=value.sql.copy()), expression=number(declared.length))
         return Value(value.sql, S.TEXT, (*value.failures, long))
     return value
 
 
 def _to_integer_column(value: Value, column: Column, dialect: str) -> Value:
-    _refuse(value, column.type, (*MOMENTS, S.BINARY, S.JSON, S.UUID))
+    _refuse(value, column.type, (*TIME_TYPES, S.BINARY, S.JSON, S.UUID))
     bits = INT_BITS[type(column.type)]
     if value.type is S.BOOLEAN:
         return value.become(_bit(value.sql), S.INTEGER)
@@ -162,7 +167,7 @@ def _to_integer_column(value: Value, column: Column, dialect: str) -> Value:
     elif value.type in {S.DECIMAL, S.FLOAT}:
         whole = exp.EQ(this=value.sql, expression=exp.func("FLOOR", value.sql.copy()))
         fits = both(whole, _within(value.sql, bits))
-        return value.read_as(case((fits, say("bigint", dialect, x=value.sql))), S.INTEGER, failing=True)
+        return value.read_as(case((fits, sql_func("bigint", dialect, x=value.sql))), S.INTEGER, failing=True)
     if bits == 64:  # noqa: PLR2004 - an integer of a source has at most 64 bits
         return value
     return value.read_as(case((_within(value.sql, bits), value.sql.copy())), S.INTEGER, failing=True)
@@ -170,7 +175,7 @@ def _to_integer_column(value: Value, column: Column, dialect: str) -> Value:
 
 def _to_numeric(value: Value, column: Column, dialect: str) -> Value:
     declared = column.type
-    _refuse(value, declared, (*MOMENTS, S.BINARY, S.JSON, S.UUID))
+    _refuse(value, declared, (*TIME_TYPES, S.BINARY, S.JSON, S.UUID))
     assert isinstance(declared, Numeric)  # noqa: S101 - the kind says so
     if value.type is S.BOOLEAN:
         value = value.become(_bit(value.sql), S.INTEGER)
@@ -179,7 +184,7 @@ def _to_numeric(value: Value, column: Column, dialect: str) -> Value:
     sql = value.sql
     if value.type is S.FLOAT and dialect != "mysql":
         # The shortest text that gives the number back is the number people mean: 2.675, not 2.67499999.
-        sql = say("text", dialect, x=sql)
+        sql = sql_func("text", dialect, x=sql)
     read = _decimal(sql, declared.precision, declared.scale, dialect)
     if value.type is S.FLOAT and dialect == "mysql":
         limit = exp.Literal.number(f"1e{declared.precision - declared.scale}")
@@ -188,15 +193,15 @@ def _to_numeric(value: Value, column: Column, dialect: str) -> Value:
 
 
 def _to_float(value: Value, column: Column, dialect: str) -> Value:
-    _refuse(value, column.type, (*MOMENTS, S.BINARY, S.JSON, S.UUID))
+    _refuse(value, column.type, (*TIME_TYPES, S.BINARY, S.JSON, S.UUID))
     if value.type is S.BOOLEAN:
         return value.become(_bit(value.sql), S.INTEGER)
     if value.type is not S.TEXT and dialect == "sqlite":
-        return value.read_as(say("double", dialect, x=value.sql), S.FLOAT, failing=True)
+        return value.read_as(sql_func("double", dialect, x=value.sql), S.FLOAT, failing=True)
     if value.type is not S.TEXT:
-        return value.become(say("double", dialect, x=value.sql), S.FLOAT) if value.type is S.DECIMAL else value
+        return value.become(sql_func("double", dialect, x=value.sql), S.FLOAT) if value.type is S.DECIMAL else value
     limit = exp.Literal.number(MAX_FLOAT32 if column.type.kind == "float" else MAX_FLOAT64)
-    read = say("double", dialect, x=value.sql)
+    read = sql_func("double", dialect, x=value.sql)
     size = exp.func("ABS", fill("CAST(x AS DECIMAL)", dialect, x=value.sql) if dialect == "postgres" else read.copy())
     fits: exp.Expr = exp.LTE(this=size, expression=limit)
     if dialect == "postgres":
@@ -209,63 +214,63 @@ def _to_float(value: Value, column: Column, dialect: str) -> Value:
 
 
 def _to_boolean(value: Value, column: Column, dialect: str) -> Value:
-    _refuse(value, column.type, (*MOMENTS, S.BINARY, S.JSON, S.UUID))
+    _refuse(value, column.type, (*TIME_TYPES, S.BINARY, S.JSON, S.UUID))
     if value.type is S.BOOLEAN and dialect != "sqlite":
         return value
     if value.type in NUMBERS or value.type is S.BOOLEAN:
         one = exp.EQ(this=value.sql, expression=number(1))
         zero = exp.EQ(this=value.sql.copy(), expression=number(0))
         return value.read_as(case((one, exp.true()), (zero, exp.false())), S.BOOLEAN, failing=True)
-    return read_boolean(value, TRUE_WORDS, FALSE_WORDS, dialect, failing=True)
+    return read_boolean(value, TRUE_TEXTS, FALSE_TEXTS, dialect, failing=True)
 
 
-def _to_moment(value: Value, column: Column, wanted: SourceType, dialect: str) -> Value:
+def _to_timestamp(value: Value, column: Column, target_type: SourceType, dialect: str) -> Value:
     _refuse(value, column.type, (*NUMBERS, S.BOOLEAN, S.BINARY, S.JSON, S.UUID))
     if value.type is S.TEXT:
-        return read_moment(value, wanted, dialect, failing=True)
-    return between_moments(value, wanted, dialect)
+        return read_timestamp(value, target_type, dialect, failing=True)
+    return convert_timestamp(value, target_type, dialect)
 
 
-def read_moment(value: Value, wanted: SourceType, dialect: str, *, failing: bool) -> Value:
+def read_timestamp(value: Value, target_type: SourceType, dialect: str, *, failing: bool) -> Value:
     """Return ISO text as a point in time of the wanted family."""
-    if wanted is S.DATE:
+    if target_type is S.DATE:
         return value.read_as(day(value.sql, ISO_DATE, dialect), S.DATE, failing=failing)
-    time = moment(value.sql, ISO_TIMESTAMP, dialect)
-    return between_moments(value.read_as(time, S.TIMESTAMP, failing=failing), wanted, dialect)
+    time = parse_timestamp(value.sql, ISO_TIMESTAMP, dialect)
+    return convert_timestamp(value.read_as(time, S.TIMESTAMP, failing=failing), target_type, dialect)
 
 
-def between_moments(value: Value, wanted: SourceType, dialect: str) -> Value:
+def convert_timestamp(value: Value, target_type: SourceType, dialect: str) -> Value:
     """Return a point in time in another family; UTC stands in for a missing zone."""
-    if value.type is wanted or value.type not in MOMENTS:
+    if value.type is target_type or value.type not in TIME_TYPES:
         return value
     sql = value.sql
     if value.type is S.TIMESTAMP_TZ:
-        sql = say("utc", dialect, x=sql)
+        sql = sql_func("utc", dialect, x=sql)
     elif value.type is S.DATE:
-        sql = say("midnight", dialect, x=sql)
-    if wanted is S.DATE:
-        return value.become(say("day", dialect, x=sql), wanted)
-    return value.become(say("instant", dialect, x=sql) if wanted is S.TIMESTAMP_TZ else sql, wanted)
+        sql = sql_func("midnight", dialect, x=sql)
+    if target_type is S.DATE:
+        return value.become(sql_func("day", dialect, x=sql), target_type)
+    return value.become(sql_func("instant", dialect, x=sql) if target_type is S.TIMESTAMP_TZ else sql, target_type)
 
 
 def _to_opaque(value: Value, column: Column, dialect: str) -> Value:
     """Return JSON, UUID or bytes."""
     kind = column.type.kind
     if kind == "bytes":
-        _refuse(value, column.type, (*MOMENTS, *NUMBERS, S.BOOLEAN, S.UUID))
-        return value if value.type is S.BINARY else value.become(say("bytes", dialect, x=value.sql), S.BINARY)
-    _refuse(value, column.type, (*MOMENTS, *NUMBERS, S.BOOLEAN, S.BINARY))
+        _refuse(value, column.type, (*TIME_TYPES, *NUMBERS, S.BOOLEAN, S.UUID))
+        return value if value.type is S.BINARY else value.become(sql_func("bytes", dialect, x=value.sql), S.BINARY)
+    _refuse(value, column.type, (*TIME_TYPES, *NUMBERS, S.BOOLEAN, S.BINARY))
     if kind == "uuid":
         if value.type is S.UUID:
             return value
-        read = say("uuid", dialect, x=value.sql)
+        read = sql_func("uuid", dialect, x=value.sql)
         return value.read_as(case((matches(value.sql, _UUID_TEXT, dialect), read)), S.UUID, failing=True)
     if value.type is S.JSON:
         return value
     if dialect == "postgres":
         # PostgreSQL 15 cannot ask whether a text is JSON; its own cast stops the load with the reason.
         return value.become(fill(f"CAST(x AS {kind.upper()})", dialect, x=value.sql), S.JSON)
-    return value.read_as(case((say("valid_json", dialect, x=value.sql), value.sql.copy())), S.JSON, failing=True)
+    return value.read_as(case((sql_func("valid_json", dialect, x=value.sql), value.sql.copy())), S.JSON, failing=True)
 
 
 def _decimal(sql: exp.Expr, precision: int, scale: int, dialect: str) -> exp.Expr:
@@ -285,7 +290,7 @@ def _decimal(sql: exp.Expr, precision: int, scale: int, dialect: str) -> exp.Exp
 
 def _spelled(text: exp.Expr, pattern: str, longest: int, dialect: str) -> exp.Expr:
     """Return the condition that a text is spelled like a number of bearable length."""
-    short = exp.LTE(this=say("length", dialect, x=text), expression=number(longest))
+    short = exp.LTE(this=sql_func("length", dialect, x=text), expression=number(longest))
     return both(short, matches(text, pattern, dialect))
 
 
@@ -303,7 +308,7 @@ def _bit(sql: exp.Expr) -> exp.Expr:
     return case((sql, number(1)), (exp.Not(this=sql.copy()), number(0)))
 
 
-def _text(value: str) -> exp.Expr:
+def _text_literal(value: str) -> exp.Expr:
     return exp.Literal.string(value)
 
 

@@ -17,10 +17,10 @@ from sqlglot import exp
 from ematix_flow.declare.pipeline import normalize as n
 from ematix_flow.declare.table.types import String, Text, TimestampTZ
 from ematix_flow.errors import PlanError
-from ematix_flow.plan.sql.dialects import case, fill, number, say
+from ematix_flow.plan.sql.dialects import case, fill, number, sql_func
 from ematix_flow.plan.sql.shape.cast import (
-    between_moments,
     convert,
+    convert_timestamp,
     read_boolean,
     read_decimal,
     read_integer,
@@ -28,8 +28,8 @@ from ematix_flow.plan.sql.shape.cast import (
 )
 from ematix_flow.plan.sql.shape.literals import literal
 from ematix_flow.plan.sql.shape.regex import replace_matches
-from ematix_flow.plan.sql.shape.timestamps import day, matches, moment
-from ematix_flow.plan.sql.shape.value import MOMENTS, NUMBERS, SourceType
+from ematix_flow.plan.sql.shape.timestamps import day, matches, parse_timestamp
+from ematix_flow.plan.sql.shape.value import NUMBERS, TIME_TYPES, SourceType
 from ematix_flow.plan.sql.user.query import family_of, put_in, read_expression
 
 if TYPE_CHECKING:
@@ -104,15 +104,15 @@ def _text_step(step: Normalizer, value: Value, column: Column, dialect: str) -> 
 def _text_sql(step: Normalizer, x: exp.Expr, dialect: str) -> exp.Expr:
     match step:
         case n.Trim() | n.Lower() | n.Upper():
-            return say(type(step).__name__.lower(), dialect, x=x)
+            return sql_func(type(step).__name__.lower(), dialect, x=x)
         case n.EmailNormalize():
-            return say("lower", dialect, x=say("trim", dialect, x=x))
+            return sql_func("lower", dialect, x=sql_func("trim", dialect, x=x))
         case n.EmptyToNull():
-            return case((say("same_text", dialect, x=x, y=""), exp.null()), otherwise=x.copy())
+            return case((sql_func("same_text", dialect, x=x, y=""), exp.null()), otherwise=x.copy())
         case n.WhitespaceToNull():
-            return case((matches(x, _BLANK, dialect), exp.null()), otherwise=say("trim", dialect, x=x))
+            return case((matches(x, _BLANK, dialect), exp.null()), otherwise=sql_func("trim", dialect, x=x))
         case n.Truncate(length):
-            return say("part", dialect, x=x, n=1, y=length)
+            return sql_func("part", dialect, x=x, n=1, y=length)
         case n.RegexReplace(pattern, replacement, flags):
             return replace_matches(x, pattern, replacement, flags, dialect)
         case n.Replace(old, new):
@@ -125,14 +125,14 @@ def _parse(
 ) -> Value:
     failing = step.on_failure == "error"
     if isinstance(step, n.ParseTimestamp | n.ParseDate):
-        wanted = _moment_family(step, column)
-        if value.type in MOMENTS:
-            return between_moments(value, wanted, dialect)
+        target_type = _timestamp_family(step, column)
+        if value.type in TIME_TYPES:
+            return convert_timestamp(value, target_type, dialect)
         text = _as_text(value, dialect)
         if isinstance(step, n.ParseDate):
             return text.read_as(day(text.sql, step.accepted(), dialect), S.DATE, failing=failing)
-        time = text.read_as(moment(text.sql, step.accepted(), dialect), S.TIMESTAMP, failing=failing)
-        return between_moments(time, wanted, dialect)
+        time = text.read_as(parse_timestamp(text.sql, step.accepted(), dialect), S.TIMESTAMP, failing=failing)
+        return convert_timestamp(time, target_type, dialect)
     if value.type in NUMBERS and dialect != "sqlite":
         return value
     text = value if dialect == "sqlite" else _as_text(value, dialect)
@@ -141,14 +141,18 @@ def _parse(
     return read_decimal(text, step.precision, step.scale, dialect, failing=failing)
 
 
-def _moment_family(step: n.ParseTimestamp | n.ParseDate, column: Column) -> SourceType:
+def _timestamp_family(step: n.ParseTimestamp | n.ParseDate, column: Column) -> SourceType:
     if isinstance(step, n.ParseDate):
         return S.DATE
     return S.TIMESTAMP_TZ if isinstance(column.type, TimestampTZ) else S.TIMESTAMP
 
 
 def _as_text(value: Value, dialect: str) -> Value:
-    return value.become(say("text", dialect, x=value.sql), S.TEXT) if value.type is S.OTHER else to_text(value, dialect)
+    return (
+        value.become(sql_func("text", dialect, x=value.sql), S.TEXT)
+        if value.type is S.OTHER
+        else to_text(value, dialect)
+    )
 
 
 def _typed_step(
@@ -159,19 +163,19 @@ def _typed_step(
             return value.become(_rounded(value, precision, dialect))
         case n.Clamp(low, high):
             least, most = literal(low, value.type, dialect), literal(high, value.type, dialect)
-            x = say("comparable", dialect, x=value.sql) if value.type not in MOMENTS else value.sql
+            x = sql_func("comparable", dialect, x=value.sql) if value.type not in TIME_TYPES else value.sql
             below, above = exp.LT(this=x.copy(), expression=least), exp.GT(this=x.copy(), expression=most)
             bounded = case((below, least.copy()), (above, most.copy()), otherwise=value.sql.copy())
             return value.become(bounded)
         case n.DateTrunc(precision):
-            naive = between_moments(value, S.TIMESTAMP, dialect)
+            naive = convert_timestamp(value, S.TIMESTAMP, dialect)
             cut = naive.become(_truncated(naive.sql, precision, dialect))
-            return between_moments(cut, value.type, dialect) if value.type in MOMENTS else cut
+            return convert_timestamp(cut, value.type, dialect) if value.type in TIME_TYPES else cut
         case n.ToTimezone(zone):
             if isinstance(column.type, TimestampTZ) or value.type is S.DATE:
                 return value
-            naive = between_moments(value, S.TIMESTAMP, dialect)
-            wall = naive.sql if zone == "UTC" else say("wall", dialect, x=naive.sql, p=zone)
+            naive = convert_timestamp(value, S.TIMESTAMP, dialect)
+            wall = naive.sql if zone == "UTC" else sql_func("wall", dialect, x=naive.sql, p=zone)
             return naive.become(wall)
 
 
@@ -182,13 +186,13 @@ def _rounded(value: Value, precision: int, dialect: str) -> exp.Expr:
         return fill("FLOW_ROUND(x, n)", dialect, x=x, n=precision)
     if value.type is not S.FLOAT or dialect == "spark":
         return exp.func("ROUND", x, number(precision))
-    shown = say("text", dialect, x=x)
+    as_text = sql_func("text", dialect, x=x)
     exact = {
-        "postgres": fill("CAST(x AS DECIMAL)", dialect, x=shown),
+        "postgres": fill("CAST(x AS DECIMAL)", dialect, x=as_text),
         "mysql": fill("CAST(x AS DECIMAL(65, 30))", dialect, x=x),
-        "duckdb": fill("TRY_CAST(x AS DECIMAL(38, 20))", dialect, x=shown),
+        "duckdb": fill("TRY_CAST(x AS DECIMAL(38, 20))", dialect, x=as_text),
     }[dialect]
-    cut = say("double", dialect, x=exp.func("ROUND", exact, number(precision)))
+    cut = sql_func("double", dialect, x=exp.func("ROUND", exact, number(precision)))
     # Beyond this a double has no decimals to round.
     small = exp.LT(this=exp.func("ABS", x.copy()), expression=exp.Literal.number("1e16"))
     return case((small, cut), otherwise=x.copy())
@@ -213,14 +217,14 @@ def _truncated(time: exp.Expr, precision: str, dialect: str) -> exp.Expr:
     return fill(template, dialect, x=time)
 
 
-def _coalesce(value: Value, given: n.Literal, dialect: str) -> Value:
-    filled = exp.Coalesce(this=value.sql, expressions=[literal(given, value.type, dialect)])
+def _coalesce(value: Value, literal_value: n.Literal, dialect: str) -> Value:
+    filled = exp.Coalesce(this=value.sql, expressions=[literal(literal_value, value.type, dialect)])
     return value.become(filled)
 
 
-def _same(value: Value, given: n.Literal, dialect: str) -> exp.Expr:
-    other = literal(given, value.type, dialect)
+def _same(value: Value, literal_value: n.Literal, dialect: str) -> exp.Expr:
+    other = literal(literal_value, value.type, dialect)
     if value.type is S.TEXT:
-        return say("same_text", dialect, x=value.sql, y=other)
-    x = say("comparable", dialect, x=value.sql) if value.type in NUMBERS else value.sql
+        return sql_func("same_text", dialect, x=value.sql, y=other)
+    x = sql_func("comparable", dialect, x=value.sql) if value.type in NUMBERS else value.sql
     return exp.EQ(this=x, expression=other)

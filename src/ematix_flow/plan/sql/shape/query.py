@@ -14,7 +14,7 @@ from sqlglot import exp
 from ematix_flow.declare.pipeline.normalize import Default, Derive
 from ematix_flow.declare.table.types import String
 from ematix_flow.errors import PlanError, did_you_mean, nearest, usable
-from ematix_flow.plan.sql.dialects import DIALECTS, case, not_null, number, say
+from ematix_flow.plan.sql.dialects import DIALECTS, case, not_null, number, sql_func
 from ematix_flow.plan.sql.row_json import raw_row
 from ematix_flow.plan.sql.shape.cast import source_value
 from ematix_flow.plan.sql.shape.normalize import DialectPair, normalised
@@ -56,7 +56,7 @@ class _Source:
 class Reading:
     """How every declared column is read from the source; to build it takes most of the time of a plan."""
 
-    found: _Source
+    inputs: _Source
     values: tuple[Value, ...]
 
     @property
@@ -74,8 +74,8 @@ def read_columns(
     user_dialect: str | None = None,
 ) -> Reading:
     """Return how the declared columns are read, or refuse a source that lacks one."""
-    found = _source(source_columns, table, dialect, column_map, user_dialect)
-    return Reading(found, tuple(_values(found)))
+    inputs = _source(source_columns, table, dialect, column_map, user_dialect)
+    return Reading(inputs, tuple(_values(inputs)))
 
 
 def shape_query(  # noqa: PLR0913 - the keywords are the parts of a shape
@@ -86,11 +86,11 @@ def shape_query(  # noqa: PLR0913 - the keywords are the parts of a shape
     *,
     column_map: Mapping[str, str] | None = None,
     transforms_pre: Sequence[object] = (),
-    keep: Sequence[str] = (),
+    carry: Sequence[str] = (),
     own: Sequence[str] = (),
     corrupt: str | None = None,
     user_dialect: str | None = None,
-    mark: str | None = None,
+    failure_column: str | None = None,
     raw: str | None = None,
     reading: Reading | None = None,
 ) -> exp.Select:
@@ -104,27 +104,27 @@ def shape_query(  # noqa: PLR0913 - the keywords are the parts of a shape
     `reading` is what `read_columns` gave for the same columns, and is used up.
     """
     read = reading or read_columns(table, dialect, source_columns, column_map=column_map, user_dialect=user_dialect)
-    found, values = read.found, list(read.values)
+    inputs, values = read.inputs, list(read.values)
     read_once: list[exp.Expr] = []
-    if found.dialects.dialect == "spark":
+    if inputs.dialects.dialect == "spark":
         values, read_once = _read_once(values)
-    users = [*table.column_names, *(k for k in keep if k not in table.column_names)]
+    users = [*table.column_names, *(k for k in carry if k not in table.column_names)]
     names = [*users, *own]
-    carried = [_kept(found, name) for name in names[len(values) :]]
+    carried = [_carried_column(inputs, name) for name in names[len(values) :]]
     projections = [exp.alias_(v.sql, c.name, quoted=True) for c, v in zip(table.columns, values, strict=True)]
-    if mark is not None:
-        carried.append(exp.alias_(_mark(read, values, corrupt), mark, quoted=True))
-        names.append(mark)
+    if failure_column is not None:
+        carried.append(exp.alias_(_failure_text(read, values, corrupt), failure_column, quoted=True))
+        names.append(failure_column)
     if raw is not None:
         failed = exp.or_(*(failure.copy() for value in values for failure in value.failures))
         carried.append(exp.alias_(case((failed, raw_row(source_columns, USER, dialect))), raw, quoted=True))
         names.append(raw)
-    layers = [(USER, _user_query(source, found.dialects))]
+    layers = [(USER, _user_query(source, inputs.dialects))]
     if read_once:
         layers.append((READ, exp.select("*", *read_once).from_(USER)))
     layers.append((NORMALIZED, exp.select(*projections, *carried).from_(layers[-1][0])))
     for index, transform in enumerate(transforms_pre, start=1):
-        inner = Inner(layers[-1][0], tuple(users), tuple(names[len(users) :]), table, found.dialects, mark)
+        inner = Inner(layers[-1][0], tuple(users), tuple(names[len(users) :]), table, inputs.dialects, failure_column)
         layers += transformed(transform, inner, index)
     query = exp.select(*(column_of(name) for name in names)).from_(layers[-1][0])
     for name, layer in layers:
@@ -155,59 +155,59 @@ def _source(
         if name not in table.column_names:
             hint = did_you_mean(name, table.column_names)
             raise PlanError(f"column_map names {name!r}, which {table.qualified_name} does not have", hint=hint)
-    found = _Source(columns, table, column_map or {}, DialectPair(dialect, user_dialect or dialect))
-    _refuse_missing(found)
+    inputs = _Source(columns, table, column_map or {}, DialectPair(dialect, user_dialect or dialect))
+    _refuse_missing(inputs)
     reason = unsupported_on(table, dialect)
     if reason:
         raise PlanError(f"{dialect} cannot express {reason}", origin=table.origin)
-    return found
+    return inputs
 
 
-def _values(found: _Source) -> list[Value]:
+def _values(inputs: _Source) -> list[Value]:
     values = []
-    for column in found.table.columns:
+    for column in inputs.table.columns:
         try:
-            values.append(normalised(_input(found, column), column, found.dialects))
+            values.append(normalised(_input(inputs, column), column, inputs.dialects))
         except PlanError as error:
-            what = f"column {column.name!r} of {found.table.qualified_name}: {error.what}"
-            raise PlanError(what, hint=error.hint, origin=found.table.origin) from error
+            what = f"column {column.name!r} of {inputs.table.qualified_name}: {error.what}"
+            raise PlanError(what, hint=error.hint, origin=inputs.table.origin) from error
     return values
 
 
-def _input(found: _Source, column: Column) -> Value:
-    mapped = found.column_map.get(column.name)
-    name = found.find(mapped if mapped is not None else column.name)
+def _input(inputs: _Source, column: Column) -> Value:
+    mapped = inputs.column_map.get(column.name)
+    name = inputs.find(mapped if mapped is not None else column.name)
     if name is not None:
-        return source_value(name, found.columns[name], found.dialects.dialect)
+        return source_value(name, inputs.columns[name], inputs.dialects.dialect)
     if mapped is not None:
-        tree = read_expression(mapped, found.dialects.user_dialect, found.dialects.dialect)
+        tree = read_expression(mapped, inputs.dialects.user_dialect, inputs.dialects.dialect)
         return Value(tree, family_of(tree))
     return Value(exp.null(), SourceType.TEXT)
 
 
-def _refuse_missing(found: _Source) -> None:
-    missing = [c.name for c in found.table.columns if _needs_source(found, c)]
+def _refuse_missing(inputs: _Source) -> None:
+    missing = [c.name for c in inputs.table.columns if _requires_source(inputs, c)]
     if not missing:
         return
-    near = {name: nearest(name, found.columns) for name in missing}
+    near = {name: nearest(name, inputs.columns) for name in missing}
     listed = ", ".join(f"{name} (near: {like})" if like else name for name, like in near.items())
     raise PlanError(
-        f"the source of {found.table.qualified_name} lacks {listed}",
-        hint=f"it has: {', '.join(usable(found.columns)) or 'no column'}; rename with AS or column_map=, or use derive()",
-        origin=found.table.origin,
+        f"the source of {inputs.table.qualified_name} lacks {listed}",
+        hint=f"it has: {', '.join(usable(inputs.columns)) or 'no column'}; rename with AS or column_map=, or use derive()",
+        origin=inputs.table.origin,
     )
 
 
-def _needs_source(found: _Source, column: Column) -> bool:
-    stands_alone = any(isinstance(step, Derive | Default) for step in column.normalizers)
-    return not stands_alone and column.name not in found.column_map and found.find(column.name) is None
+def _requires_source(inputs: _Source, column: Column) -> bool:
+    is_computed = any(isinstance(step, Derive | Default) for step in column.normalizers)
+    return not is_computed and column.name not in inputs.column_map and inputs.find(column.name) is None
 
 
-def _kept(found: _Source, name: str) -> exp.Expr:
-    spelled = found.find(name)
+def _carried_column(inputs: _Source, name: str) -> exp.Expr:
+    spelled = inputs.find(name)
     if spelled is None:
-        hint = did_you_mean(name, found.columns)
-        raise PlanError(f"the source of {found.table.qualified_name} lacks {name!r}", hint=hint)
+        hint = did_you_mean(name, inputs.columns)
+        raise PlanError(f"the source of {inputs.table.qualified_name} lacks {name!r}", hint=hint)
     return exp.alias_(column_of(spelled), name, quoted=True)
 
 
@@ -235,22 +235,22 @@ def _read_once(values: list[Value]) -> tuple[list[Value], list[exp.Expr]]:
     return again, read
 
 
-def _mark(read: Reading, values: list[Value], corrupt: str | None) -> exp.Expr:
+def _failure_text(read: Reading, values: list[Value], corrupt: str | None) -> exp.Expr:
     """Return what is wrong with a row: the column alone, or with the reason after a colon where it is known here."""
-    table, dialect = read.found.table, read.found.dialects.dialect
+    table, dialect = read.inputs.table, read.inputs.dialects.dialect
     failing: list[tuple[exp.Expr, exp.Expr]] = []
     if corrupt is not None:
         line = column_of(corrupt)
-        failing.append((not_null(line), say("join", dialect, x="line: malformed line ", y=line.copy())))
+        failing.append((not_null(line), sql_func("join", dialect, x="line: malformed line ", y=line.copy())))
     for column, value in zip(table.columns, values, strict=True):
         if not value.failures:
             continue
         if isinstance(column.type, String):
-            length = say("length", dialect, x=value.sql.copy())
+            length = sql_func("length", dialect, x=value.sql.copy())
             long = exp.GT(this=length.copy(), expression=number(column.type.length))
-            said = f"{column.name}: is longer than {column.type.length} characters ("
-            begun = say("join", dialect, x=said, y=say("text", dialect, x=length))
-            failing.append((long, say("join", dialect, x=begun, y=")")))
+            message = f"{column.name}: is longer than {column.type.length} characters ("
+            begun = sql_func("join", dialect, x=message, y=sql_func("text", dialect, x=length))
+            failing.append((long, sql_func("join", dialect, x=begun, y=")")))
         failing.append((exp.or_(*value.failures), exp.Literal.string(column.name)))
     return case(*failing) if failing else exp.cast(exp.null(), "text")
 

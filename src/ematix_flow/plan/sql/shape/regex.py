@@ -78,8 +78,8 @@ def _java_replacement(replacement: str, shift: int) -> str:
     parts: list[str] = []
     at = 0
     for match in _REFERENCE.finditer(replacement):
-        word = match.group(1)
-        group = f"${int(word.replace('&', '0')) + shift}" if word != "\\" else "\\\\"
+        reference = match.group(1)
+        group = f"${int(reference.replace('&', '0')) + shift}" if reference != "\\" else "\\\\"
         parts += [_java_literal(replacement[at : match.start()]), group]
         at = match.end()
     return "".join([*parts, _java_literal(replacement[at:])])

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from ematix_flow.declare.pipeline.transforms import DeduplicateBy, FilterWhere, Limit, SamplePct, SqlWrap
 from ematix_flow.errors import PlanError, did_you_mean
-from ematix_flow.plan.sql.dialects import case, is_null, not_null, number, say
+from ematix_flow.plan.sql.dialects import case, is_null, not_null, number, sql_func
 from ematix_flow.plan.sql.user.query import read_expression, read_order, read_query
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Inner:
     """The columns that are ours; all of them are text."""
     table: Table
     dialects: DialectPair
-    mark: str | None
+    failure_column: str | None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -50,7 +50,9 @@ class Inner:
 
     def spare_marked(self, condition: exp.Expr) -> exp.Expr:
         """Return the condition, true also for rows that could not be read."""
-        return condition if self.mark is None else exp.or_(condition, not_null(column_of(self.mark)))
+        return (
+            condition if self.failure_column is None else exp.or_(condition, not_null(column_of(self.failure_column)))
+        )
 
 
 def wraps(transforms: Sequence[object]) -> bool:
@@ -69,7 +71,7 @@ def transformed(transform: object, inner: Inner, index: int) -> list[Layer]:
         case Limit(n):
             return [(name, inner.rows().limit(n))]
         case SamplePct(p):
-            chosen = exp.LT(this=say("random", dialects.dialect), expression=exp.Literal.number(str(p)))
+            chosen = exp.LT(this=sql_func("random", dialects.dialect), expression=exp.Literal.number(str(p)))
             return [(name, inner.rows().where(inner.spare_marked(chosen)))]
         case DeduplicateBy():
             return [(name, _deduplicated(transform, inner))]
@@ -87,20 +89,20 @@ def _wrapped(transform: SqlWrap, inner: Inner, name: str) -> list[Layer]:
     readable, wrapped = f"{name}_rows", f"{name}_wrapped"
     query = read_query(transform.to_sql_wrap(readable), inner.dialects.user_dialect, inner.dialects.dialect)
     good = exp.select(*(column_of(user) for user in inner.users)).from_(inner.relation)
-    given = [exp.alias_(column_of(user, wrapped), user, quoted=True) for user in inner.users]
+    projected = [exp.alias_(column_of(user, wrapped), user, quoted=True) for user in inner.users]
     nothing = [exp.alias_(exp.cast(exp.null(), "text"), own, quoted=True) for own in inner.own]
-    rows: exp.Query = exp.select(*given, *nothing).from_(wrapped)
-    if inner.mark is not None:
-        marked = column_of(inner.mark)
+    rows: exp.Query = exp.select(*projected, *nothing).from_(wrapped)
+    if inner.failure_column is not None:
+        marked = column_of(inner.failure_column)
         good = good.where(is_null(marked))
         # Untyped, so that the column has the type that the user's SQL gives it.
         empty = [exp.alias_(exp.null(), user, quoted=True) for user in inner.users]
-        kept = exp.select(*empty, *(column_of(own) for own in inner.own)).from_(inner.relation)
-        rows = exp.union(rows, kept.where(not_null(marked.copy())), distinct=False)
-    return [(readable, good), (wrapped, _opened(query)), (name, rows)]
+        failed_rows = exp.select(*empty, *(column_of(own) for own in inner.own)).from_(inner.relation)
+        rows = exp.union(rows, failed_rows.where(not_null(marked.copy())), distinct=False)
+    return [(readable, good), (wrapped, _as_subquery(query)), (name, rows)]
 
 
-def _opened(query: exp.Query) -> exp.Query:
+def _as_subquery(query: exp.Query) -> exp.Query:
     """Return the query with `(relation) AS q` spelled as a subquery, the only form that every dialect reads."""
     for bracket in list(query.find_all(exp.Subquery)):
         if isinstance(bracket.this, exp.Table):
@@ -118,12 +120,12 @@ def _deduplicated(transform: DeduplicateBy, inner: Inner) -> exp.Select:
         if transform.order_by
         else []
     )
-    rest = [c.name for c in inner.table.columns if c.type.kind not in {"json", "jsonb", "bytes"}]
-    terms += [exp.Ordered(this=column_of(name), nulls_first=False) for name in rest if name not in transform.keys]
+    sortable = [c.name for c in inner.table.columns if c.type.kind not in {"json", "jsonb", "bytes"}]
+    terms += [exp.Ordered(this=column_of(name), nulls_first=False) for name in sortable if name not in transform.keys]
     terms = terms or [exp.Ordered(this=column_of(transform.keys[0]), nulls_first=False)]
     by: list[exp.Expr] = [column_of(key) for key in transform.keys]
-    if inner.mark is not None:
-        by.append(case((is_null(column_of(inner.mark)), number(0)), otherwise=number(1)))
+    if inner.failure_column is not None:
+        by.append(case((is_null(column_of(inner.failure_column)), number(0)), otherwise=number(1)))
     rank = exp.Window(this=exp.RowNumber(), partition_by=by, order=exp.Order(expressions=terms))
     ranked = inner.rows().select(exp.alias_(rank, _RANK, quoted=True)).subquery("_ranked")
     first = exp.EQ(this=column_of(_RANK), expression=number(1))

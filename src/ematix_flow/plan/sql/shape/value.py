@@ -30,7 +30,7 @@ class SourceType(StrEnum):
 
 
 NUMBERS = (SourceType.INTEGER, SourceType.DECIMAL, SourceType.FLOAT)
-MOMENTS = (SourceType.DATE, SourceType.TIMESTAMP, SourceType.TIMESTAMP_TZ)
+TIME_TYPES = (SourceType.DATE, SourceType.TIMESTAMP, SourceType.TIMESTAMP_TZ)
 
 
 @dataclass(frozen=True, slots=True)

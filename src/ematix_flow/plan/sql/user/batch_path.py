@@ -53,20 +53,20 @@ class Spine:
         """Return the one relation of a query that has the rows of the batch."""
         if not isinstance(select, exp.Select) or any(v for k, v in select.args.items() if k not in _PARTS):
             raise NotSupportedError
-        found = [one for one in relations(select) if self.reads(one)]
-        if len(found) != 1:
+        sources = [one for one in relations(select) if self.reads(one)]
+        if len(sources) != 1:
             raise NotSupportedError
         for join in select.args.get("joins") or ():
             side, kind = (str(join.args.get(name) or "").upper() for name in ("side", "kind"))
             if side not in _JOINS or kind not in _JOINS or join.args.get("method"):
                 raise NotSupportedError
-        return found[0]
+        return sources[0]
 
     def inner(self, relation: exp.Expr) -> exp.Expr | None:
         """Return the query that gives a relation its rows; None for the batch itself."""
         if not isinstance(relation, exp.Table):
-            found: exp.Expr = relation.this
-            return found
+            query: exp.Expr = relation.this
+            return query
         self._followed += 1
         cte = self.ctes.get(relation.name.lower())
         return None if cte is None else cte.this

@@ -38,10 +38,10 @@ def bounding_column(
     declared = next((column for column in target.table.columns if column.name == name), None)
     if declared is None or declared.normalizers or pipeline.transforms_pre or declared.type.kind not in _CARRIED:
         return None
-    found = _given(query, columns, (target.column_map or {}).get(name, name))
-    if found is None or found[1].family != FAMILIES[declared.type.kind] or "_NS" in found[1].native.upper():
+    candidate = _projected_column(query, columns, (target.column_map or {}).get(name, name))
+    if candidate is None or candidate[1].family != FAMILIES[declared.type.kind] or "_NS" in candidate[1].native.upper():
         return None
-    return found
+    return candidate
 
 
 def bound_sql(column: SourceColumn, lo: str | None, hi: str | None, lookback: timedelta | None, dialect: str) -> str:
@@ -64,7 +64,7 @@ def _value(text: str | None, column: SourceColumn, lookback: timedelta | None) -
     return value - timedelta(seconds=int(lookback.total_seconds())) if isinstance(value, datetime) else None
 
 
-def _given(
+def _projected_column(
     query: JoinedQuery, columns: Mapping[int, Sequence[SourceColumn]], name: str
 ) -> tuple[JoinedTable, SourceColumn] | None:
     """Return the column that the query gives under a name, unchanged and row by row."""
@@ -76,24 +76,24 @@ def _given(
     near = [
         table
         for table, node in zip(query.tables, nodes_of(tree), strict=True)
-        if node.find_ancestor(exp.Select) is tree and _is_kept(tree, node)
+        if node.find_ancestor(exp.Select) is tree and _is_preserved(tree, node)
     ]
     joins = tree.args.get("joins") or []
     complete = len(near) == 1 + len(joins) and not tree.args.get("laterals")
-    found: list[tuple[JoinedTable, SourceColumn] | None] = []
+    candidates: list[tuple[JoinedTable, SourceColumn] | None] = []
     for one in tree.expressions:
         column = one.unalias()
         star = isinstance(column, exp.Star) or (isinstance(column, exp.Column) and isinstance(column.this, exp.Star))
         if star:
             called = column.table if isinstance(column, exp.Column) else ""
-            found += owners_of(near, exp.column(name, table=called or None), columns, complete=complete)
+            candidates += owners_of(near, exp.column(name, table=called or None), columns, complete=complete)
         elif one.alias_or_name.lower() == name.lower():
             owners = owners_of(near, column, columns, complete=complete) if isinstance(column, exp.Column) else []
-            found += owners or [None]
-    return found[0] if len(found) == 1 else None
+            candidates += owners or [None]
+    return candidates[0] if len(candidates) == 1 else None
 
 
-def _is_kept(tree: exp.Select, node: exp.Table) -> bool:
+def _is_preserved(tree: exp.Select, node: exp.Table) -> bool:
     """Return whether no join makes NULLs of a table's rows: they could not be told from its own."""
     joins = tree.args.get("joins") or []
     if all(not join.side and join.kind in ("", "INNER", "CROSS") for join in joins):

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from ematix_flow.plan.sql.user.joins import JoinedQuery, JoinedTable
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?")
+_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?")
 
-_WORDS: dict[type[exp.Expr], tuple[str, str]] = {
+_OPERATORS: dict[type[exp.Expr], tuple[str, str]] = {
     exp.EQ: ("=", "="),
     exp.LT: ("<", ">"),
     exp.LTE: ("<=", ">="),
@@ -40,7 +40,7 @@ _TIMES = (exp.DataType.Type.DATE, *exp.DataType.TEMPORAL_TYPES)
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class TimestampLiteral:
     """A constant that the query calls a date or a timestamp."""
 
     text: str
@@ -50,7 +50,7 @@ def conditions_of(
     query: JoinedQuery, columns: Mapping[int, Sequence[SourceColumn]]
 ) -> dict[int, tuple[Condition, ...]]:
     """Return the conditions of each table whose columns are known."""
-    found: dict[int, list[Condition]] = {number: [] for number in columns}
+    by_table: dict[int, list[Condition]] = {number: [] for number in columns}
     for near, complete, column, condition in _candidates(query):
         owners = owners_of(near, column, columns, complete=complete)
         if len(owners) != 1:
@@ -58,8 +58,8 @@ def conditions_of(
         ((table, known),) = owners
         values = [fitted(value, known.family) for value in condition.values]
         if not table.sampled and None not in values:
-            found[table.number].append(Condition(known.name, condition.word, tuple(values)))
-    return {number: tuple(conditions) for number, conditions in found.items()}
+            by_table[table.number].append(Condition(known.name, condition.operator, tuple(values)))
+    return {number: tuple(conditions) for number, conditions in by_table.items()}
 
 
 def owners_of(
@@ -93,12 +93,12 @@ def _candidates(query: JoinedQuery) -> Iterator[tuple[Sequence[JoinedTable], boo
         ]
         joins = select.args.get("joins") or []
         sources = 1 + len(joins) + len(select.args.get("laterals") or [])
-        for part in _parts(select, joins):
+        for part in _required_conditions(select, joins):
             for column, condition in _simple(part):
                 yield near, sources == len(near), column, condition
 
 
-def _parts(select: exp.Select, joins: Sequence[exp.Join]) -> Iterator[exp.Expr]:
+def _required_conditions(select: exp.Select, joins: Sequence[exp.Join]) -> Iterator[exp.Expr]:
     """Return what must hold for every row of a SELECT: its WHERE, and what inner joins alone are joined on."""
     where = select.args.get("where")
     inner = all(not join.side and join.kind in ("", "INNER", "CROSS") for join in joins)
@@ -119,13 +119,13 @@ def _conjuncts(tree: exp.Expr) -> Iterator[exp.Expr]:
 
 def _simple(part: exp.Expr) -> Iterator[tuple[exp.Column, Condition]]:
     """Return the conditions that a part of a WHERE is, each of a column and constants."""
-    if type(part) in _WORDS:
-        said, turned = _WORDS[type(part)]
+    if type(part) in _OPERATORS:
+        direct, turned = _OPERATORS[type(part)]
         one, other = part.this.unnest(), part.expression.unnest()
-        for column, constant, word in ((one, other, said), (other, one, turned)):
+        for column, constant, operator in ((one, other, direct), (other, one, turned)):
             value = _constant(constant)
             if isinstance(column, exp.Column) and value is not None:
-                yield column, Condition(column.name, word, (value,))
+                yield column, Condition(column.name, operator, (value,))
     elif isinstance(part, exp.Between) and isinstance(part.this, exp.Column):
         low, high = _constant(part.args["low"]), _constant(part.args["high"])
         if low is not None and high is not None and not part.args.get("symmetric"):
@@ -149,7 +149,7 @@ def _constant(tree: exp.Expr) -> object:
     if isinstance(tree, exp.Boolean):
         return bool(tree.this)
     if isinstance(tree, exp.Cast) and isinstance(tree.this, exp.Literal) and tree.this.is_string:
-        return Moment(tree.this.name) if tree.to.this in _TIMES else None
+        return TimestampLiteral(tree.this.name) if tree.to.this in _TIMES else None
     if not isinstance(tree, exp.Literal):
         return None
     if tree.is_string:
@@ -164,12 +164,12 @@ def _decimal(text: str) -> Decimal | None:
 def fitted(value: object, family: str) -> object:
     """Return a constant as Spark compares it with a column of this family; None where that is not plain."""
     if family not in ("date", "timestamp", "timestamp_tz"):
-        return None if isinstance(value, Moment) else value
-    text = value.text if isinstance(value, Moment) else value if isinstance(value, str) else ""
+        return None if isinstance(value, TimestampLiteral) else value
+    text = value.text if isinstance(value, TimestampLiteral) else value if isinstance(value, str) else ""
     with suppress(ValueError):
         if family == "date":
             return date.fromisoformat(text) if _DAY.fullmatch(text) else None
-        if _DAY.fullmatch(text) or _MOMENT.fullmatch(text):
+        if _DAY.fullmatch(text) or _TIMESTAMP.fullmatch(text):
             # Sessions compute in UTC.
             return datetime.fromisoformat(text).replace(tzinfo=UTC if family == "timestamp_tz" else None)
     return None

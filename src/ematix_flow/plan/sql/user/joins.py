@@ -35,7 +35,7 @@ class JoinedTable:
     """The word that stands for the connection."""
     schema: str
     name: str
-    shown: str
+    full_name: str
     """How the query calls it."""
     called: str
     """The name of its rows in the query, in lower case."""
@@ -74,13 +74,13 @@ class JoinedQuery:
             if version and not table.travels:
                 named += f" VERSION AS OF {version if version.isdecimal() else text(version)}"
             called = "" if node.alias else f" AS {backticked(table.name)}"
-            edits.append((*_span(node.parts), named + called))
+            edits.append((*_text_range(node.parts), named + called))
             if not node.alias:
-                edits += [(*span, backticked(table.name)) for span in _qualifiers(self.tree, node)]
+                edits += [(*text_range, backticked(table.name)) for text_range in _qualifiers(self.tree, node)]
         return _edited(self.text, edits)
 
 
-def _span(parts: Sequence[exp.Expr]) -> tuple[int, int]:
+def _text_range(parts: Sequence[exp.Expr]) -> tuple[int, int]:
     """Return where the parts of a name begin and end in the text of a query."""
     return parts[0].meta["start"], parts[-1].meta["end"] + 1
 
@@ -91,7 +91,7 @@ def _qualifiers(tree: exp.Query, node: exp.Table) -> Iterator[tuple[int, int]]:
     for column in tree.find_all(exp.Column):
         parts = list(column.parts)
         if len(parts) > len(written) and [part.name.lower() for part in parts[: len(written)]] == written:
-            yield _span(parts[: len(written)])
+            yield _text_range(parts[: len(written)])
 
 
 def _edited(whole: str, edits: Iterable[tuple[int, int, str]]) -> str:
@@ -130,21 +130,21 @@ def nodes_of(tree: exp.Query) -> list[exp.Table]:
 
 def _table(number: int, node: exp.Table, known: Mapping[str, str]) -> JoinedTable:
     parts = [part.name for part in node.parts]
-    shown = ".".join(parts)
+    full_name = ".".join(parts)
     if not 2 <= len(parts) <= 3:  # noqa: PLR2004 - alias.table or alias.schema.table
-        message = f"the query reads {shown!r}, which is not alias.table or alias.schema.table"
+        message = f"the query reads {full_name!r}, which is not alias.table or alias.schema.table"
         raise PlanError(message, hint=f"begin it with one of connections=: {', '.join(known.values())}.")
     alias = known.get(parts[0].lower())
     if alias is None:
-        message = f"the query reads {shown!r}, and connections= has no {parts[0]!r}"
+        message = f"the query reads {full_name!r}, and connections= has no {parts[0]!r}"
         raise PlanError(message, hint=did_you_mean(parts[0], list(known.values())))
     schema, name = ("", parts[1]) if len(parts) == 2 else (parts[1], parts[2])  # noqa: PLR2004 - as above
     sampled = bool(node.args.get("sample")) or isinstance(node.parent, exp.TableSample)
     travels = bool(node.args.get("version"))
     if (sampled or travels) and not node.alias:
-        message = f"the query reads {shown!r} with {'a sample' if sampled else 'a version'} and gives it no name"
+        message = f"the query reads {full_name!r} with {'a sample' if sampled else 'a version'} and gives it no name"
         raise PlanError(message, hint=f"write AS {name} behind it.")
-    return JoinedTable(number, alias, schema, name, shown, (node.alias or name).lower(), travels, sampled)
+    return JoinedTable(number, alias, schema, name, full_name, (node.alias or name).lower(), travels, sampled)
 
 
 def _mentioned(tree: exp.Query) -> tuple[frozenset[str], dict[str, frozenset[str]]]:
@@ -158,10 +158,12 @@ def _mentioned(tree: exp.Query) -> tuple[frozenset[str], dict[str, frozenset[str
         for one, other in pairwise(parts):
             named[one].add(other)
     ours = (exp.Column, exp.Table, exp.TableAlias)
-    for word in tree.find_all(exp.Identifier, exp.Var):
-        if not isinstance(word.parent, ours) and not (isinstance(word.parent, exp.Alias) and word.arg_key == "alias"):
-            loose.add(word.name.lower())
-    return frozenset(loose), {name: frozenset(found) for name, found in named.items()}
+    for identifier in tree.find_all(exp.Identifier, exp.Var):
+        if not isinstance(identifier.parent, ours) and not (
+            isinstance(identifier.parent, exp.Alias) and identifier.arg_key == "alias"
+        ):
+            loose.add(identifier.name.lower())
+    return frozenset(loose), {name: frozenset(columns) for name, columns in named.items()}
 
 
 def _whole(tree: exp.Query, tables: Sequence[JoinedTable]) -> Iterator[int]:

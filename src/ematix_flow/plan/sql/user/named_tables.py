@@ -23,7 +23,7 @@ def tables_named(sql: str, known: Iterable[str]) -> tuple[str, ...]:
         own = {cte.alias_or_name.lower() for cte in query.find_all(exp.CTE)}
         named = {table.name.lower() for table in query.find_all(exp.Table) if not table.db} - own
     except PlanError:
-        named = _words(sql)
+        named = _identifiers(sql)
     return tuple(name for name in known if name.lower() in named)
 
 
@@ -32,14 +32,14 @@ def over_views(sql: str, views: Mapping[str, str]) -> str:
     steps = ", ".join(f"{backticked(name)} AS (SELECT * FROM {backticked(view)})" for name, view in views.items())
     if not steps:
         return sql
-    first, *rest = tokenize(sql, read=DIALECT)
+    first, *tokens = tokenize(sql, read=DIALECT)
     if first.token_type is not TokenType.WITH:
         return f"WITH {steps} {sql}"
-    last = rest[0] if rest[0].token_type is TokenType.RECURSIVE else first
+    last = tokens[0] if tokens[0].token_type is TokenType.RECURSIVE else first
     return f"{sql[: last.end + 1]} {steps}, {sql[last.end + 1 :]}"
 
 
-def _words(sql: str) -> set[str]:
+def _identifiers(sql: str) -> set[str]:
     try:
         return {token.text.lower() for token in tokenize(sql, read=DIALECT)}
     except TokenError:

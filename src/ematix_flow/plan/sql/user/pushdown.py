@@ -30,13 +30,13 @@ class Condition:
     """A column compared with constants: one of COMPARISONS, `in` or `is not null`; NULL fulfils none of them."""
 
     column: str
-    word: str
+    operator: str
     values: tuple[object, ...] = ()
 
 
-def relation_sql(place: TableName | str, columns: Sequence[str], conditions: Iterable[str], dialect: str) -> str:
+def relation_sql(relation: TableName | str, columns: Sequence[str], conditions: Iterable[str], dialect: str) -> str:
     """Return the query for some columns of a table, or of a query of the system, with conditions in its dialect."""
-    source = f"(\n{place}\n) AS _src_pushed" if isinstance(place, str) else native_name(place, dialect)
+    source = f"(\n{relation}\n) AS _src_pushed" if isinstance(relation, str) else native_name(relation, dialect)
     listed = ", ".join(native_column(name, dialect) for name in columns)
     where = " AND ".join(conditions)
     return f"SELECT {listed} FROM {source}" + (f" WHERE {where}" if where else "")
@@ -45,31 +45,31 @@ def relation_sql(place: TableName | str, columns: Sequence[str], conditions: Ite
 def conditions_sql(conditions: Iterable[Condition], columns: Iterable[SourceColumn], dialect: str) -> tuple[str, ...]:
     """Return those conditions that the system may be asked for, as its SQL."""
     known = {column.name.lower(): column for column in columns}
-    found = (condition_sql(c, known[c.column.lower()], dialect) for c in conditions if c.column.lower() in known)
-    return tuple(dict.fromkeys(sql for sql in found if sql))
+    rendered = (condition_sql(c, known[c.column.lower()], dialect) for c in conditions if c.column.lower() in known)
+    return tuple(dict.fromkeys(sql for sql in rendered if sql))
 
 
 def condition_sql(condition: Condition, column: SourceColumn, dialect: str) -> str:
     """Return the condition as SQL of the system; empty where it might leave out a row that Spark keeps."""
     name = native_column(column.name, dialect)
-    if condition.word == NOT_NULL:
+    if condition.operator == NOT_NULL:
         return f"{name} IS NOT NULL"
     values = [_value_sql(value, column, dialect) for value in condition.values[: MOST_VALUES + 1]]
     if not values or not all(values) or len(values) > MOST_VALUES:
         return ""
-    if condition.word == IN:
+    if condition.operator == IN:
         return f"{name} IN ({', '.join(values)})"
-    if condition.word not in COMPARISONS or (column.family in ("text", "boolean") and condition.word != "="):
+    if condition.operator not in COMPARISONS or (column.family in ("text", "boolean") and condition.operator != "="):
         return ""
-    return f"{name} {condition.word} {values[0]}"
+    return f"{name} {condition.operator} {values[0]}"
 
 
 def range_sql(column: SourceColumn, above: object, up_to: object, dialect: str) -> str:
     """Return the condition for values above one and up to another, or for none at all; empty where it might leave out too much."""
     name, parts = native_column(column.name, dialect), []
-    for word, value in ((">", above), ("<=", up_to)):
+    for operator, value in ((">", above), ("<=", up_to)):
         if value is not None:
-            parts.append(condition_sql(Condition(column.name, word, (value,)), column, dialect))
+            parts.append(condition_sql(Condition(column.name, operator, (value,)), column, dialect))
     return f"({' AND '.join(parts)} OR {name} IS NULL)" if parts and all(parts) else ""
 
 
@@ -87,15 +87,15 @@ def _value_sql(value: object, column: SourceColumn, dialect: str) -> str:  # noq
         case "text", str():
             return "" if "\0" in value or "\\" in value else text(value)
         case "timestamp", datetime() if value.tzinfo is None:
-            return _moment(value, "TIMESTAMP", dialect)
+            return _timestamp_literal(value, "TIMESTAMP", dialect)
         case "timestamp_tz", datetime() if value.tzinfo is not None and dialect in ("postgres", "duckdb"):
-            return _moment(value.astimezone(UTC), "TIMESTAMPTZ", dialect)
+            return _timestamp_literal(value.astimezone(UTC), "TIMESTAMPTZ", dialect)
         case "date", date() if not isinstance(value, datetime):
-            return _moment(value, "DATE", dialect)
+            return _timestamp_literal(value, "DATE", dialect)
     return ""
 
 
-def _moment(value: date, kind: str, dialect: str) -> str:
+def _timestamp_literal(value: date, kind: str, dialect: str) -> str:
     literal = text(value.isoformat().replace("T", " "))
     return (
         literal if dialect == "mysql" else render(f"SELECT CAST({literal} AS {kind})", dialect).removeprefix("SELECT ")
@@ -105,5 +105,5 @@ def _moment(value: date, kind: str, dialect: str) -> str:
 def _is_sure_in_sqlite(column: SourceColumn) -> bool:
     """Return whether the declared type makes SQLite store what is compared: whole numbers and texts alone do."""
     declared = column.native.upper()
-    words = {"integer": ("INT",), "text": ("CHAR", "CLOB", "TEXT")}.get(column.family, ())
-    return any(word in declared for word in words) and "DECIMALTEXT" not in declared
+    type_names = {"integer": ("INT",), "text": ("CHAR", "CLOB", "TEXT")}.get(column.family, ())
+    return any(type_name in declared for type_name in type_names) and "DECIMALTEXT" not in declared

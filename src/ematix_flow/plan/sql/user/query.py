@@ -10,7 +10,7 @@ from sqlglot.errors import OptimizeError
 from sqlglot.optimizer.qualify import qualify
 
 from ematix_flow.errors import PlanError, did_you_mean
-from ematix_flow.plan.sql.dialects import as_part, number
+from ematix_flow.plan.sql.dialects import as_operand, number
 from ematix_flow.plan.sql.shape.value import SourceType
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def read_expression(text: str, written_in: str, dialect: str) -> exp.Expr:
         tree = parse_one(f"SELECT {text}\n", dialect=written_in)
     except (ParseError, TokenError) as error:
         raise _unreadable("expression", text, written_in, error) from error
-    others = {name for name, given in tree.args.items() if given} - {"expressions"}
+    others = {name for name, argument in tree.args.items() if argument} - {"expressions"}
     if not isinstance(tree, exp.Select) or others or len(tree.expressions) != 1 or tree.find(exp.Alias, exp.Star):
         raise PlanError(f"this is not one SQL expression: {text}")
     expression: exp.Expr = _adapted(tree, dialect).expressions[0]
@@ -91,7 +91,7 @@ def read_order(text: str, written_in: str, dialect: str) -> list[exp.Expr]:
     except (ParseError, TokenError) as error:
         raise _unreadable("order", text, written_in, error) from error
     order = tree.args.get("order")
-    others = {name for name, given in tree.args.items() if given} - {"expressions", "order"}
+    others = {name for name, argument in tree.args.items() if argument} - {"expressions", "order"}
     if order is None or others:
         raise PlanError(f"this is not an order: {text}")
     for term in order.expressions:
@@ -100,13 +100,13 @@ def read_order(text: str, written_in: str, dialect: str) -> list[exp.Expr]:
     return list(_adapted(order, dialect).expressions)
 
 
-def put_in(expression: exp.Expr, word: str, value: exp.Expr) -> exp.Expr:
+def put_in(expression: exp.Expr, column_name: str, value: exp.Expr) -> exp.Expr:
     """Return the expression with the column called `word` replaced by a value."""
-    operand = as_part(value)
-    if isinstance(expression, exp.Column) and _is_word(expression, word):
+    operand = as_operand(value)
+    if isinstance(expression, exp.Column) and _is_column(expression, column_name):
         return operand
     for column in list(expression.find_all(exp.Column)):
-        if _is_word(column, word):
+        if _is_column(column, column_name):
             column.replace(operand.copy())
     return expression
 
@@ -119,8 +119,8 @@ def family_of(expression: exp.Expr) -> SourceType:
     return SourceType.TEXT if isinstance(expression, exp.Literal) and expression.is_string else SourceType.OTHER
 
 
-def _is_word(column: exp.Column, word: str) -> bool:
-    return not column.table and column.name.lower() == word
+def _is_column(column: exp.Column, column_name: str) -> bool:
+    return not column.table and column.name.lower() == column_name
 
 
 def _adapted(tree: _Tree, dialect: str) -> _Tree:
@@ -128,8 +128,8 @@ def _adapted(tree: _Tree, dialect: str) -> _Tree:
     if dialect == "mysql":
         for node in list(tree.find_all(exp.RegexpLike)):
             if node.args.get("flag") is None:
-                found = exp.Anonymous(this="REGEXP_INSTR", expressions=[node.this.copy(), node.expression.copy()])
-                node.replace(exp.paren(exp.GT(this=found, expression=number(0))))
+                call = exp.Anonymous(this="REGEXP_INSTR", expressions=[node.this.copy(), node.expression.copy()])
+                node.replace(exp.paren(exp.GT(this=call, expression=number(0))))
     return tree
 
 

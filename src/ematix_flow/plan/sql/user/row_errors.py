@@ -52,16 +52,16 @@ class _Rewriting:
         others = [cte.copy() for cte in self._spine.ctes.values() if not self._spine.reads(cte.this)]
         self._step(self._spine.tree)
         self._spine.refuse_other_reads()
-        made = [
+        selects = [
             exp.select(ROW, ERROR).from_(name).where(f"{ERROR} IS NOT NULL AND {ROW} IS NOT NULL")
             for name, _ in self._steps
         ]
-        found: exp.Query = made[0]
-        for other in made[1:]:
-            found = exp.union(found, other, distinct=False)
+        union: exp.Query = selects[0]
+        for other in selects[1:]:
+            union = exp.union(union, other, distinct=False)
         ctes = [*others, *(exp.CTE(this=step, alias=_alias(name)) for name, step in self._steps)]
-        found.set("with_", exp.With(expressions=ctes))
-        return found.sql(dialect="spark")
+        union.set("with_", exp.With(expressions=ctes))
+        return union.sql(dialect="spark")
 
     def _step(self, select: exp.Expr) -> str:
         """Add the steps of a query and return the name of the last one, whose rows include those with errors."""
@@ -70,17 +70,17 @@ class _Rewriting:
         alias = spine.alias_or_name
         self._spell_casts(select, alias)
         before = self._before_joins(select, spine, alias)
-        made = select.copy()
-        made.set("with_", None)
-        place = next(one for one in relations(made) if one.alias_or_name == alias)
-        place.replace(_good(before, alias) if before else exp.to_table(SOURCE).as_(alias, table=True))
-        self._guard_joins(made, alias)
-        terms = self._terms_of_where(made)
-        shown = [self._shown(one, terms) for one in select.expressions]
-        outer = [] if select is self._spine.tree else shown
+        query = select.copy()
+        query.set("with_", None)
+        relation = next(one for one in relations(query) if one.alias_or_name == alias)
+        relation.replace(_good(before, alias) if before else exp.to_table(SOURCE).as_(alias, table=True))
+        self._guard_joins(query, alias)
+        terms = self._terms_of_where(query)
+        columns = [self._safe_column(one, terms) for one in select.expressions]
+        outer = [] if select is self._spine.tree else columns
         row = exp.column(ROW, table=alias)
-        made.set("expressions", [exp.alias_(row, ROW), exp.alias_(_first(terms), ERROR), *outer])
-        return self._named(made)
+        query.set("expressions", [exp.alias_(row, ROW), exp.alias_(_first(terms), ERROR), *outer])
+        return self._named(query)
 
     def _named(self, step: exp.Select) -> str:
         name = f"{_STEP}{len(self._steps)}"
@@ -91,7 +91,7 @@ class _Rewriting:
         """Add what has to be known of a row before it is joined; empty where that is nothing beyond the batch itself."""
         inner = self._spine.inner(spine)
         base = self._step(inner) if inner is not None else ""
-        parts = [one for place in _places(select) for one in _only_of(place, alias)]
+        parts = [one for expression in _join_expressions(select) for one in _only_of(expression, alias)]
         if not parts:
             return base
         if any(self._calls(one) for one in parts):
@@ -104,7 +104,7 @@ class _Rewriting:
     def _spell_casts(self, select: exp.Select, alias: str) -> None:
         """Write out how Spark reads a value of the batch that is compared with a column of a lookup of another type."""
         tables = {one.alias_or_name: one.name.lower() for one in relations(select) if isinstance(one, exp.Table)}
-        for same in [one for place in _places(select) for one in place.find_all(exp.EQ)]:
+        for same in [one for expression in _join_expressions(select) for one in expression.find_all(exp.EQ)]:
             for mine, theirs in ((same.this, same.expression), (same.expression, same.this)):
                 kinds = (
                     self._spine.lookups.get(tables.get(theirs.table, ""), {}) if isinstance(theirs, exp.Column) else {}
@@ -115,8 +115,8 @@ class _Rewriting:
 
     def _guard_joins(self, select: exp.Select, alias: str) -> None:
         """Let no value of the batch fail where rows are joined; whether one would was found before."""
-        for place in _places(select):
-            for one in list(_only_of(place, alias)):
+        for expression in _join_expressions(select):
+            for one in list(_only_of(expression, alias)):
                 one.replace(_call("flow_value", one.copy()))
 
     def _terms_of_where(self, select: exp.Select) -> list[exp.Expr]:
@@ -131,7 +131,7 @@ class _Rewriting:
         where.set("this", exp.or_(exp.Not(this=wrong), _call("flow_value", condition.copy())))
         return terms
 
-    def _shown(self, expression: exp.Expr, terms: list[exp.Expr]) -> exp.Expr:
+    def _safe_column(self, expression: exp.Expr, terms: list[exp.Expr]) -> exp.Expr:
         """Return a column of a step that never fails; what is wrong with it is added to the terms."""
         value, name = expression.unalias(), expression.alias_or_name
         if isinstance(value, exp.Star):
@@ -150,27 +150,27 @@ class _Rewriting:
 
         Spark calls such functions before it evaluates what is around them, with arguments that must not fail either.
         """
-        kept = exp.Paren(this=expression.copy())
-        for call in sorted(self._calls(kept), key=lambda one: -one.depth):
+        wrapped = exp.Paren(this=expression.copy())
+        for call in sorted(self._calls(wrapped), key=lambda one: -one.depth):
             arguments = list(call.expressions)
             terms += [_call("flow_error", one.copy()) for one in arguments if not isinstance(one, exp.Column)]
             trying = _call(f"{TRYING}{str(call.this).lower()}", *(_call("flow_value", one) for one in arguments))
             checked = _call("flow_value_or_error", trying)
             terms.append(_call("flow_error", checked.copy()))
             call.replace(checked)
-        for one in [one for one in kept.find_all(exp.In) if one.args.get("query") is not None]:
+        for one in [one for one in wrapped.find_all(exp.In) if one.args.get("query") is not None]:
             # Spark makes a join of it, whose keys are evaluated before what is around them.
             terms.append(_call("flow_error", one.this.copy()))
             one.set("this", _call("flow_value", one.this.copy()))
-        made: exp.Expr = kept.this
-        made.pop()
-        return made
+        result: exp.Expr = wrapped.this
+        result.pop()
+        return result
 
     def _calls(self, tree: exp.Expr) -> list[exp.Anonymous]:
         return [call for call in tree.find_all(exp.Anonymous) if str(call.this).lower() in self._functions]
 
 
-def _places(select: exp.Select) -> Iterator[exp.Expr]:
+def _join_expressions(select: exp.Select) -> Iterator[exp.Expr]:
     """Return the expressions of a query that are evaluated before there are joined rows."""
     for join in select.args.get("joins") or ():
         if join.args.get("using"):

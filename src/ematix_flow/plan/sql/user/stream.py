@@ -86,10 +86,10 @@ def row_by_row(text: str, dialect: str, aggregates: frozenset[str] = frozenset()
 
 def _read(text: str, dialect: str) -> exp.Query:
     try:
-        found = [statement for statement in parse(text, dialect=_READ_AS[dialect]) if statement is not None]
+        statements = [statement for statement in parse(text, dialect=_READ_AS[dialect]) if statement is not None]
     except (ParseError, TokenError) as error:
         message = f"the SQL of the stream cannot be read as {dialect}"
         raise PlanError(message, hint=str(error).splitlines()[0]) from None
-    if len(found) != 1 or not isinstance(found[0], exp.Query):
+    if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         raise PlanError("the SQL of a stream is one SELECT statement")
-    return found[0]
+    return statements[0]

@@ -37,7 +37,7 @@ def lacking(sql: str, fields: Collection[str], lookups: Mapping[str, Collection[
 
 def strange(sql: str, lookups: Mapping[str, Collection[str]]) -> tuple[str, str] | None:
     """Return a lookup and a column that the SQL takes from it and that it has not, or None."""
-    columns = {name.lower(): {one.lower() for one in found} for name, found in lookups.items()}
+    columns = {name.lower(): {one.lower() for one in fields} for name, fields in lookups.items()}
     for table, column in _qualified(parse_one(sql, dialect="spark")):
         if table in columns and column not in columns[table]:
             return table, column
@@ -70,8 +70,8 @@ def _lacking(sql: str, fields: frozenset[str], lookups: Columns) -> frozenset[st
             tree, schema=schema, dialect="spark", validate_qualify_columns=False, quote_identifiers=False
         )
     except SqlglotError:
-        looked_up = {column for _, columns in lookups for column in columns}
-        return frozenset(missing | _mentioned(parse_one(sql, dialect="spark")) - fields - looked_up)
+        lookup_columns = {column for _, columns in lookups for column in columns}
+        return frozenset(missing | _mentioned(parse_one(sql, dialect="spark")) - fields - lookup_columns)
     return frozenset(missing | set(_unresolved(resolved)))
 
 
@@ -79,17 +79,17 @@ def _qualified(tree: exp.Expr) -> Iterator[tuple[str, str]]:
     """Return the columns that are named with a table that is read, by the table's own name."""
     for scope in traverse_scope(tree):
         for column in scope.columns:
-            found = _source_of(scope, column.table) if column.table else None
-            if isinstance(found, exp.Table):
-                yield found.name.lower(), column.name.lower()
+            source = _source_of(scope, column.table) if column.table else None
+            if isinstance(source, exp.Table):
+                yield source.name.lower(), column.name.lower()
 
 
 def _source_of(scope: Scope | None, name: str) -> object:
     """Return what a name stands for in a scope or in those around it."""
     while scope is not None:
-        for known, found in scope.sources.items():
+        for known, source in scope.sources.items():
             if known.lower() == name.lower():
-                return found
+                return source
         scope = scope.parent
     return None
 

@@ -35,7 +35,7 @@ _MODULE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PackageRequest:
     """One package of a repository, as `group:artifact:version`."""
 
     package: str
@@ -46,49 +46,53 @@ class Wanted:
     ending: str = "jar"
 
 
-def fetch(java: Java, jars: Sequence[str], conf: Mapping[str, str], wanted: Wanted, folder: Path) -> tuple[str, ...]:
+def fetch(
+    java: Java, jars: Sequence[str], conf: Mapping[str, str], request: PackageRequest, folder: Path
+) -> tuple[str, ...]:
     """Return the files of a package, fetched if need be, or nothing where the repositories lack it; `jars` are Spark's own."""
     answer = folder / "ivy.path"
     answer.unlink(missing_ok=True)
-    settings = conf.get("spark.jars.ivySettings") or _written(folder / "ivysettings.xml", _settings(conf, wanted))
-    module = _written(folder / "ivy.xml", _module(wanted))
+    settings = conf.get("spark.jars.ivySettings") or _write_file(folder / "ivysettings.xml", _settings(conf, request))
+    module = _write_file(folder / "ivy.xml", _module(request))
     ivy = next(jar for jar in jars if Path(jar).name.startswith("ivy-"))
     options = ["-settings", settings, "-ivy", module, "-cachepath", str(answer), "-error"]
-    asked = [java.command, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-jar", ivy, *options]
-    code = subprocess.run(asked, check=False, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True).returncode
+    command = [java.command, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-jar", ivy, *options]
+    code = subprocess.run(command, check=False, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True).returncode
     if code != 0 or not answer.is_file():
         return ()
     return tuple(path for path in answer.read_text("utf-8").strip().split(os.pathsep) if path)
 
 
-def _written(file: Path, text: str) -> str:
+def _write_file(file: Path, text: str) -> str:
     file.write_text(text, "utf-8")
     return str(file)
 
 
-def _settings(conf: Mapping[str, str], wanted: Wanted) -> str:
+def _settings(conf: Mapping[str, str], request: PackageRequest) -> str:
     """Return the repositories that Spark would ask, too; an archive is taken as it is, without reading what it needs."""
-    poms = "false" if wanted.classifier else "true"
-    places = [place.strip() for place in conf.get("spark.jars.repositories", "").split(",") if place.strip()]
+    poms = "false" if request.classifier else "true"
+    repositories = [
+        repository.strip() for repository in conf.get("spark.jars.repositories", "").split(",") if repository.strip()
+    ]
     others = "".join(
-        f'<ibiblio name="repository-{number}" m2compatible="true" usepoms="{poms}" root={quoteattr(place)}/>'
-        for number, place in enumerate(places)
+        f'<ibiblio name="repository-{number}" m2compatible="true" usepoms="{poms}" root={quoteattr(repository)}/>'
+        for number, repository in enumerate(repositories)
     )
     cache = quoteattr(f"{conf.get('spark.jars.ivy', _HOME)}/cache")
     return _SETTINGS.format(cache=cache, poms=poms, others=others)
 
 
-def _module(wanted: Wanted) -> str:
-    group, name, version = wanted.package.split(":")
+def _module(request: PackageRequest) -> str:
+    group, name, version = request.package.split(":")
     artifact = ""
-    if wanted.classifier:
-        ending = quoteattr(wanted.ending)
-        classifier = quoteattr(wanted.classifier)
+    if request.classifier:
+        ending = quoteattr(request.ending)
+        classifier = quoteattr(request.classifier)
         artifact = f"<artifact name={quoteattr(name)} type={ending} ext={ending} m:classifier={classifier}/>"
     return _MODULE.format(
         group=quoteattr(group),
         name=quoteattr(name),
         version=quoteattr(version),
-        part="master" if wanted.alone and not wanted.classifier else "default",
+        part="master" if request.alone and not request.classifier else "default",
         artifact=artifact,
     )

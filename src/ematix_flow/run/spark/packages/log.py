@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import IO, TYPE_CHECKING
 
 from ematix_flow.details import keep_detail
-from ematix_flow.run.spark.log_conf import MARK
+from ematix_flow.run.spark.log_conf import DETAIL_PREFIX
 
 if TYPE_CHECKING:
     import subprocess
@@ -35,19 +35,19 @@ def relay_talk(process: subprocess.Popen[bytes], packages: str) -> threading.Thr
 
 
 def _relay(process: subprocess.Popen[bytes], talk: IO[bytes], packages: str) -> None:
-    kept: list[str] = []
+    buffered: list[str] = []
     with talk:
         for line in talk:
             text = line.decode(errors="replace")
             fetched = _DOWNLOAD.match(text)
             if fetched:
                 print(f"fetching {fetched[1]}", file=sys.stderr)  # noqa: T201 - for the person who waits
-            if text.startswith(MARK) or _COUNTED.match(text):
-                keep_detail(text.lstrip(MARK))
+            if text.startswith(DETAIL_PREFIX) or _COUNTED.match(text):
+                keep_detail(text.lstrip(DETAIL_PREFIX))
             elif packages and _RESOLVING.match(text):
-                kept.append(text)
+                buffered.append(text)
             else:
                 with suppress(ValueError):  # a stderr that somebody has closed
                     sys.stderr.write(text)
-    if process.wait() and "UNRESOLVED" in "".join(kept):
-        sys.stderr.writelines(kept)
+    if process.wait() and "UNRESOLVED" in "".join(buffered):
+        sys.stderr.writelines(buffered)

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_ASKED = ("spark.jars.packages", "spark.jars.excludes", "spark.jars.repositories", "spark.jars")
+_REQUEST_KEYS = ("spark.jars.packages", "spark.jars.excludes", "spark.jars.repositories", "spark.jars")
 
 
 def with_known_jars(conf: Mapping[str, str], cache: Path | None) -> dict[str, str]:
@@ -25,8 +25,8 @@ def with_known_jars(conf: Mapping[str, str], cache: Path | None) -> dict[str, st
         return dict(conf)
     if not isinstance(jars, list) or not all(isinstance(jar, str) and Path(jar).is_file() for jar in jars):
         return dict(conf)
-    rest = {key: value for key, value in conf.items() if key not in _ASKED}
-    return rest | {"spark.jars": ",".join(jars)}
+    others = {key: value for key, value in conf.items() if key not in _REQUEST_KEYS}
+    return others | {"spark.jars": ",".join(jars)}
 
 
 def remember_jars(conf: Mapping[str, str], resolved: str, cache: Path | None) -> None:
@@ -45,5 +45,5 @@ def _memory(conf: Mapping[str, str], cache: Path | None) -> Path | None:
     packages = conf.get("spark.jars.packages", "")
     if cache is None or not packages or "SNAPSHOT" in packages or "latest." in packages:
         return None
-    asked = json.dumps([conf.get(key, "") for key in _ASKED])
-    return cache / f"jars-{hashlib.sha256(asked.encode()).hexdigest()[:24]}.json"
+    request_key = json.dumps([conf.get(key, "") for key in _REQUEST_KEYS])
+    return cache / f"jars-{hashlib.sha256(request_key.encode()).hexdigest()[:24]}.json"

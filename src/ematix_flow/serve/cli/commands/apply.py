@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ematix_flow.events import RunCommitted, RunStarted
-from ematix_flow.serve.cli.commands.run import as_text, told_bus, verdict
-from ematix_flow.serve.cli.common.errors import asked_for
-from ematix_flow.serve.cli.common.options import common_options, load, module_option, open_log, run_log_places
+from ematix_flow.serve.cli.commands.run import as_text, run_bus, verdict
+from ematix_flow.serve.cli.common.errors import as_usage_error
+from ematix_flow.serve.cli.common.options import common_options, load, module_option, open_log, run_log_location_options
 from ematix_flow.serve.cli.common.output import emit, emit_json, talk
 from ematix_flow.serve.cli.common.run_progress import sentence
 from ematix_flow.serve.cli.common.spark import stop_spark_at_end
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("plan_id")
 @module_option
-@run_log_places
+@run_log_location_options
 @click.option("--format", "form", type=click.Choice(["json", "text"]), help="JSON also for a failure, or text.")
 @common_options
 def apply(plan_id: str, module: str | None, form: str | None, **options: Any) -> int:
@@ -42,15 +42,15 @@ def apply(plan_id: str, module: str | None, form: str | None, **options: Any) ->
     from ematix_flow.engine.review.apply import apply_open, open_plan
     from ematix_flow.engine.review.diff import plan_store
 
-    with asked_for():
+    with as_usage_error():
         stored = plan_store(log).read(plan_id)
     if stored.module_needed:
         load(module, required=False)
     chosen = Options(run_log=log)
     with redirect_stdout(sys.stderr):
         plan = open_plan(plan_id, chosen)
-        bus = told_bus(plan.pipeline, log)
-        bus.subscribe(lambda event: _tell(event, plan_id))
+        bus = run_bus(plan.pipeline, log)
+        bus.subscribe(lambda event: _print_event(event, plan_id))
         result = apply_open(plan, replace(chosen, bus=bus))
     if form == "text":
         emit(as_text(plan.pipeline, result))
@@ -59,7 +59,7 @@ def apply(plan_id: str, module: str | None, form: str | None, **options: Any) ->
     return verdict(result)
 
 
-def _tell(event: Event, plan_id: str) -> None:
+def _print_event(event: Event, plan_id: str) -> None:
     if isinstance(event, RunCommitted) and event.replayed:
         talk(f"{event.target}: plan {plan_id} is applied already; nothing was loaded again.")
         return

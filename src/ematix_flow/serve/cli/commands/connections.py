@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from ematix_flow.serve.cli.common.errors import DONE, FAILED, USAGE, asked_for, tell_words
+from ematix_flow.serve.cli.common.errors import DONE, FAILED, USAGE, as_usage_error, print_error_text
 from ematix_flow.serve.cli.common.lazy import NearGroup
 from ematix_flow.serve.cli.common.options import common_options, format_option, load, module_option
 from ematix_flow.serve.cli.common.output import emit, emit_json, table, talk
 
-_SHOWN_FROM = 12
+_MIN_PARTIAL_LENGTH = 12
 """Shorter secrets would be half told by their first and last letters."""
 
 
@@ -27,12 +27,19 @@ def list_(module: str | None, form: str) -> int:
     load(module, required=False)
     from ematix_flow.connect.config.lookup import HIDDEN, list_connections
 
-    found = list_connections()
+    listed = list_connections()
     if form == "json":
-        entries = [{"name": n, "kind": c.kind, "place": c.place, "shown": c.shown} for n, c in found.items()]
+        entries = [
+            {"name": n, "kind": c.kind, "place": c.config_source, "shown": c.display_text} for n, c in listed.items()
+        ]
         emit_json(entries, HIDDEN)
-    elif found:
-        emit(table(("NAME", "KIND", "FROM", "SETTINGS"), [(n, c.kind, c.place, c.shown) for n, c in found.items()]))
+    elif listed:
+        emit(
+            table(
+                ("NAME", "KIND", "FROM", "SETTINGS"),
+                [(n, c.kind, c.config_source, c.display_text) for n, c in listed.items()],
+            )
+        )
     else:
         talk("no connections are configured; flow connections set NAME=URL writes one.")
     return DONE
@@ -49,7 +56,7 @@ def check(name: str, module: str | None, form: str) -> int:
     from ematix_flow.connect.config.lookup import find_connection
     from ematix_flow.engine.doctor import check_health
 
-    with asked_for():
+    with as_usage_error():
         find_connection(name)
     report = check_health(name)
     if form == "json":
@@ -57,15 +64,15 @@ def check(name: str, module: str | None, form: str) -> int:
     elif report.status != "fail":
         emit(f"{name}: {report.status} ({report.detail}, {report.elapsed_ms} ms)")
     if report.status == "fail":
-        tell_words(report.detail if name in report.detail else f"connection {name!r}: {report.detail}")
+        print_error_text(report.detail if name in report.detail else f"connection {name!r}: {report.detail}")
         return USAGE
     return DONE
 
 
 @connections.command("set")
-@click.argument("words", nargs=-1, required=True, metavar="NAME=URL | NAME key=value ...")
+@click.argument("arguments", nargs=-1, required=True, metavar="NAME=URL | NAME key=value ...")
 @common_options
-def set_(words: tuple[str, ...]) -> int:
+def set_(arguments: tuple[str, ...]) -> int:
     r"""Write a connection into your own file, ~/.ematix-flow/connections.toml.
 
     \b
@@ -75,21 +82,21 @@ def set_(words: tuple[str, ...]) -> int:
     """
     from ematix_flow.connect.config.lookup import set_connection
 
-    name, fields = _fields(words)
-    with asked_for():
+    name, fields = _fields(arguments)
+    with as_usage_error():
         path = set_connection(name, fields)
     talk(f"connection {name!r} is written to {path}.")
     return DONE
 
 
-def _fields(words: tuple[str, ...]) -> tuple[str, dict[str, object]]:
+def _fields(arguments: tuple[str, ...]) -> tuple[str, dict[str, object]]:
     """Give the name and the fields that the words of a line mean."""
-    first, *rest = words
+    first, *remaining = arguments
     if "=" in first:
         name, _, url = first.partition("=")
-        pairs = [f"url={url}", *rest]
+        pairs = [f"url={url}", *remaining]
     else:
-        name, pairs = first, rest
+        name, pairs = first, remaining
     fields = dict(pair.partition("=")[::2] for pair in pairs)
     if not name or not fields or not all("=" in pair and fields[pair.partition("=")[0]] for pair in pairs):
         raise click.UsageError("a connection is written as NAME=URL, or as NAME and key=value pairs.")
@@ -115,12 +122,12 @@ def test(reference: str, show: bool, module: str | None) -> int:
     try:
         value = expand(reference if "${" in reference else f"${{{reference}}}")
     except MissingSecretError as error:
-        tell_words(error.what, error.hint)
+        print_error_text(error.what, error.hint)
         return FAILED
     emit(value if show else _veiled(value))
     return DONE
 
 
 def _veiled(value: str) -> str:
-    ends = f"{value[:2]}...{value[-2:]}" if len(value) >= _SHOWN_FROM else "***"
+    ends = f"{value[:2]}...{value[-2:]}" if len(value) >= _MIN_PARTIAL_LENGTH else "***"
     return f"{ends} ({len(value)} chars)"

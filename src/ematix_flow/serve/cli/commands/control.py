@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ematix_flow.serve.cli.common.errors import DONE, FAILED, asked_for, tell_words
-from ematix_flow.serve.cli.common.options import common_options, load, module_option, read_log, run_log_places
+from ematix_flow.serve.cli.common.errors import DONE, FAILED, as_usage_error, print_error_text
+from ematix_flow.serve.cli.common.options import common_options, load, module_option, read_log, run_log_location_options
 from ematix_flow.serve.cli.common.output import talk
 from ematix_flow.serve.cli.common.state import user_name
 
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
     from ematix_flow.engine.schedule.run_names import Meant
 
 
-def named(word: str) -> Callable[..., Any]:
+def named(metavar: str) -> Callable[..., Any]:
     """Add what names a pipeline, and where it is looked for."""
 
     def added(command: Callable[..., Any]) -> Callable[..., Any]:
-        return click.argument("name", metavar=word)(module_option(run_log_places(common_options(command))))
+        return click.argument("name", metavar=metavar)(module_option(run_log_location_options(common_options(command))))
 
     return added
 
 
-def found(name: str, module: str | None, **place: Any) -> tuple[RunLog, Meant]:
+def find_in_log(name: str, module: str | None, **location: Any) -> tuple[RunLog, Meant]:
     """Give the run log, and what a word of the command line means in it; an unknown one is an error of usage."""
     load(module, required=False)
-    log = read_log(**place, no_run_log=False)
+    log = read_log(**location, no_run_log=False)
     from ematix_flow.engine.schedule.run_names import meant
 
-    with asked_for():
+    with as_usage_error():
         return log, meant(log, name)
 
 
 @click.command()
 @named("NAME")
-def pause(name: str, module: str | None, **place: Any) -> int:
+def pause(name: str, module: str | None, **location: Any) -> int:
     """Let a pipeline or workflow rest: nothing of it is begun until flow unpause; what runs goes on to its end."""
     from ematix_flow.engine.schedule import actions
 
-    log, meant = found(name, module, **place)
+    log, meant = find_in_log(name, module, **location)
     actions.pause(log, meant.pipeline)
     talk(f"{meant.pipeline} is paused; flow unpause {name} lets it go on.")
     return DONE
@@ -52,11 +52,11 @@ def pause(name: str, module: str | None, **place: Any) -> int:
 
 @click.command()
 @named("NAME")
-def unpause(name: str, module: str | None, **place: Any) -> int:
+def unpause(name: str, module: str | None, **location: Any) -> int:
     """Let a paused pipeline or workflow go on; what was missed is caught up as its catchup= says."""
     from ematix_flow.engine.schedule import actions
 
-    log, meant = found(name, module, **place)
+    log, meant = find_in_log(name, module, **location)
     actions.unpause(log, meant.pipeline)
     talk(f"{meant.pipeline} goes on.")
     return DONE
@@ -64,14 +64,14 @@ def unpause(name: str, module: str | None, **place: Any) -> int:
 
 @click.command()
 @named("RUN|PIPELINE")
-def resume(name: str, module: str | None, **place: Any) -> int:
+def resume(name: str, module: str | None, **location: Any) -> int:
     """Have a slot that failed, was given up or was interrupted tried again at once, with all its attempts."""
     from ematix_flow.engine.schedule import actions
 
-    log, meant = found(name, module, **place)
+    log, meant = find_in_log(name, module, **location)
     state = actions.resume(log, meant.pipeline)
     if not state.next_attempt_at:
-        tell_words(f"{meant.pipeline} has no slot that failed or was interrupted, so there is nothing to resume")
+        print_error_text(f"{meant.pipeline} has no slot that failed or was interrupted, so there is nothing to resume")
         return FAILED
     talk(f"{meant.pipeline}: slot {state.last_slot} is tried again by the next scheduler or flow run-due.")
     return DONE
@@ -79,28 +79,30 @@ def resume(name: str, module: str | None, **place: Any) -> int:
 
 @click.command()
 @named("RUN|PIPELINE")
-def cancel(name: str, module: str | None, **place: Any) -> int:
+def cancel(name: str, module: str | None, **location: Any) -> int:
     """Stop a run, wherever it runs: what it has not committed yet is not committed; a slot rests until it is resumed."""
     from ematix_flow.engine.schedule import actions
 
-    log, meant = found(name, module, **place)
-    asked = actions.cancel(log, meant.pipeline, _who())
-    if not asked:
-        tell_words(f"nothing of {meant.pipeline} runs", "flow status shows what runs.")
+    log, meant = find_in_log(name, module, **location)
+    notified = actions.cancel(log, meant.pipeline, _who())
+    if not notified:
+        print_error_text(f"nothing of {meant.pipeline} runs", "flow status shows what runs.")
         return FAILED
-    talk(f"{meant.pipeline}: {asked} is asked to stop; flow runs list --pipeline {meant.pipeline} says how it ended.")
+    talk(
+        f"{meant.pipeline}: {notified} is asked to stop; flow runs list --pipeline {meant.pipeline} says how it ended."
+    )
     return DONE
 
 
 @click.command()
 @named("RUN|PIPELINE")
-def rerun(name: str, module: str | None, **place: Any) -> int:
+def rerun(name: str, module: str | None, **location: Any) -> int:
     """Ask for a run to be made again from the beginning; a scheduler does it."""
     from ematix_flow.engine.schedule import actions
 
-    log, meant = found(name, module, **place)
+    log, meant = find_in_log(name, module, **location)
     run_id = meant.run.run_id if meant.run else ""
-    action = actions.ask(log, "rerun", meant.pipeline, run_id=run_id, by=_who())
+    action = actions.request_run(log, "rerun", meant.pipeline, run_id=run_id, by=_who())
     talk(f"{meant.pipeline}: asked for as {action.id}; the next scheduler or flow run-due runs it.")
     return DONE
 

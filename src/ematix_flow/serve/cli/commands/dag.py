@@ -34,7 +34,7 @@ _FILLS = {"success": "#d3f9d8", "running": "#d0ebff", "failure": "#ffe3e3", "pau
     help="A tree, a picture for Markdown, or for programs.",
 )  # fmt: skip
 @common_options
-def dag(module: str | None, form: str, **place: Any) -> int:
+def dag(module: str | None, form: str, **location: Any) -> int:
     """Show what waits for what: depends_on= and workflows, each with how it stands."""
     load(module)
     from ematix_flow.plan.schedule.graph import graph_of
@@ -43,7 +43,7 @@ def dag(module: str | None, form: str, **place: Any) -> int:
     if not graph.nodes:
         talk("the module declares no pipelines, workflows or streams.")
         return DONE
-    states = _states(**place)
+    states = _states(**location)
     if form == "json":
         emit_json(_as_dict(graph, states))
     else:
@@ -51,14 +51,16 @@ def dag(module: str | None, form: str, **place: Any) -> int:
     return DONE
 
 
-def _states(**place: Any) -> States:
+def _states(**location: Any) -> States:
     """Give in a word how each stands: what it does now, or else how its last run ended."""
-    from ematix_flow.engine.schedule.status import standings
+    from ematix_flow.engine.schedule.status import pipeline_statuses
     from ematix_flow.plan.schedule.graph import Node
 
-    found = standings(read_log(**place), SYSTEM_CLOCK.now())
+    statuses = pipeline_statuses(read_log(**location), SYSTEM_CLOCK.now())
     calm = ("idle", "due", "waiting")
-    return {Node(one.name, one.kind): (one.outcome or "never ran") if one.state in calm else one.state for one in found}
+    return {
+        Node(one.name, one.kind): (one.outcome or "never ran") if one.state in calm else one.state for one in statuses
+    }
 
 
 def _as_dict(graph: Graph, states: States) -> dict[str, Any]:
@@ -77,8 +79,8 @@ def _mermaid(graph: Graph, states: States) -> str:
     lines = ["flowchart LR"]
     for node, name in ids.items():
         left, right = _SHAPES[node.kind]
-        shown = node.name.replace('"', "#quot;")
-        lines.append(f'    {name}{left}"{shown}<br/>{states[node]}"{right}')
+        label = node.name.replace('"', "#quot;")
+        lines.append(f'    {name}{left}"{label}<br/>{states[node]}"{right}')
     lines += [f"    {ids[one.first]} {_ARROWS[one.why]} {ids[one.second]}" for one in graph.edges]
     for state, fill in _FILLS.items():
         those = [name for node, name in ids.items() if states[node] == state]
@@ -91,25 +93,25 @@ class Tree:
 
     def __init__(self, graph: Graph, states: States) -> None:
         self._roots, self._after, self._states = graph.roots(), graph.after(), states
-        self._seen: set[Node] = set()
+        self._visited: set[Node] = set()
         self._lines: list[str] = []
 
     def lines(self) -> list[str]:
         """Give the lines of the tree."""
         for root in (*self._roots, *self._after):  # a circle of workflows has no root
-            if root not in self._seen:
+            if root not in self._visited:
                 self._add(root, "", "")
         return self._lines
 
     def _add(self, node: Node, lead: str, below: str) -> None:
-        again = node in self._seen
-        self._seen.add(node)
+        again = node in self._visited
+        self._visited.add(node)
         edges = self._after[node]
         more = " (see above)" if again and edges else ""
         state = self._states[node]
-        word = node.name if node.kind == "pipeline" else f"{node.kind} {node.name}"
-        shown = paint(f"[{state}]", _COLOURS.get(state, "dim"), sys.stdout)
-        self._lines.append(f"{lead}{word} {shown}{more}")
+        label = node.name if node.kind == "pipeline" else f"{node.kind} {node.name}"
+        badge = paint(f"[{state}]", _COLOURS.get(state, "dim"), sys.stdout)
+        self._lines.append(f"{lead}{label} {badge}{more}")
         if again:
             return
         for number, edge in enumerate(edges):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ematix_flow.serve.cli.common.errors import DONE, FAILED, tell_words
+from ematix_flow.serve.cli.common.errors import DONE, FAILED, print_error_text
 from ematix_flow.serve.cli.common.lazy import NearGroup
 from ematix_flow.serve.cli.common.options import common_options, format_option
 from ematix_flow.serve.cli.common.output import emit, emit_json, table
@@ -40,10 +40,10 @@ def status(form: str) -> int:
     """Show the warm engines of this user; exit code 1 when none runs."""
     from ematix_flow.engine.spark.warm import engines
 
-    found = engines()
+    reports = engines()
     if form == "json":
-        emit_json([report.to_dict() for report in found])
-    elif found:
+        emit_json([report.to_dict() for report in reports])
+    elif reports:
         heads = ("ENGINE", "PROCESS", "STARTED", "VERSION", "MASTER", "IN USE", "MEMORY", "HEAP", "IDLE EXIT")
         rows = [
             (
@@ -57,12 +57,12 @@ def status(form: str) -> int:
                 f"{report.heap_bytes >> 20} MiB",
                 f"{report.idle_minutes} min",
             )
-            for report in found
+            for report in reports
         ]
         emit(table(heads, rows))
     else:
-        tell_words("no warm engine runs", "flow engine start starts one.")
-    return DONE if found else FAILED
+        print_error_text("no warm engine runs", "flow engine start starts one.")
+    return DONE if reports else FAILED
 
 
 @engine.command()
@@ -74,12 +74,12 @@ def stop(now: bool, every: bool, form: str) -> int:
     """Let the warm engine end as soon as no command uses it."""
     from ematix_flow.engine.spark.warm import stop_engines
 
-    told = stop_engines(now=now, every=every)
+    stopping = stop_engines(now=now, every=every)
     if form == "json":
-        emit_json([report.to_dict() for report in told])
-    elif not told:
+        emit_json([report.to_dict() for report in stopping])
+    elif not stopping:
         emit("no warm engine runs.")
-    for report in told if form != "json" else ():
+    for report in stopping if form != "json" else ():
         waits = report.in_use and not now
         emit(f"engine {report.id} {'ends when the commands that use it have ended' if waits else 'ends'}.")
     return DONE
@@ -111,19 +111,19 @@ def pack(output: str, form: str) -> int:
 
 
 @engine.command()
-@click.option("--open", "shows", is_flag=True, help="Open them in a browser too.")
+@click.option("--open", "open_browser", is_flag=True, help="Open them in a browser too.")
 @common_options
-def ui(shows: bool) -> int:
+def ui(open_browser: bool) -> int:
     """Print the address of Spark's pages: its jobs, plans and settings."""
     from ematix_flow.engine.spark.warm import engines
 
     url = next((report.ui_url for report in engines() if report.current), None)
     if not url:
-        found = "no warm engine runs" if url is None else "the warm engine runs without Spark's pages"
-        tell_words(found, "flow engine start --ui starts one with them.")
+        problem = "no warm engine runs" if url is None else "the warm engine runs without Spark's pages"
+        print_error_text(problem, "flow engine start --ui starts one with them.")
         return FAILED
     emit(url)
-    if shows:
+    if open_browser:
         import webbrowser
 
         webbrowser.open(url)
@@ -139,7 +139,7 @@ def logs(tail: int) -> int:
 
     file = engine_log()
     if not file.is_file():
-        tell_words(f"there is no log {file}", "the engine writes one when it starts.")
+        print_error_text(f"there is no log {file}", "the engine writes one when it starts.")
         return FAILED
     lines = file.read_text("utf-8", errors="replace").splitlines()
     emit("\n".join(lines[-tail:]))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from ematix_flow.serve.cli.common.errors import DONE, FAILED, tell_words
+from ematix_flow.serve.cli.common.errors import DONE, FAILED, print_error_text
 from ematix_flow.serve.cli.common.options import common_options
 from ematix_flow.serve.cli.common.output import emit, talk
 from ematix_flow.serve.cli.common.state import user_name
@@ -36,13 +36,13 @@ def init(path: Path, force: bool) -> int:
     """Write a project that runs as it is: pipelines, connections, and what cron, systemd, Docker and Kubernetes need."""
     there = [name for name in FILES if (path / name).exists()]
     if there and not force:
-        tell_words(f"{path} has {', '.join(there)} already", "--force writes over what is there.")
+        print_error_text(f"{path} has {', '.join(there)} already", "--force writes over what is there.")
         return FAILED
-    words = _words(path)
-    for name, made_from in FILES.items():
-        text = files("ematix_flow.serve.scaffold").joinpath(made_from).read_text(encoding="utf-8")
-        for word, value in words.items():
-            text = text.replace(word, value)
+    placeholders = _placeholders(path)
+    for name, template in FILES.items():
+        text = files("ematix_flow.serve.scaffold").joinpath(template).read_text(encoding="utf-8")
+        for placeholder, value in placeholders.items():
+            text = text.replace(placeholder, value)
         file = path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
@@ -56,12 +56,12 @@ def _first_command(readme: Path) -> str:
     return readme.read_text(encoding="utf-8").partition("```sh\n")[2].partition("\n")[0]
 
 
-def _words(path: Path) -> dict[str, str]:
+def _placeholders(path: Path) -> dict[str, str]:
     """Give what differs from project to project."""
     from ematix_flow import __version__
 
-    beside = Path(sys.executable).with_name("flow")
-    program = beside if beside.exists() else Path(shutil.which("flow") or "/usr/local/bin/flow")
+    sibling = Path(sys.executable).with_name("flow")
+    program = sibling if sibling.exists() else Path(shutil.which("flow") or "/usr/local/bin/flow")
     return {
         "@VERSION@": __version__,
         # In a unit a percent sign begins a word of systemd's own.

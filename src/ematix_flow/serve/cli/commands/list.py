@@ -32,7 +32,7 @@ def list_(module: str | None, form: str) -> int:
 
 def _entries() -> list[dict[str, Any]]:
     """Give pipelines, streams and transforms by name."""
-    found: list[dict[str, Any]] = [
+    entries: list[dict[str, Any]] = [
         {
             "name": pipeline.name,
             "kind": "pipeline",
@@ -44,11 +44,11 @@ def _entries() -> list[dict[str, Any]]:
         }
         for pipeline in PROJECT.pipelines.values()
     ]
-    found += [
+    entries += [
         {"name": t.name, "kind": "transform", "schedule": t.schedule, "timezone": None, "depends_on": [], "targets": []}
         for t in PROJECT.transforms.values()
     ]
-    found += [
+    entries += [
         {
             "name": stream.name,
             "kind": "stream",
@@ -59,4 +59,4 @@ def _entries() -> list[dict[str, Any]]:
         }
         for stream in PROJECT.streams.values()
     ]
-    return sorted(found, key=lambda entry: str(entry["name"]))
+    return sorted(entries, key=lambda entry: str(entry["name"]))

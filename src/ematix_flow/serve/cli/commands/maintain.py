@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ematix_flow.serve.cli.common.errors import DONE, FAILED, asked_for, tell_words
+from ematix_flow.serve.cli.common.errors import DONE, FAILED, as_usage_error, print_error_text
 from ematix_flow.serve.cli.common.options import common_options, format_option, load, module_option
 from ematix_flow.serve.cli.common.output import emit, emit_json, table, talk
-from ematix_flow.serve.cli.common.run_progress import told
+from ematix_flow.serve.cli.common.run_progress import progress_subscriber
 from ematix_flow.serve.cli.common.spark import stop_spark_at_end
 from ematix_flow.serve.cli.common.state import current
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.engine.maintenance import Maintained
 
-_WORDS = {
+_STATUS_TEXT = {
     "done": "done",
     "would_do": "would do",
     "not_due": "not due",
@@ -48,16 +48,16 @@ def maintain(name: str | None, module: str | None, everything: bool, due: bool, 
     from ematix_flow.engine.maintenance import maintain as work
     from ematix_flow.engine.maintenance import targets_named
 
-    with asked_for():
+    with as_usage_error():
         targets_named(name)
     options = Options()
-    with told() as subscriber, redirect_stdout(sys.stderr):
+    with progress_subscriber() as subscriber, redirect_stdout(sys.stderr):
         options.bus.subscribe(subscriber)
         results = work(name, options, due=due, dry_run=dry_run)
     _show(results, form)
     for result in results:
         if result.error is not None:
-            tell_words(f"{result.target}: {result.error}")
+            print_error_text(f"{result.target}: {result.error}")
     return FAILED if any(result.status == "failed" for result in results) else DONE
 
 
@@ -72,12 +72,12 @@ def _show(results: list[Maintained], form: str) -> None:
 
 def _rows(result: Maintained) -> Iterator[tuple[object, ...]]:
     if not result.steps:
-        yield result.target, _WORDS[result.status], "", ""
+        yield result.target, _STATUS_TEXT[result.status], "", ""
     for name, numbers in result.steps.items():
-        yield result.target, _WORDS[result.status], name, counted(numbers)
+        yield result.target, _STATUS_TEXT[result.status], name, counted(numbers)
 
 
 def counted(numbers: Mapping[str, int | str]) -> str:
     """Give what a step counted in words."""
-    shown = {name.replace("_", " "): f"{n:,}" if isinstance(n, int) else n for name, n in numbers.items()}
-    return ", ".join(f"{name} {value}" for name, value in shown.items())
+    formatted = {name.replace("_", " "): f"{n:,}" if isinstance(n, int) else n for name, n in numbers.items()}
+    return ", ".join(f"{name} {value}" for name, value in formatted.items())

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.pipeline.pipeline import Pipeline
     from ematix_flow.declare.schedule.workflow import Workflow
 
-    Fired = tuple[datetime, str, Pipeline | Workflow]
+    ScheduledSlot = tuple[datetime, str, Pipeline | Workflow]
 
 _MOST = 100
 
@@ -53,36 +53,37 @@ def next_(names: tuple[str, ...], module: str | None, hours: float, limit: int, 
     load(module)
     check_names(names, (*PROJECT.pipelines, *PROJECT.workflows))
     now = options.pop("since") or SYSTEM_CLOCK.now()
-    wanted = _in_state(options.pop("state"), options)
-    every = fires(now, now + timedelta(hours=hours))
-    fit = (one for one in every if is_named(one[2].name, names) and (wanted is None or one[2].name in wanted))
-    found = list(islice(fit, limit + 1))
-    shown = found[:limit]
+    selected = _in_state(options.pop("state"), options)
+    every = upcoming_slots(now, now + timedelta(hours=hours))
+    fit = (one for one in every if is_named(one[2].name, names) and (selected is None or one[2].name in selected))
+    slots = list(islice(fit, limit + 1))
+    displayed = slots[:limit]
     if form == "json":
-        emit_json([as_dict(*one) for one in shown])
+        emit_json([as_dict(*one) for one in displayed])
         return DONE
-    if not found:
+    if not slots:
         talk(f"nothing fires in the next {'hour' if hours == 1 else f'{hours:g} hours'}.")
         return DONE
     rows = [
-        (entry["at"], entry["name"], entry["local"], entry["timezone"]) for entry in (as_dict(*one) for one in shown)
+        (entry["at"], entry["name"], entry["local"], entry["timezone"])
+        for entry in (as_dict(*one) for one in displayed)
     ]
     emit(table(("TIME", "NAME", "LOCAL TIME", "TIMEZONE"), rows))
-    if len(found) > limit:
+    if len(slots) > limit:
         talk(f"these are the first {limit}; --limit shows more.")
     return DONE
 
 
-def _in_state(state: str | None, place: dict[str, Any]) -> set[str] | None:
+def _in_state(state: str | None, location: dict[str, Any]) -> set[str] | None:
     """Give the names of what is in a state now; None when every state will do, so that no run log is needed."""
     if state is None:
         return None
-    from ematix_flow.engine.schedule.status import standings
+    from ematix_flow.engine.schedule.status import pipeline_statuses
 
-    return {one.name for one in standings(read_log(**place), SYSTEM_CLOCK.now()) if one.state == state}
+    return {one.name for one in pipeline_statuses(read_log(**location), SYSTEM_CLOCK.now()) if one.state == state}
 
 
-def fires(after: datetime, upto: datetime) -> Iterator[Fired]:
+def upcoming_slots(after: datetime, upto: datetime) -> Iterator[ScheduledSlot]:
     """Give every slot of pipelines and workflows, the earliest first."""
     declared = [("pipeline", one) for one in PROJECT.pipelines.values()]
     both: list[tuple[str, Pipeline | Workflow]] = [
@@ -90,10 +91,10 @@ def fires(after: datetime, upto: datetime) -> Iterator[Fired]:
         *(("workflow", one) for one in PROJECT.workflows.values()),
     ]
     slots = [_slots(kind, one, after, upto) for kind, one in both if one.schedule is not None]
-    return heapq.merge(*slots, key=lambda fired: (fired[0], fired[2].name))
+    return heapq.merge(*slots, key=lambda slot: (slot[0], slot[2].name))
 
 
-def _slots(kind: str, one: Pipeline | Workflow, after: datetime, upto: datetime) -> Iterator[Fired]:
+def _slots(kind: str, one: Pipeline | Workflow, after: datetime, upto: datetime) -> Iterator[ScheduledSlot]:
     from ematix_flow.plan.schedule.cron import slots_between
 
     return ((slot, kind, one) for slot in slots_between(str(one.schedule), one.timezone, after, upto))

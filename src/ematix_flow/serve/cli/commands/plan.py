@@ -12,7 +12,7 @@ from ematix_flow.declare.pipeline.handle import PipelineHandle
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.stream.handle import StreamHandle
 from ematix_flow.errors import DeclareTypeError
-from ematix_flow.serve.cli.common.errors import DONE, FAILED, RefusedError, tell_words
+from ematix_flow.serve.cli.common.errors import DONE, FAILED, UsageRefusedError, print_error_text
 from ematix_flow.serve.cli.common.find_streams import find_stream, is_file
 from ematix_flow.serve.cli.common.options import (
     common_options,
@@ -22,10 +22,10 @@ from ematix_flow.serve.cli.common.options import (
     load,
     module_option,
     open_log,
-    run_log_places,
+    run_log_location_options,
 )
 from ematix_flow.serve.cli.common.output import emit, emit_json
-from ematix_flow.serve.cli.common.run_progress import told
+from ematix_flow.serve.cli.common.run_progress import progress_subscriber
 from ematix_flow.serve.cli.common.spark import start_spark_early, stop_spark_at_end
 from ematix_flow.serve.cli.common.state import current
 
@@ -64,7 +64,7 @@ def _preview(planned: PipelineHandle | StreamHandle, form: str, *, verbose: bool
     "--sample", type=click.IntRange(min=0), metavar="N", help="Keys of each kind to show with --diff [default: 5]."
 )
 @_verbose
-@run_log_places
+@run_log_location_options
 @format_option
 @engine_option
 @common_options
@@ -85,7 +85,7 @@ def plan(name: str, module: str | None, diff: bool, sample: int | None, form: st
     from ematix_flow.engine.review.diff import SAMPLE
 
     chosen = Options(run_log=log)
-    with told() as subscriber, redirect_stdout(sys.stderr):
+    with progress_subscriber() as subscriber, redirect_stdout(sys.stderr):
         chosen.bus.subscribe(subscriber)
         result = diff_pipeline(planned.pipeline, chosen, SAMPLE if sample is None else sample)
     if form == "json":
@@ -139,7 +139,7 @@ def _planned(module: str | None, name: str) -> PipelineHandle | StreamHandle:
     if not pipeline.targets:
         message = f"pipeline {name!r} is a plain function, which has no plan"
         hint = "declare it with @ematix.pipeline to see one."
-        raise RefusedError(DeclareTypeError(message, hint=hint, origin=pipeline.origin))
+        raise UsageRefusedError(DeclareTypeError(message, hint=hint, origin=pipeline.origin))
     return PipelineHandle(pipeline)
 
 
@@ -157,5 +157,5 @@ def _verdict(result: Any, form: str) -> int:
     from ematix_flow.connect.config.redact import redact
 
     for error in result.errors if form == "json" else ():
-        tell_words(redact(str(error)))
+        print_error_text(redact(str(error)))
     return DONE if result.ok else FAILED

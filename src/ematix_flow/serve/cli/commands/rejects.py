@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from ematix_flow.serve.cli.commands.run import told_bus
-from ematix_flow.serve.cli.common.errors import DONE, FAILED, asked_for
+from ematix_flow.serve.cli.commands.run import run_bus
+from ematix_flow.serve.cli.common.errors import DONE, FAILED, as_usage_error
 from ematix_flow.serve.cli.common.lazy import NearGroup
 from ematix_flow.serve.cli.common.options import (
     common_options,
@@ -21,7 +21,7 @@ from ematix_flow.serve.cli.common.options import (
     run_log_options,
 )
 from ematix_flow.serve.cli.common.output import emit, emit_json, table, talk
-from ematix_flow.serve.cli.common.run_progress import told
+from ematix_flow.serve.cli.common.run_progress import progress_subscriber
 from ematix_flow.serve.cli.common.spark import stop_spark_at_end
 
 
@@ -42,11 +42,11 @@ def list_(name: str, module: str | None, status: str, limit: int, form: str) -> 
     pipeline = find_pipeline(module, name)
     from ematix_flow.engine.rejects import list_rejects
 
-    found = list_rejects(pipeline, status=None if status == "all" else status, limit=limit)
+    entries = list_rejects(pipeline, status=None if status == "all" else status, limit=limit)
     if form == "json":
-        emit_json([reject.to_dict() for reject in found])
-    elif found:
-        rows = [(r.reject_id[:12], r.target_name.partition(":")[2], r.status, r.column_name, r.reason) for r in found]
+        emit_json([reject.to_dict() for reject in entries])
+    elif entries:
+        rows = [(r.reject_id[:12], r.target_name.partition(":")[2], r.status, r.column_name, r.reason) for r in entries]
         emit(table(("REJECT", "TARGET", "STATUS", "COLUMN", "REASON"), rows))
     else:
         talk(f"{name} has no {'' if status == 'all' else status + ' '}rejects.")
@@ -64,7 +64,7 @@ def show(name: str, reject_id: str, module: str | None, form: str) -> int:
     pipeline = find_pipeline(module, name)
     from ematix_flow.engine.rejects import show_reject
 
-    with asked_for():
+    with as_usage_error():
         reject = show_reject(pipeline, reject_id).to_dict()
     if form == "json":
         emit_json(reject)
@@ -84,18 +84,18 @@ def show(name: str, reject_id: str, module: str | None, form: str) -> int:
 @run_log_options
 @engine_option
 @common_options
-def replay(name: str, module: str | None, ids: tuple[str, ...], **place: Any) -> int:
+def replay(name: str, module: str | None, ids: tuple[str, ...], **location: Any) -> int:
     """Load pending rejects again through the pipeline as it is declared now, and print the result as JSON."""
     pipeline = find_pipeline(module, name)
-    log = open_log(**place)
+    log = open_log(**location)
     stop_spark_at_end()
-    bus = told_bus(pipeline, log)
+    bus = run_bus(pipeline, log)
     from ematix_flow.engine import Options
     from ematix_flow.engine.rejects import replay_rejects, show_reject
 
-    with asked_for():
+    with as_usage_error():
         chosen = [show_reject(pipeline, reject).reject_id for reject in ids]
-    with told() as subscriber, redirect_stdout(sys.stderr):
+    with progress_subscriber() as subscriber, redirect_stdout(sys.stderr):
         bus.subscribe(subscriber)
         result = replay_rejects(pipeline, chosen, Options(run_log=log, bus=bus))
     emit_json(result)

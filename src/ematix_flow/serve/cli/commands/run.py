@@ -12,20 +12,20 @@ import click
 from ematix_flow.commit.interrupts import uninterrupted
 from ematix_flow.connect.config.project_name import VARIABLE
 from ematix_flow.failpoints import failpoint
-from ematix_flow.serve.cli.common.capture import captured, is_wanted
-from ematix_flow.serve.cli.common.errors import DONE, FAILED, tell_words
+from ematix_flow.serve.cli.common.capture import capture_enabled, captured
+from ematix_flow.serve.cli.common.errors import DONE, FAILED, print_error_text
 from ematix_flow.serve.cli.common.options import (
     common_options,
     engine_option,
     find_pipeline,
     module_option,
-    observing,
-    observing_options,
+    observer_options,
     open_log,
+    open_observers,
     run_log_options,
 )
 from ematix_flow.serve.cli.common.output import emit, emit_json
-from ematix_flow.serve.cli.common.run_progress import told
+from ematix_flow.serve.cli.common.run_progress import progress_subscriber
 from ematix_flow.serve.cli.common.spark import start_spark_early
 from ematix_flow.serve.cli.common.state import current
 
@@ -59,7 +59,7 @@ def _worker_options(command: Any) -> Any:
 @click.option("--new", is_flag=True, help="Load afresh, even if an earlier run was interrupted.")
 @run_log_options
 @click.option("--format", "form", type=click.Choice(["json", "text"]), help="JSON also for a failure, or text.")
-@observing_options
+@observer_options
 @_worker_options
 @engine_option
 @common_options
@@ -76,7 +76,7 @@ def run(name: str, module: str | None, new: bool, form: str | None, **options: A
         return _work(pipeline, log, options)
     # Registered before anything else that has to end, and so done after all of it.
     state.at_end(lambda: _close(state))
-    with _observed(pipeline, log, observing(options, log)) as bus:
+    with _run_context(pipeline, log, open_observers(options, log)) as bus:
         from ematix_flow.engine import Options, run_unclosed
 
         result, close = run_unclosed(pipeline, Options(new=new, run_log=log, bus=bus))
@@ -93,10 +93,10 @@ def _delivered(text: str | None, result: Any) -> bool:
     try:
         if emit_json(result) if text is None else emit(text):
             return True
-        said = "nobody reads its result any more"
+        problem = "nobody reads its result any more"
     except OSError as error:
-        said = f"its result could not be written: {error.strerror or error}"
-    tell_words(f"the run is committed, but {said}", "running it again prints the result and loads nothing.")
+        problem = f"its result could not be written: {error.strerror or error}"
+    print_error_text(f"the run is committed, but {problem}", "running it again prints the result and loads nothing.")
     return False
 
 
@@ -110,49 +110,49 @@ def _close(state: State) -> None:
         return
     with uninterrupted():
         state.close_request()
-        state.settled = True
+        state.request_closed = True
     failpoint("result.after_close")
 
 
 def _work(pipeline: Pipeline, log: RunLog, options: dict[str, Any]) -> int:
     """Run the slot that a scheduler has claimed for this process."""
     from ematix_flow.engine.schedule.worker import work
-    from ematix_flow.serve.cli.common.slot_runner import keeper_for
+    from ematix_flow.serve.cli.common.slot_runner import slot_runner_for
 
-    bus = told_bus(pipeline, log)
+    bus = run_bus(pipeline, log)
     start_spark_early(pipeline)
-    keeper = keeper_for(log, options, bus, "worker")
-    with told() as subscriber, redirect_stdout(sys.stderr):
+    runner = slot_runner_for(log, options, bus, "worker")
+    with progress_subscriber() as subscriber, redirect_stdout(sys.stderr):
         bus.subscribe(subscriber)
-        outcome = work(pipeline, options["claim_token"], keeper)
+        outcome = work(pipeline, options["claim_token"], runner)
     if outcome.overtaken:
-        tell_words(f"{pipeline.name}: slot {outcome.slot} was taken over by another run, so nothing was changed.")
+        print_error_text(f"{pipeline.name}: slot {outcome.slot} was taken over by another run, so nothing was changed.")
     elif outcome.error_type:
-        tell_words(f"{outcome.error_type}: {outcome.error_message}")
+        print_error_text(f"{outcome.error_type}: {outcome.error_message}")
     else:
         emit_json(outcome.result)
     return DONE if outcome.success else FAILED
 
 
 @contextmanager
-def _observed(pipeline: Pipeline, log: RunLog, observers: Observers) -> Iterator[Bus]:
+def _run_context(pipeline: Pipeline, log: RunLog, observers: Observers) -> Iterator[Bus]:
     """Return the bus of a run with everything around it: signals, progress, captured logs and an early start of Spark."""
-    bus = told_bus(pipeline, log)
+    bus = run_bus(pipeline, log)
     observers.subscribe_to(bus)
     start_spark_early(pipeline)
-    with told() as subscriber, redirect_stdout(sys.stderr):
+    with progress_subscriber() as subscriber, redirect_stdout(sys.stderr):
         bus.subscribe(subscriber)
         yield bus
 
 
-def told_bus(pipeline: Pipeline, log: RunLog) -> Bus:
+def run_bus(pipeline: Pipeline, log: RunLog) -> Bus:
     """Give a bus on which signals and captured logs listen already."""
     from ematix_flow.clock import SYSTEM_CLOCK
     from ematix_flow.observe.bus import Bus
 
     state, bus = current(), Bus()
     state.stop.steps_left = 0 if pipeline.fan_out else len(pipeline.transforms_post)
-    if is_wanted():
+    if capture_enabled():
         since = SYSTEM_CLOCK.now().isoformat()
         state.ending.enter_context(captured(bus, lambda: _run_ids(pipeline, log, since), pipeline.name))
     bus.subscribe(state.stop.on_event)
@@ -168,7 +168,7 @@ def verdict(result: Any) -> int:
     """Give the exit code of a result; a fan-out with a failed target has failed."""
     errors = result.get("errors") if isinstance(result, dict) else None
     for target, text in (errors or {}).items():
-        tell_words(f"{target}: {text}")
+        print_error_text(f"{target}: {text}")
     return FAILED if errors else DONE
 
 

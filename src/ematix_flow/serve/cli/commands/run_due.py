@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ematix_flow.declare.schedule.schedule import CATCHUPS
-from ematix_flow.serve.cli.common.errors import DONE, FAILED, asked_for
+from ematix_flow.serve.cli.common.errors import DONE, FAILED, as_usage_error
 from ematix_flow.serve.cli.common.options import (
     common_options,
     engine_option,
@@ -19,11 +19,11 @@ from ematix_flow.serve.cli.common.options import (
     format_option,
     load,
     module_option,
-    observing_options,
+    observer_options,
     run_log_options,
 )
 from ematix_flow.serve.cli.common.output import emit, emit_json, talk
-from ematix_flow.serve.cli.common.slot_runner import Moment, chosen_log, keeper_for
+from ematix_flow.serve.cli.common.slot_runner import InstantType, chosen_log, slot_runner_for
 from ematix_flow.serve.cli.common.spark import stop_spark_at_end
 from ematix_flow.serve.cli.common.state import current
 from ematix_flow.wording import quantity
@@ -38,11 +38,11 @@ _COLOURS = {"firing": "cyan", "failed": "red", "skipping": "dim"}
 
 @click.command("run-due")
 @module_option
-@click.option("--now", type=Moment(), help="Decide as if it were this instant.")
+@click.option("--now", type=InstantType(), help="Decide as if it were this instant.")
 @click.option("--interval", type=click.FloatRange(1), default=60.0, show_default=True, help="Seconds of the window.")
 @click.option("--catchup", type=click.Choice(CATCHUPS), help="Which missed slots run, whatever pipelines say.")
 @run_log_options
-@observing_options
+@observer_options
 @engine_option
 @common_options
 def run_due(module: str | None, now: datetime | None, interval: float, catchup: str | None, **options: Any) -> int:
@@ -56,14 +56,14 @@ def run_due(module: str | None, now: datetime | None, interval: float, catchup: 
 
     current().when_stopped = "the next flow run-due takes up what was interrupted."
     stop_spark_at_end()
-    keeper = keeper_for(chosen_log(options), options, Bus(), "run-due", now)
+    runner = slot_runner_for(chosen_log(options), options, Bus(), "run-due", now)
     with redirect_stdout(sys.stderr):
-        result = due.run_due(keeper, window=timedelta(seconds=interval), catchup=catchup, tell=_tell)
+        result = due.run_due(runner, window=timedelta(seconds=interval), catchup=catchup, report=_print_step)
     emit_json(as_json(result))
     return FAILED if result.failed else DONE
 
 
-def _tell(what: str, name: str, more: str) -> None:
+def _print_step(what: str, name: str, more: str) -> None:
     talk(f"{what}: {name} ({more})", _COLOURS[what])
 
 
@@ -92,13 +92,13 @@ def _ran(name: str, result: Any) -> dict[str, Any]:
 @click.command()
 @click.argument("name")
 @module_option
-@click.option("--from", "first", type=Moment(), required=True, help="The first instant, which is included.")
-@click.option("--to", "last", type=Moment(), required=True, help="The last instant, which is not.")
+@click.option("--from", "first", type=InstantType(), required=True, help="The first instant, which is included.")
+@click.option("--to", "last", type=InstantType(), required=True, help="The last instant, which is not.")
 @click.option("--again", is_flag=True, help="Load slots that have run before once more.")
 @click.option("--dry-run", is_flag=True, help="Only show the slots.")
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Show at most so many slots.")
 @run_log_options
-@observing_options
+@observer_options
 @format_option
 @engine_option
 @common_options
@@ -110,34 +110,36 @@ def backfill(name: str, module: str | None, first: datetime, last: datetime, **o
 
     current().when_stopped = "the same command goes on where it stopped."
     log = chosen_log(options)
-    with asked_for():
-        order, resumed = backfilling.open_backfill(log, pipeline, first, last, again=options["again"])
-    total = backfilling.slot_count(pipeline, order)
+    with as_usage_error():
+        job, resumed = backfilling.open_backfill(log, pipeline, first, last, again=options["again"])
+    total = backfilling.slot_count(pipeline, job)
     if options["dry_run"]:
         if not resumed:  # what an interrupted one has done is not to be forgotten
-            log.drop(order)
-        slots = list(islice(backfilling.slots_of(pipeline, order), options["limit"]))
+            log.drop(job)
+        slots = list(islice(backfilling.slots_of(pipeline, job), options["limit"]))
         _show_slots(name, slots, total, options["form"])
         return DONE
-    talk(f"{order.id}: {quantity(total, 'slot')} of {name}" + (", going on where it stopped" if resumed else ""))
+    talk(f"{job.id}: {quantity(total, 'slot')} of {name}" + (", going on where it stopped" if resumed else ""))
     stop_spark_at_end()
-    keeper = keeper_for(log, options, Bus(), "backfill")
+    runner = slot_runner_for(log, options, Bus(), "backfill")
     done = []
     with redirect_stdout(sys.stderr):
-        for one in backfilling.run_backfill(pipeline, order, keeper):
+        for one in backfilling.run_backfill(pipeline, job, runner):
             done.append(one)
-            talk(f"{one.number}/{one.of} {one.slot}: {one.error or _said(one.result)}", "red" if one.error else "")
+            talk(
+                f"{one.number}/{one.of} {one.slot}: {one.error or _result_text(one.result)}", "red" if one.error else ""
+            )
     failed = [one for one in done if one.error]
     before = [one for one in done if _had_run(one.result)]
     if options["form"] == "json":
         ran = [
             {"slot": one.slot, "result": one.result, "error": one.error or None} for one in done if one not in before
         ]
-        known = {"backfill": order.id, "pipeline": name, "slots": total}
+        known = {"backfill": job.id, "pipeline": name, "slots": total}
         emit_json({**known, "ran": ran, "had_run": [one.slot for one in before]})
     else:
-        fresh, had = len(done) - len(failed) - len(before), f"{len(before)} had run already, " if before else ""
-        emit(f"{name}: {quantity(fresh, 'slot')} ran, {had}{len(failed)} failed, {total} in all")
+        newly_run, had = len(done) - len(failed) - len(before), f"{len(before)} had run already, " if before else ""
+        emit(f"{name}: {quantity(newly_run, 'slot')} ran, {had}{len(failed)} failed, {total} in all")
     return FAILED if failed else DONE
 
 
@@ -160,7 +162,7 @@ def _had_run(result: Any) -> bool:
     return bool(each) and all(isinstance(one, dict) and bool(one.get("recovered")) for one in each)
 
 
-def _said(result: Any) -> str:
+def _result_text(result: Any) -> str:
     if not isinstance(result, dict):
         return "done"
     if _had_run(result):

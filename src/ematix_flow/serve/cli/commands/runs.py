@@ -11,7 +11,7 @@ import click
 from ematix_flow.errors import UnknownNameError
 from ematix_flow.records import record_key
 from ematix_flow.serve.cli.commands.control import cancel, rerun, resume
-from ematix_flow.serve.cli.common.errors import DONE, RefusedError
+from ematix_flow.serve.cli.common.errors import DONE, UsageRefusedError
 from ematix_flow.serve.cli.common.filters import Since
 from ematix_flow.serve.cli.common.lazy import NearGroup
 from ematix_flow.serve.cli.common.options import common_options, format_option, module_option, read_log, run_log_options
@@ -44,22 +44,22 @@ def runs() -> None:
 def list_(limit: int, offset: int, all_projects: bool, form: str, module: str | None, **options: Any) -> int:
     """Show the newest runs of this project; a run whose process is gone is interrupted."""
     del module  # taken like by every other command; the run log knows runs without it
-    from ematix_flow.engine.schedule.run_lists import AskedRuns, seen_runs
+    from ematix_flow.engine.schedule.run_lists import RunListQuery, list_current_runs
 
     by = {name: options.pop(name) for name in ("pipeline", "status", "since")}
-    log, asked = read_log(**options), AskedRuns(**by, limit=limit, offset=offset, all_projects=all_projects)
-    found, total = seen_runs(log, asked)
+    log, query = read_log(**options), RunListQuery(**by, limit=limit, offset=offset, all_projects=all_projects)
+    listed, total = list_current_runs(log, query)
     if form == "json":
-        emit_json({"runs": [asdict(run) for run in found], "total": total})
+        emit_json({"runs": [asdict(run) for run in listed], "total": total})
         return DONE
-    if not found:
+    if not listed:
         others = log.list_runs(**by, limit=1, all_projects=True)[1]
         more = f" of this project, and {others} of others; --all-projects shows them." if others > total else "."
         talk(f"the run log has no such runs{more}")
         return DONE
-    emit(table((*(("PROJECT",) if all_projects else ()), *_COLUMNS), [_row(run, all_projects) for run in found]))
-    if total > len(found):
-        talk(f"{len(found)} of {total} runs; --limit shows more.")
+    emit(table((*(("PROJECT",) if all_projects else ()), *_COLUMNS), [_table_row(run, all_projects) for run in listed]))
+    if total > len(listed):
+        talk(f"{len(listed)} of {total} runs; --limit shows more.")
     return DONE
 
 
@@ -68,16 +68,16 @@ def list_(limit: int, offset: int, all_projects: bool, form: str, module: str | 
 @run_log_options
 @format_option
 @common_options
-def show(run_id: str, form: str, **place: Any) -> int:
+def show(run_id: str, form: str, **location: Any) -> int:
     """Show everything that is remembered about a run; the beginning of its id is enough."""
-    from ematix_flow.engine.schedule.run_lists import seen_run
+    from ematix_flow.engine.schedule.run_lists import current_run
 
-    log = read_log(**place)
+    log = read_log(**location)
     run = log.get_run(run_id, all_projects=True)
     if run is None:
         message = f"no single run has the id {run_id!r}"
-        raise RefusedError(UnknownNameError(message, hint="flow runs list shows the ids."))
-    run = seen_run(log, run)
+        raise UsageRefusedError(UnknownNameError(message, hint="flow runs list shows the ids."))
+    run = current_run(log, run)
     if form == "json":
         emit_json(asdict(run))
         return DONE
@@ -93,15 +93,15 @@ for _command in (resume, rerun, cancel):
     runs.add_command(_command)
 
 
-def _row(run: RunRecord, with_project: bool) -> tuple[object, ...]:
+def _table_row(run: RunRecord, with_project: bool) -> tuple[object, ...]:
     changed = [("inserted", run.rows_inserted), ("updated", run.rows_updated), ("deleted", run.rows_deleted)]
     changed += [("rejected", run.rows_rejected)]
-    rows = ", ".join(f"{count:,} {word}" for word, count in changed if count)
+    rows = ", ".join(f"{count:,} {label}" for label, count in changed if count)
     started = datetime.fromisoformat(run.started_at)
     seconds = (datetime.fromisoformat(run.finished_at) - started).total_seconds() if run.finished_at else None
     return (
         *((run.project,) if with_project else ()),
-        _shown(run),
+        _run_label(run),
         run.pipeline,
         run.target,
         run.status,
@@ -111,7 +111,7 @@ def _row(run: RunRecord, with_project: bool) -> tuple[object, ...]:
     )
 
 
-def _shown(run: RunRecord) -> str:
+def _run_label(run: RunRecord) -> str:
     """Give the id of a run so that every command takes it; that of a first attempt which others may follow says so."""
     followed = run.attempt == 1 and run.status in _FOLLOWED and run.kind != "streaming"
     return f"{run.run_id}#1" if followed else record_key(run)

@@ -13,18 +13,18 @@ import click
 
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.schedule.schedule import CATCHUPS
-from ematix_flow.serve.cli.common.errors import DONE, FAILED, asked_for, tell
+from ematix_flow.serve.cli.common.errors import DONE, FAILED, as_usage_error, print_error
 from ematix_flow.serve.cli.common.options import (
     common_options,
     engine_option,
     load,
     module_option,
-    observing_options,
+    observer_options,
     project_module,
     run_log_options,
 )
 from ematix_flow.serve.cli.common.output import talk
-from ematix_flow.serve.cli.common.slot_runner import keeper_for, log_address
+from ematix_flow.serve.cli.common.slot_runner import log_address, slot_runner_for
 from ematix_flow.serve.cli.common.spark import stop_spark_at_end
 from ematix_flow.wording import quantity
 
@@ -66,14 +66,14 @@ def _options(command: Any) -> Any:
 @module_option
 @_options
 @run_log_options
-@observing_options
+@observer_options
 @engine_option
 @common_options
 def scheduler(module: str | None, **options: Any) -> int:
     """Have pipelines run when they are due, until stopped; several may share a run log, and one of them leads."""
     load(module)
-    made = _scheduler(module, options, threading.Event())
-    _run(made)
+    instance = _scheduler(module, options, threading.Event())
+    _run(instance)
     return DONE
 
 
@@ -81,7 +81,7 @@ def scheduler(module: str | None, **options: Any) -> int:
 @module_option
 @_options
 @run_log_options
-@observing_options
+@observer_options
 @engine_option
 @common_options
 def up(module: str | None, **options: Any) -> int:
@@ -92,19 +92,19 @@ def up(module: str | None, **options: Any) -> int:
     from ematix_flow.engine.stream.run_many import run_streams
 
     stop = threading.Event()
-    made = _scheduler(module, options, stop)
+    instance = _scheduler(module, options, stop)
     streams = list(PROJECT.streams.values())
     if not streams:
-        _run(made)
+        _run(instance)
         return DONE
-    keeper = made.keeper
-    asked = StreamOptions(run_log=keeper.log, bus=keeper.options.bus, stop=stop, restart=True)
-    running = in_background(lambda: run_streams(streams, asked), "streams")
-    _run(made)
+    runner = instance.runner
+    stream_options = StreamOptions(run_log=runner.log, bus=runner.options.bus, stop=stop, restart=True)
+    running = in_background(lambda: run_streams(streams, stream_options), "streams")
+    _run(instance)
     outcomes = running.result()
     failed = [error for error in outcomes.values() if isinstance(error, Exception)]
     for error in failed:
-        tell(error, with_traceback=False)
+        print_error(error, with_traceback=False)
     return FAILED if failed else DONE
 
 
@@ -112,20 +112,20 @@ def _scheduler(module: str | None, options: dict[str, Any], stop: threading.Even
     from ematix_flow.engine.executors.open import from_url
     from ematix_flow.engine.schedule.freshness import FreshnessWatch
     from ematix_flow.engine.schedule.lease import LEASE_SECONDS
-    from ematix_flow.engine.schedule.scheduler import Scheduler, Settings
+    from ematix_flow.engine.schedule.scheduler import Scheduler, SchedulerSettings
     from ematix_flow.observe.bus import Bus
 
     if options["no_run_log"]:
         raise click.UsageError("a scheduler needs a run log: it is where slots are claimed.")
-    with asked_for():
+    with as_usage_error():
         executor = from_url(options["executor"])
-    log, bus = _patient_log(options), Bus()
+    log, bus = _wait_for_log(options), Bus()
     if executor is None:
         stop_spark_at_end()
     bus.subscribe(_show)
     seconds = options["lease_seconds"] or (LEASE_SECONDS if executor is None else STARTED_SECONDS)
-    keeper = keeper_for(log, {**options, "lease_seconds": seconds}, bus, "scheduler")
-    settings = Settings(
+    runner = slot_runner_for(log, {**options, "lease_seconds": seconds}, bus, "scheduler")
+    settings = SchedulerSettings(
         module=module or project_module() or "",
         executor=executor,
         workers=options["workers"],
@@ -138,10 +138,10 @@ def _scheduler(module: str | None, options: dict[str, Any], stop: threading.Even
         metrics_url=options["metrics"],
         max_iterations=options["max_iterations"],
     )
-    return Scheduler(keeper, settings, stop, (FreshnessWatch(bus, log),))
+    return Scheduler(runner, settings, stop, (FreshnessWatch(bus, log),))
 
 
-def _patient_log(options: dict[str, Any]) -> RunLog:
+def _wait_for_log(options: dict[str, Any]) -> RunLog:
     """Give the run log as soon as it answers: without it nobody knows which slots have run."""
     from ematix_flow.commit.runlog.open import open_run_log
     from ematix_flow.connect.base.retry import RUN_LOG_AWAY, attempts
@@ -152,31 +152,31 @@ def _patient_log(options: dict[str, Any]) -> RunLog:
     interval = options["poll_interval"]
     policy = replace(RUN_LOG_AWAY, first_wait=interval, longest_wait=interval)
     for attempt in attempts(policy, waiting=report):
-        with attempt, asked_for():
+        with attempt, as_usage_error():
             log = open_run_log(options["run_log_url"], options["run_log_path"], required=True)
     return log
 
 
-def _run(made: Scheduler) -> None:
+def _run(instance: Scheduler) -> None:
     from ematix_flow.engine.stream.run import finishing
 
     names = ", ".join(sorted(PROJECT.pipelines)) or "none"
     known = quantity(len(PROJECT.pipelines), "pipeline")
-    talk(f"{made.keeper.worker_id}: {known} ({names[:200]}); Ctrl-C ends it after their runs")
-    with finishing(made.stop), redirect_stdout(sys.stderr):
-        made.run()
+    talk(f"{instance.runner.worker_id}: {known} ({names[:200]}); Ctrl-C ends it after their runs")
+    with finishing(instance.stop), redirect_stdout(sys.stderr):
+        instance.run()
 
 
 def _show(event: Event) -> None:
-    from ematix_flow.events import PipelineEnded, SchedulerTold
+    from ematix_flow.events import PipelineEnded, SchedulerEvent
 
-    if isinstance(event, SchedulerTold):
+    if isinstance(event, SchedulerEvent):
         text = f"{event.what}: {event.pipeline}{' ' if event.pipeline else ''}({event.text})"
         _talk_timed(text, _COLOURS[event.what])
     elif isinstance(event, PipelineEnded):
-        said = f"{event.error_type}: {event.error_message}" if event.error_type else f"{event.seconds:.1f} s"
-        word, colour = ("failed", "red") if event.error_type else ("done", "green")
-        _talk_timed(f"{word}: {event.slot} ({said})", colour)
+        detail = f"{event.error_type}: {event.error_message}" if event.error_type else f"{event.seconds:.1f} s"
+        status, colour = ("failed", "red") if event.error_type else ("done", "green")
+        _talk_timed(f"{status}: {event.slot} ({detail})", colour)
 
 
 def _talk_timed(text: str, colour: str) -> None:

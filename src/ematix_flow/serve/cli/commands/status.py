@@ -57,19 +57,19 @@ def status(
     since: datetime | None,
     watch: float | None,
     form: str,
-    **place: Any,
+    **location: Any,
 ) -> int:
     """Show the last and the next run of everything declared, and why something that is due does not run."""
     load(module)
     check_names(names, (*PROJECT.pipelines, *PROJECT.workflows, *PROJECT.streams))
-    log, wanted = read_log(**place), Narrowed(names, state, since)
+    log, criteria = read_log(**location), Narrowed(names, state, since)
     if watch is None:
-        _show(log, wanted, form)
+        _show(log, criteria, form)
     elif form == "text" and has_colours(sys.stdout):
-        _live(log, wanted, watch)
+        _live(log, criteria, watch)
     else:
         while True:
-            _show(log, wanted, form)
+            _show(log, criteria, form)
             time.sleep(watch)
     return DONE
 
@@ -91,34 +91,34 @@ class Narrowed:
         return is_named(one.name, self.names) and self.state in (None, one.state)
 
 
-def _found(log: RunLog, wanted: Narrowed) -> list[PipelineStatus]:
-    from ematix_flow.engine.schedule.status import standings
+def _matching(log: RunLog, criteria: Narrowed) -> list[PipelineStatus]:
+    from ematix_flow.engine.schedule.status import pipeline_statuses
 
-    return [one for one in standings(log, SYSTEM_CLOCK.now()) if wanted.has(one)]
+    return [one for one in pipeline_statuses(log, SYSTEM_CLOCK.now()) if criteria.has(one)]
 
 
-def _show(log: RunLog, wanted: Narrowed, form: str) -> None:
-    found = _found(log, wanted)
+def _show(log: RunLog, criteria: Narrowed, form: str) -> None:
+    statuses = _matching(log, criteria)
     if form == "json":
-        emit_json([one.as_dict() for one in found])
-    elif found:
-        emit(table(HEADERS, [row(one) for one in found]))
-    elif wanted == Narrowed():
+        emit_json([one.as_dict() for one in statuses])
+    elif statuses:
+        emit(table(HEADERS, [row(one) for one in statuses]))
+    elif criteria == Narrowed():
         talk("the module declares no pipelines, workflows or streams.")
     else:
         talk("nothing that is declared is like that.")
-    for line in (*(notes(found) if form == "text" else ()), *nobody_looks(log)):
+    for line in (*(notes(statuses) if form == "text" else ()), *scheduler_notes(log)):
         talk(line)
 
 
-def nobody_looks(log: RunLog) -> list[str]:
+def scheduler_notes(log: RunLog) -> list[str]:
     """Give a line when something is scheduled and nobody looks for what is due."""
-    from ematix_flow.engine.schedule.heartbeat import who_looks
+    from ematix_flow.engine.schedule.heartbeat import scheduler_liveness
 
     if not PROJECT.has_schedules:
         return []
-    looking = who_looks(log)
-    return [] if looking.alive else [f"{looking.text}. Start flow scheduler, or call flow run-due every minute."]
+    liveness = scheduler_liveness(log)
+    return [] if liveness.alive else [f"{liveness.text}. Start flow scheduler, or call flow run-due every minute."]
 
 
 def row(one: PipelineStatus) -> tuple[str, ...]:
@@ -133,8 +133,8 @@ def outcome(one: PipelineStatus) -> str:
     """Give how the last run ended, or that one is under way."""
     if one.state == "running":
         return "running"
-    said = one.outcome or ""
-    return f"{said} (paused)".strip() if one.state == "paused" else said
+    text = one.outcome or ""
+    return f"{text} (paused)".strip() if one.state == "paused" else text
 
 
 def retry_cell(one: PipelineStatus) -> str:
@@ -154,35 +154,35 @@ def next_cell(one: PipelineStatus) -> str:
     return "now" if one.state == "due" else one.next_run_at or ""
 
 
-def notes(found: list[PipelineStatus]) -> list[str]:
+def notes(statuses: list[PipelineStatus]) -> list[str]:
     """Give a line about everything that waits, with the reason that a scheduler would give."""
-    return [f"{one.name}: {one.reason}" for one in found if one.reason and one.state not in ("due", "paused")]
+    return [f"{one.name}: {one.reason}" for one in statuses if one.reason and one.state not in ("due", "paused")]
 
 
-def _live(log: RunLog, wanted: Narrowed, watch: float) -> None:
+def _live(log: RunLog, criteria: Narrowed, watch: float) -> None:
     from rich.console import Console, Group
     from rich.live import Live
     from rich.text import Text
 
-    def shown() -> Group:
-        found = _found(log, wanted)
-        return Group(_table(found), *(Text(line, "dim") for line in (*notes(found), *nobody_looks(log))))
+    def rendered() -> Group:
+        statuses = _matching(log, criteria)
+        return Group(_table(statuses), *(Text(line, "dim") for line in (*notes(statuses), *scheduler_notes(log))))
 
-    with Live(shown(), console=Console(), auto_refresh=False, screen=False) as live:
+    with Live(rendered(), console=Console(), auto_refresh=False, screen=False) as live:
         while True:
             time.sleep(watch)
-            live.update(shown(), refresh=True)
+            live.update(rendered(), refresh=True)
 
 
-def _table(found: list[PipelineStatus]) -> Table:
+def _table(statuses: list[PipelineStatus]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(box=None, header_style="bold", pad_edge=False)
+    rendered = Table(box=None, header_style="bold", pad_edge=False)
     for header in HEADERS:
-        shown.add_column(header, no_wrap=header != HEADERS[-1])
-    for one in found:
+        rendered.add_column(header, no_wrap=header != HEADERS[-1])
+    for one in statuses:
         cells = [Text(_INSTANT.sub(r"\1 \2", cell)) for cell in row(one)]
         cells[3].stylize(_COLOURS.get(one.state, _COLOURS.get(one.outcome or "", "")))
-        shown.add_row(*cells)
-    return shown
+        rendered.add_row(*cells)
+    return rendered

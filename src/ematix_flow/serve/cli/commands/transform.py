@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 import click
 
 from ematix_flow.declare.project import PROJECT
-from ematix_flow.serve.cli.common.errors import DONE, asked_for
+from ematix_flow.serve.cli.common.errors import DONE, as_usage_error
 from ematix_flow.serve.cli.common.lazy import NearGroup
 from ematix_flow.serve.cli.common.options import common_options, engine_option, format_option, load, module_option
 from ematix_flow.serve.cli.common.output import emit, emit_json, table, talk
@@ -27,11 +27,11 @@ def transform() -> None:
 def list_(module: str | None, form: str) -> int:
     """Show the transforms of a module."""
     load(module)
-    found = sorted(PROJECT.transforms.values(), key=lambda entry: entry.name)
+    transforms = sorted(PROJECT.transforms.values(), key=lambda entry: entry.name)
     if form == "json":
-        emit_json([{"name": t.name, "kind": "transform", "schedule": t.schedule} for t in found])
-    elif found:
-        emit(table(("NAME", "SCHEDULE"), [(t.name, t.schedule or "(unscheduled)") for t in found]))
+        emit_json([{"name": t.name, "kind": "transform", "schedule": t.schedule} for t in transforms])
+    elif transforms:
+        emit(table(("NAME", "SCHEDULE"), [(t.name, t.schedule or "(unscheduled)") for t in transforms]))
     else:
         talk("the module declares no transforms.")
     return DONE
@@ -45,7 +45,7 @@ def list_(module: str | None, form: str) -> int:
 def run(name: str, module: str | None) -> int:
     """Run a transform now and print its result as JSON."""
     load(module)
-    with asked_for():
+    with as_usage_error():
         PROJECT.transform(name)
     stop_spark_at_end()
     from ematix_flow.engine import run_transform

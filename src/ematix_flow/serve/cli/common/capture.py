@@ -32,7 +32,7 @@ _MOVES = re.compile(r"\x1b\[[0-9;?]*[A-LN-Za-ln-z]")
 _SPINS = re.compile(r"[\u2800-\u28ff✓] ")
 
 
-def is_wanted() -> bool:
+def capture_enabled() -> bool:
     """Return whether logs are kept: they are, unless the environment says no."""
     return os.environ.get("EMATIX_FLOW_CAPTURE_LOGS") != "0"
 
@@ -61,32 +61,32 @@ class Capture:
         self._alone = alone
         """True for a command that runs one pipeline and tells how that goes."""
         self._lock = threading.RLock()
-        self._said: list[str] = []
+        self._buffer: list[str] = []
         self._logs: dict[int, Path] = {}
         """The log of the run that each thread works on."""
         self._failed = False
 
     def write(self, text: str) -> int:
         """Show a text and keep it."""
-        self._keep(text)
+        self._write_log(text)
         return self._screen.write(text)
 
-    def keep_detail(self, text: str) -> None:
+    def write_detail(self, text: str) -> None:
         """Keep what is too long for the screen; the only run that is under way is the one that it is about."""
         with self._lock:
-            under_way = set(self._logs.values())
-            self._keep(text, under_way.pop() if len(under_way) == 1 else None)
+            open_logs = set(self._logs.values())
+            self._write_log(text, open_logs.pop() if len(open_logs) == 1 else None)
 
-    def _keep(self, text: str, otherwise: Path | None = None) -> None:
+    def _write_log(self, text: str, otherwise: Path | None = None) -> None:
         from ematix_flow.connect.config.redact import redact
 
-        kept = redact(plain(text))
+        redacted = redact(plain(text))
         with self._lock:
             file = self._log() or otherwise
             if file is not None:
-                self._append(file, kept)
+                self._append(file, redacted)
             elif self._alone:
-                self._remember(kept)
+                self._remember(redacted)
 
     def _log(self) -> Path | None:
         """Return the log that this thread's words belong to."""
@@ -98,13 +98,13 @@ class Capture:
         match event:
             case AttemptBegan():
                 name = log_files.slot_log(event.slot, event.attempt)
-                self.begin(name or log_files.fresh_log(event.pipeline, SYSTEM_CLOCK.now(), event.attempt))
-                self.keep(event.pipeline, event.slot)
+                self.begin(name or log_files.new_log(event.pipeline, SYSTEM_CLOCK.now(), event.attempt))
+                self.add_run_id(event.pipeline, event.slot)
                 self._stamp(f"{event.pipeline}: {event.slot}, attempt {event.attempt}")
             case AttemptEnded():
                 self._end(event)
             case RunStarted() | RunCommitted() | RunFailed():
-                self.keep(event.pipeline, event.run_id)
+                self.add_run_id(event.pipeline, event.run_id)
                 self._note(event)
             case RowsStaged():
                 self._note(event)
@@ -114,16 +114,16 @@ class Capture:
         with self._lock:
             file = log_files.log_file(name)
             self._logs[threading.get_ident()] = file
-            said, self._said = "".join(self._said), []
+            buffered, self._buffer = "".join(self._buffer), []
             self._try(log_files.prune)
-            self._append(file, said)
+            self._append(file, buffered)
             self._try(lambda: log_files.hold(file))
 
-    def keep(self, pipeline: str, run_id: str) -> None:
+    def add_run_id(self, pipeline: str, run_id: str) -> None:
         """Let a log be found under a run's id too; one that nobody has begun is begun."""
         with self._lock:
             if threading.get_ident() not in self._logs:
-                self.begin(log_files.fresh_log(pipeline, SYSTEM_CLOCK.now()))
+                self.begin(log_files.new_log(pipeline, SYSTEM_CLOCK.now()))
             file = self._logs[threading.get_ident()]
             self._try(lambda: log_files.also_named(file, run_id))
 
@@ -158,9 +158,9 @@ class Capture:
                 self._append(self._logs[threading.get_ident()], f"{line}\n")
 
     def _remember(self, text: str) -> None:
-        self._said.append(text)
-        while sum(map(len, self._said)) > _REMEMBERED:
-            self._said.pop(0)
+        self._buffer.append(text)
+        while sum(map(len, self._buffer)) > _REMEMBERED:
+            self._buffer.pop(0)
 
     def _append(self, file: Path, text: str) -> None:
         self._try(lambda: log_files.append(file, text))
@@ -179,7 +179,7 @@ class Capture:
         return getattr(self._screen, name)
 
 
-class _Details(logging.Handler):
+class _DetailHandler(logging.Handler):
     """Keeps details in the logs of runs."""
 
     def __init__(self, capture: Capture) -> None:
@@ -187,7 +187,7 @@ class _Details(logging.Handler):
         self._capture = capture
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._capture.keep_detail(f"{record.getMessage()}\n")
+        self._capture.write_detail(f"{record.getMessage()}\n")
 
 
 @contextmanager
@@ -203,7 +203,7 @@ def captured(bus: Bus, run_ids: Callable[[], Iterable[str]] = tuple, pipeline: s
         return
     capture = Capture(screen, alone=pipeline is not None)
     bus.subscribe(capture.on_event)
-    details = _Details(capture)
+    details = _DetailHandler(capture)
     detail_logger().addHandler(details)
     sys.stderr = capture
     try:
@@ -212,4 +212,4 @@ def captured(bus: Bus, run_ids: Callable[[], Iterable[str]] = tuple, pipeline: s
         sys.stderr = screen
         detail_logger().removeHandler(details)
         for run_id in run_ids():
-            capture.keep(pipeline or "run", run_id)
+            capture.add_run_id(pipeline or "run", run_id)

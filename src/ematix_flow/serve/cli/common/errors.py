@@ -20,7 +20,7 @@ USAGE = 2
 """Wrong options, or a name that nothing was declared under."""
 
 
-class RefusedError(Exception):
+class UsageRefusedError(Exception):
     """The command was asked for something that does not exist; nothing was done."""
 
     def __init__(self, error: FlowError) -> None:
@@ -29,14 +29,14 @@ class RefusedError(Exception):
 
 
 @contextmanager
-def asked_for() -> Iterator[None]:
+def as_usage_error() -> Iterator[None]:
     """Look something up that the user named: an error inside is one of usage, not of work; what is away is neither."""
     try:
         yield
     except TransientError:
         raise
     except FlowError as error:
-        raise RefusedError(error) from error
+        raise UsageRefusedError(error) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +59,15 @@ def failure_of(error: BaseException) -> Failure:
         notes = getattr(error, "__notes__", ())
         what = "\n".join([error.what, *notes])
         hint = redact(error.hint) if error.hint else None
-        place = str(error.origin) if error.origin else _place_of(error)
-        return Failure(redact(what), type(error).__name__, hint, _short(place))
-    said = "".join(traceback.format_exception_only(error)).strip()
+        location = str(error.origin) if error.origin else _location_of(error)
+        return Failure(redact(what), type(error).__name__, hint, _short(location))
+    text = "".join(traceback.format_exception_only(error)).strip()
     if isinstance(error, SyntaxError):
-        said = f"{type(error).__name__}: {error.msg}"
-    return Failure(redact(said), type(error).__name__, None, _short(_place_of(error)))
+        text = f"{type(error).__name__}: {error.msg}"
+    return Failure(redact(text), type(error).__name__, None, _short(_location_of(error)))
 
 
-def tell(error: BaseException, *, with_traceback: bool = False) -> None:
+def print_error(error: BaseException, *, with_traceback: bool = False) -> None:
     """Write an error to stderr."""
     if with_traceback:
         import traceback
@@ -76,10 +76,10 @@ def tell(error: BaseException, *, with_traceback: bool = False) -> None:
 
         sys.stderr.write(redact("".join(traceback.format_exception(error))))
     failure = failure_of(error)
-    tell_words(failure.error, failure.hint, failure.at)
+    print_error_text(failure.error, failure.hint, failure.at)
 
 
-def tell_words(what: str, hint: str | None = None, at: str | None = None) -> None:
+def print_error_text(what: str, hint: str | None = None, at: str | None = None) -> None:
     """Write an error that is in words already to stderr."""
     lines = [paint("error: ", "red", sys.stderr) + what]
     lines += [paint("hint: ", "cyan", sys.stderr) + hint] if hint else []
@@ -88,7 +88,7 @@ def tell_words(what: str, hint: str | None = None, at: str | None = None) -> Non
     sys.stderr.flush()
 
 
-def _place_of(error: BaseException) -> str | None:
+def _location_of(error: BaseException) -> str | None:
     """Return the deepest line of the user's own files that an exception passed."""
     import sysconfig
     import traceback
@@ -102,11 +102,11 @@ def _place_of(error: BaseException) -> str | None:
     return f"{own[-1].filename}:{own[-1].lineno}" if own else None
 
 
-def _short(place: str | None) -> str | None:
+def _short(location: str | None) -> str | None:
     """Return a place relative to the working folder where it lies below it."""
-    if place is None:
+    if location is None:
         return None
     try:
-        return str(Path(place).relative_to(Path.cwd()))
+        return str(Path(location).relative_to(Path.cwd()))
     except ValueError:
-        return place
+        return location

@@ -10,8 +10,8 @@ import click
 
 from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.errors import DeclareError, UnknownNameError, did_you_mean
-from ematix_flow.serve.cli.common.errors import RefusedError
-from ematix_flow.serve.cli.common.slot_runner import Moment
+from ematix_flow.serve.cli.common.errors import UsageRefusedError
+from ematix_flow.serve.cli.common.slot_runner import InstantType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,7 +31,7 @@ class Since(click.ParamType[datetime]):
         try:
             return SYSTEM_CLOCK.now() - duration("--since", value)
         except (DeclareError, TypeError):
-            return Moment().convert(value, param, ctx)
+            return InstantType().convert(value, param, ctx)
 
 
 names_argument = click.argument("names", nargs=-1, metavar="[NAME]...")
@@ -49,4 +49,4 @@ def check_names(patterns: tuple[str, ...], known: Iterable[str]) -> None:
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
             error = UnknownNameError(f"nothing named {pattern!r} is declared", hint=did_you_mean(pattern, names))
-            raise RefusedError(error)
+            raise UsageRefusedError(error)

@@ -9,7 +9,7 @@ import click
 
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.errors import FlowError
-from ematix_flow.serve.cli.common.errors import RefusedError, asked_for
+from ematix_flow.serve.cli.common.errors import UsageRefusedError, as_usage_error
 from ematix_flow.serve.cli.common.options import load, module_option
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 def stream_named(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add what names one stream."""
-    words = "File with the stream, where it is not in a module."
-    command = click.option("--config", metavar="FILE", help=words)(module_option(command))
+    help_text = "File with the stream, where it is not in a module."
+    command = click.option("--config", metavar="FILE", help=help_text)(module_option(command))
     return click.argument("name")(command)
 
 
@@ -36,10 +36,10 @@ def find_streams(names: Sequence[str], module: str | None, *, everything: bool =
         raise click.UsageError("which streams? Give names, files that end in .toml, or --all.")
     if everything or not all(is_file(name) for name in names):
         load(module)
-    wanted = list(names) or sorted(PROJECT.streams)
-    if not wanted:
+    selected = list(names) or sorted(PROJECT.streams)
+    if not selected:
         raise click.UsageError("the module declares no streams.")
-    return [_stream(name) for name in wanted]
+    return [_stream(name) for name in selected]
 
 
 def find_stream(name: str, module: str | None, config: str | None = None) -> Stream:
@@ -54,7 +54,7 @@ def find_stream(name: str, module: str | None, config: str | None = None) -> Str
 
 def _stream(name: str) -> Stream:
     if not is_file(name):
-        with asked_for():
+        with as_usage_error():
             return PROJECT.stream(name)
     from ematix_flow.declare.stream.decorator import load_stream
 
@@ -63,4 +63,4 @@ def _stream(name: str) -> Stream:
     try:
         return load_stream(name)
     except FlowError as error:
-        raise RefusedError(error) from error
+        raise UsageRefusedError(error) from error

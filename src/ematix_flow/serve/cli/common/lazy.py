@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CommandEntry:
     """Where a command lives, and what the list of commands says about it."""
 
     module: str
     """Name of a module below `commands`."""
     name: str
-    says: str
+    summary: str
     section: str = "Commands"
 
 
@@ -51,30 +51,30 @@ class NearGroup(click.Group):
 class LazyGroup(NearGroup):
     """A group that knows its commands by place."""
 
-    def __init__(self, *arguments: Any, places: Mapping[str, Place], **options: Any) -> None:
+    def __init__(self, *arguments: Any, entries: Mapping[str, CommandEntry], **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.places = places
+        self.entries = entries
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order they were declared, which is the order of their use."""
         del ctx
-        return list(self.places)
+        return list(self.entries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command; None when there is none of this name."""
         del ctx
-        place = self.places.get(cmd_name)
-        if place is None:
+        entry = self.entries.get(cmd_name)
+        if entry is None:
             return None
-        command = getattr(importlib.import_module(f"ematix_flow.serve.cli.commands.{place.module}"), place.name)
+        command = getattr(importlib.import_module(f"ematix_flow.serve.cli.commands.{entry.module}"), entry.name)
         assert isinstance(command, click.Command)  # noqa: S101 - a wrong entry in the table
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by section, without importing any."""
         del ctx
-        widest = max(len(name) for name in self.places)
-        for section in dict.fromkeys(place.section for place in self.places.values()):
-            rows = [(n.ljust(widest), p.says) for n, p in self.places.items() if p.section == section]
+        widest = max(len(name) for name in self.entries)
+        for section in dict.fromkeys(entry.section for entry in self.entries.values()):
+            rows = [(n.ljust(widest), p.summary) for n, p in self.entries.items() if p.section == section]
             with formatter.section(section):
                 formatter.write_dl(rows)

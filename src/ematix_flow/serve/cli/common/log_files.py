@@ -13,7 +13,7 @@ from datetime import UTC, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.config.project_name import current_project, project_mark
+from ematix_flow.connect.config.project_name import current_project, project_digest
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -39,15 +39,15 @@ def log_folder() -> Path:
 def _folder_of(project: str) -> Path:
     """Return the folder of a project: one below that of all logs, which has those of no project and of before."""
     folder = Path(os.environ.get("EMATIX_FLOW_LOGS_DIR") or Path.home() / ".ematix-flow" / "logs")
-    return folder / f"{file_word(Path(project).name)}-{project_mark(project)}" if project else folder
+    return folder / f"{safe_file_name(Path(project).name)}-{project_digest(project)}" if project else folder
 
 
 def log_file(name: str) -> Path:
     """Return the file of a name, which may hold characters that a file name may not."""
-    return log_folder() / f"{file_word(name)}.log"
+    return log_folder() / f"{safe_file_name(name)}.log"
 
 
-def file_word(name: str) -> str:
+def safe_file_name(name: str) -> str:
     """Return a name as names of files have it."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", name)
 
@@ -62,14 +62,14 @@ def slot_log(slot: str, attempt: int) -> str | None:
     """Return the name of the log of an attempt at a slot, which is named `pipeline@instant`; None for other requests."""
     from ematix_flow.plan.schedule.cron import instant_of
 
-    pipeline, _, moment = slot.rpartition("@")
+    pipeline, _, instant = slot.rpartition("@")
     try:
-        return started_log(pipeline, instant_of(moment), attempt) if pipeline else None
+        return started_log(pipeline, instant_of(instant), attempt) if pipeline else None
     except ValueError:
         return None
 
 
-def fresh_log(pipeline: str, at: datetime, attempt: int = 1) -> str:
+def new_log(pipeline: str, at: datetime, attempt: int = 1) -> str:
     """Give the name of the log of an attempt that begins now and has no slot; a second one of a second has a number of its own."""
     at = at.replace(microsecond=0)
     while log_file(started_log(pipeline, at, attempt)).exists():
@@ -90,7 +90,7 @@ def append(file: Path, text: str) -> None:
 
 def also_named(file: Path, name: str) -> None:
     """Let a log be found under another name too."""
-    link = file.with_name(f"{file_word(name)}.log")
+    link = file.with_name(f"{safe_file_name(name)}.log")
     if link == file or (link.is_symlink() and link.readlink() == Path(file.name)):
         return
     link.unlink(missing_ok=True)
@@ -99,15 +99,15 @@ def also_named(file: Path, name: str) -> None:
 
 def hold(file: Path) -> None:
     """Keep a log longer than others until its run is known to have succeeded."""
-    os.close(os.open(_mark_of(file), os.O_WRONLY | os.O_CREAT, 0o600))
+    os.close(os.open(_hold_file(file), os.O_WRONLY | os.O_CREAT, 0o600))
 
 
 def let_go(file: Path) -> None:
     """Keep a log no longer than others: its run has succeeded."""
-    _mark_of(file).unlink(missing_ok=True)
+    _hold_file(file).unlink(missing_ok=True)
 
 
-def _mark_of(file: Path) -> Path:
+def _hold_file(file: Path) -> Path:
     return file.with_name(f"{file.name.removesuffix('.log')}.held")
 
 
@@ -117,7 +117,7 @@ def prune() -> None:
     if not folder.is_dir():
         return
     entries = list(folder.glob("*.log"))
-    held = {mark.name.removesuffix(".held") for mark in folder.glob("*.held")}
+    held = {hold_file.name.removesuffix(".held") for hold_file in folder.glob("*.held")}
     logs = sorted(((_changed(file), file) for file in entries if not file.is_symlink()), reverse=True)
     _bound([(changed, file) for changed, file in logs if file.name.removesuffix(".log") not in held], FILES, DAYS)
     _bound([(changed, file) for changed, file in logs if file.name.removesuffix(".log") in held], HELD_FILES, HELD_DAYS)
@@ -135,23 +135,23 @@ def _bound(logs: list[tuple[float, Path]], files: int, age: timedelta) -> None:
             let_go(file)
 
 
-def find_logs(word: str) -> list[Path]:
+def find_logs(reference: str) -> list[Path]:
     """Return the logs that a word may mean: an id, a slot, the name of a pipeline (its newest), or the beginning of an id."""
     from ematix_flow.plan.schedule.cron import without_project
 
-    project, word = current_project(), without_project(word)
-    found = (_found_in(_folder_of(name), file_word(word)) for name in (project.name, *project.legacy))
-    return next((logs for logs in found if logs), [])
+    project, reference = current_project(), without_project(reference)
+    candidates = (_logs_in(_folder_of(name), safe_file_name(reference)) for name in (project.name, *project.legacy))
+    return next((logs for logs in candidates if logs), [])
 
 
-def _found_in(folder: Path, word: str) -> list[Path]:
-    exact = folder / f"{word}.log"
+def _logs_in(folder: Path, stem: str) -> list[Path]:
+    exact = folder / f"{stem}.log"
     if exact.is_file():
         return [exact.resolve()]
-    newest = _newest(folder, word)
+    newest = _newest(folder, stem)
     if newest is not None:
         return [newest]
-    return sorted({file.resolve() for file in folder.glob(f"{word}*.log") if file.is_file()})
+    return sorted({file.resolve() for file in folder.glob(f"{stem}*.log") if file.is_file()})
 
 
 def pipeline_of(file: Path) -> str:
@@ -161,19 +161,19 @@ def pipeline_of(file: Path) -> str:
 
 def _newest(folder: Path, pipeline: str) -> Path | None:
     """Return the log of a pipeline that was written last."""
-    found = [file for file in folder.glob(f"{pipeline}-*.log") if pipeline_of(file) == pipeline]
-    return max(found, key=lambda file: (_changed(file), file.name), default=None)
+    logs = [file for file in folder.glob(f"{pipeline}-*.log") if pipeline_of(file) == pipeline]
+    return max(logs, key=lambda file: (_changed(file), file.name), default=None)
 
 
 def _shorten(file: Path) -> None:
     """Keep the beginning and the end of a log, with a line between that says so."""
     whole = file.read_bytes()
     cut = len(whole) - _HEAD - _TAIL
-    said = f"\n... {cut:,} bytes are left out here ...\n".encode()
+    notice = f"\n... {cut:,} bytes are left out here ...\n".encode()
     short = file.with_suffix(".short")
     handle = os.open(short, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(handle, "wb") as kept:  # noqa: PTH123 - of a handle, for the mode
-        kept.write(whole[:_HEAD] + said + whole[-_TAIL:])
+    with open(handle, "wb") as output:  # noqa: PTH123 - of a handle, for the mode
+        output.write(whole[:_HEAD] + notice + whole[-_TAIL:])
     short.replace(file)
 
 

@@ -13,7 +13,7 @@ import click
 from ematix_flow.declare.project import PROJECT, load_module
 from ematix_flow.declare.spark_settings import ENGINE_VARIABLE
 from ematix_flow.errors import DeclareError
-from ematix_flow.serve.cli.common.errors import RefusedError, asked_for
+from ematix_flow.serve.cli.common.errors import UsageRefusedError, as_usage_error
 from ematix_flow.serve.cli.common.output import without_colours
 from ematix_flow.serve.cli.common.state import State, current
 
@@ -31,8 +31,8 @@ MODULE_VARIABLE = "EMATIX_FLOW_MODULE"
 
 def module_option(command: _Command) -> _Command:
     """Add --module."""
-    words = "Module with your declarations, written as in an import statement."
-    return click.option("-m", "--module", envvar=MODULE_VARIABLE, show_envvar=True, metavar="MODULE", help=words)(
+    help_text = "Module with your declarations, written as in an import statement."
+    return click.option("-m", "--module", envvar=MODULE_VARIABLE, show_envvar=True, metavar="MODULE", help=help_text)(
         command
     )
 
@@ -52,9 +52,9 @@ def engine_option(command: _Command) -> _Command:
         if value:
             os.environ[ENGINE_VARIABLE] = value  # workers of this command hear of it too
 
-    words = f"Who moves rows between systems; local needs no Java [default: spark] [env var: {ENGINE_VARIABLE}]."
+    help_text = f"Who moves rows between systems; local needs no Java [default: spark] [env var: {ENGINE_VARIABLE}]."
     choice = click.Choice(["spark", "local"])
-    return click.option("--engine", type=choice, expose_value=False, callback=choose, help=words)(command)
+    return click.option("--engine", type=choice, expose_value=False, callback=choose, help=help_text)(command)
 
 
 def common_options(command: _Command) -> _Command:
@@ -74,17 +74,19 @@ def common_options(command: _Command) -> _Command:
 
 def run_log_options(command: _Command) -> _Command:
     """Add the options that choose the run log, or none."""
-    return run_log_places(click.option("--no-run-log", is_flag=True, help="Remember nothing about this run.")(command))
+    return run_log_location_options(
+        click.option("--no-run-log", is_flag=True, help="Remember nothing about this run.")(command)
+    )
 
 
-def run_log_places(command: _Command) -> _Command:
+def run_log_location_options(command: _Command) -> _Command:
     """Add the options that choose the run log, which plans are kept beside."""
     command = click.option("--run-log-path", metavar="PATH", help="File of the run log.")(command)
-    words = "Address of the run log [default: ~/.ematix-flow/run_log.db]."
-    return click.option("--run-log-url", "--run-log", metavar="URL", help=words)(command)
+    help_text = "Address of the run log [default: ~/.ematix-flow/run_log.db]."
+    return click.option("--run-log-url", "--run-log", metavar="URL", help=help_text)(command)
 
 
-_OBSERVING: tuple[tuple[str, dict[str, Any], str], ...] = (
+_OBSERVER_OPTIONS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("--alerter", {"multiple": True}, "Where to tell of failures and recoveries; may be given several times"),
     ("--metrics", {}, "Where numbers of runs go"),
     ("--traces", {}, "Where traces of runs go"),
@@ -93,20 +95,20 @@ _OBSERVING: tuple[tuple[str, dict[str, Any], str], ...] = (
 _VARIABLES = {"alerter": "ALERTERS", "metrics": "METRICS", "traces": "TRACES", "lineage": "LINEAGE"}
 
 
-def observing_options(command: _Command) -> _Command:
+def observer_options(command: _Command) -> _Command:
     """Add the options that choose who hears of runs."""
-    for name, settings, words in reversed(_OBSERVING):
+    for name, settings, help_text in reversed(_OBSERVER_OPTIONS):
         variable = f"EMATIX_FLOW_{_VARIABLES[name.strip('-')]}"
-        command = click.option(name, metavar="URL", help=f"{words} [env var: {variable}].", **settings)(command)
+        command = click.option(name, metavar="URL", help=f"{help_text} [env var: {variable}].", **settings)(command)
     return command
 
 
-def observing(options: dict[str, Any], log: object) -> Observers:
+def open_observers(options: dict[str, Any], log: object) -> Observers:
     """Return those who hear of the runs of this command; at its end they are given a few seconds."""
-    from ematix_flow.observe.observers import book_in, observers
+    from ematix_flow.observe.observers import incident_store_in, observers
 
     urls = (options["metrics"], options["traces"], options["lineage"])
-    return current().ending.enter_context(observers(options["alerter"], *urls, incidents=book_in(log)))
+    return current().ending.enter_context(observers(options["alerter"], *urls, incidents=incident_store_in(log)))
 
 
 def load(module: str | None, *, required: bool = True) -> None:
@@ -121,14 +123,14 @@ def load(module: str | None, *, required: bool = True) -> None:
             load_module(name)
     except DeclareError as error:
         if _raised_by_loading(error):
-            raise RefusedError(error) from error
+            raise UsageRefusedError(error) from error
         raise
 
 
 def find_pipeline(module: str | None, name: str) -> Pipeline:
     """Return a pipeline of the user's module; an unknown name is an error of usage."""
     load(module)
-    with asked_for():
+    with as_usage_error():
         return PROJECT.pipeline(name)
 
 
@@ -142,7 +144,7 @@ def open_log(run_log_url: str | None, run_log_path: str | None, *, no_run_log: b
         log = forgotten_run_log()
         current().at_end(lambda: shutil.rmtree(log.folder, ignore_errors=True))
         return log
-    with asked_for():
+    with as_usage_error():
         return open_run_log(run_log_url, run_log_path)
 
 
@@ -152,7 +154,7 @@ def read_log(run_log_url: str | None, run_log_path: str | None, *, no_run_log: b
         return open_log(None, None, no_run_log=True)
     from ematix_flow.commit.runlog.open import is_run_log, local_path, open_run_log
 
-    with asked_for():
+    with as_usage_error():
         named = run_log_url or run_log_path
         path, hint = local_path(named) if named else None, "flow run --run-log-path PATH writes one."
         if path is not None and not path.exists():

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import IO, TYPE_CHECKING, Any
 
-from ematix_flow.declare.masking import MARK
+from ematix_flow.declare.masking import REDACTED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _NARROWEST = 12
 
-_colours_wanted = True
+_colours_enabled = True
 
 
 def without_colours() -> None:
     """Show no colours from now on in this process."""
-    global _colours_wanted  # noqa: PLW0603 - one terminal per process
-    _colours_wanted = False
+    global _colours_enabled  # noqa: PLW0603 - one terminal per process
+    _colours_enabled = False
 
 
 def with_colours() -> None:
     """Let the terminal and the environment decide about colours again."""
-    global _colours_wanted  # noqa: PLW0603 - one terminal per process
-    _colours_wanted = True
+    global _colours_enabled  # noqa: PLW0603 - one terminal per process
+    _colours_enabled = True
 
 
 def has_colours(stream: IO[str]) -> bool:
     """Return whether a stream is a terminal that may be sent colours."""
-    plain = not _colours_wanted or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    plain = not _colours_enabled or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return not plain and stream.isatty()
 
 
@@ -56,13 +56,13 @@ def emit(text: str) -> bool:
     return True
 
 
-def emit_json(value: Any, mark: str = MARK) -> bool:
+def emit_json(value: Any, placeholder: str = REDACTED) -> bool:
     """Write a result for programs to stdout, with `mark` in the place of secrets; False when its reader has gone."""
     import json
 
     from ematix_flow.connect.config.redact import redacted
 
-    return emit(json.dumps(redacted(value, mark), indent=2, ensure_ascii=False, default=str))
+    return emit(json.dumps(redacted(value, placeholder), indent=2, ensure_ascii=False, default=str))
 
 
 def talk(text: str, colour: str = "") -> None:

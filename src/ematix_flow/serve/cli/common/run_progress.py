@@ -11,9 +11,9 @@ from ematix_flow.events import (
     PostFinished,
     QualityMeasured,
     RowsStaged,
+    RunAlreadyFinished,
     RunCommitted,
     RunFailed,
-    RunFoundFinished,
     RunResumed,
     RunStarted,
     StageProgress,
@@ -39,8 +39,8 @@ _MOVERS = {"nobody": "inside the database", "here": "in this process", "spark": 
 def sentence(event: Event) -> str | None:
     """Return an event as one line for people; None for those that only move a display."""
     match event:
-        case RunResumed() | RunFoundFinished():
-            return f"{event.pipeline}: {_taken_up(event)}"
+        case RunResumed() | RunAlreadyFinished():
+            return f"{event.pipeline}: {_resumed_text(event)}"
         case RunStarted():
             return f"{event.target}: {_begun(event)}."
         case RowsStaged():
@@ -58,9 +58,9 @@ def sentence(event: Event) -> str | None:
     return None
 
 
-def _taken_up(event: RunResumed | RunFoundFinished) -> str:
+def _resumed_text(event: RunResumed | RunAlreadyFinished) -> str:
     """Return what becomes of a run that did not end well."""
-    if isinstance(event, RunFoundFinished):
+    if isinstance(event, RunAlreadyFinished):
         return (
             f"the last run had committed ({event.loaded}) and was killed before it ended; "
             "this is its result, and nothing was loaded again (--new loads afresh)."
@@ -76,8 +76,8 @@ def _measured(event: QualityMeasured) -> str | None:
     wrong = [check for check in event.audited.checks if check.verdict != "pass"]
     if not wrong:
         return None
-    said = [f"{check.name} ({_blame(check)})" for check in wrong]
-    return f"{event.target}: not as expected: {', '.join(said)}."
+    failures = [f"{check.name} ({_blame(check)})" for check in wrong]
+    return f"{event.target}: not as expected: {', '.join(failures)}."
 
 
 def _blame(check: CheckResult) -> str:
@@ -96,21 +96,21 @@ def _begun(event: RunStarted) -> str:
 def counted(counts: Counts) -> str:
     """Return what a load did to its target in words."""
     names = ("inserted", "updated", "closed", "deleted", "unchanged", "rejected")
-    said = [f"{getattr(counts, name):,} {name}" for name in names if getattr(counts, name)]
-    return ", ".join(said) or "nothing to change"
+    changes = [f"{getattr(counts, name):,} {name}" for name in names if getattr(counts, name)]
+    return ", ".join(changes) or "nothing to change"
 
 
 @contextmanager
-def told() -> Iterator[Subscriber]:
+def progress_subscriber() -> Iterator[Subscriber]:
     """Return the subscriber that tells how a run goes, as suits stderr."""
     if not has_colours(sys.stderr):
-        yield _tell_lines
+        yield _print_lines
         return
     with _live() as subscriber:
         yield subscriber
 
 
-def _tell_lines(event: Event) -> None:
+def _print_lines(event: Event) -> None:
     line = sentence(event)
     if line is not None:
         talk(line)
@@ -148,7 +148,7 @@ class Live:
             case RunStarted():
                 self._show(event, "loading inside the database")
             case StageProgress():
-                self._show(event, f"{quantity(event.rows, 'row')} staged so far, in {quantity(event.parts, 'part')}")
+                self._show(event, f"{quantity(event.rows, 'row')} staged so far, in {quantity(event.tasks, 'part')}")
             case RowsStaged():
                 self._show(event, f"{quantity(event.rows, 'row')} staged, committing")
             case RunCommitted(replayed=False):

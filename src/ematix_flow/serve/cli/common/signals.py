@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ematix_flow.events import Event
 
 
-PATIENCE_SECONDS = 25.0
+GRACE_SECONDS = 25.0
 """Orchestrators kill after thirty seconds; before that, an exit of our own still says why."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -73,14 +73,14 @@ def stopping() -> Iterator[Stop]:
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    heard, told = os.pipe()
-    os.set_blocking(told, False)
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
     before = {number: signal.signal(number, stop.on_signal) for number in _SIGNALS}
     before[_WAKE] = signal.signal(_WAKE, lambda *_: halting.raise_in_main())
     halting.wake_main = partial(signal.pthread_kill, threading.get_ident(), _WAKE)
-    wakeup = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    wakeup = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     # A thread, because a driver that waits in C lets no Python handler run, not even for the second signal.
-    watcher = threading.Thread(target=_watch, args=(heard,), name="second-signal", daemon=True)
+    watcher = threading.Thread(target=_watch, args=(read_end,), name="second-signal", daemon=True)
     watcher.start()
     try:
         yield stop
@@ -89,21 +89,21 @@ def stopping() -> Iterator[Stop]:
         signal.set_wakeup_fd(wakeup)
         for number, handler in before.items():
             signal.signal(number, handler)
-        os.close(told)
+        os.close(write_end)
         watcher.join()
-        os.close(heard)
+        os.close(read_end)
 
 
-def _watch(heard: int) -> None:
+def _watch(read_end: int) -> None:
     """End the process at the second signal, or when the first one has been waited out."""
     first = 0
     while True:
-        ready, _, _ = select.select([heard], [], [], PATIENCE_SECONDS if first else None)
+        ready, _, _ = select.select([read_end], [], [], GRACE_SECONDS if first else None)
         if not ready:
             if not is_committing():
                 _exit(first, "still busy; ending at once. The next run finds out what was committed.")
             continue
-        received = os.read(heard, 16)
+        received = os.read(read_end, 16)
         if not received:
             return
         for number in received:
@@ -112,14 +112,14 @@ def _watch(heard: int) -> None:
             if first:
                 _exit(number, "ended at once. The next run finds out what was committed.")
             first = number
-            _say("stopping; a COMMIT under way is waited for. Once more to end at once.")
+            _print("stopping; a COMMIT under way is waited for. Once more to end at once.")
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     show_cursor = "\x1b[?25h" if os.isatty(2) else ""
     os.write(2, f"{show_cursor}{text}\n".encode())
 
 
 def _exit(number: int, text: str) -> None:
-    _say(text)
+    _print(text)
     os._exit(128 + number)

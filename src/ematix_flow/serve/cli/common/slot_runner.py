@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ematix_flow.declare.project import PROJECT
-from ematix_flow.serve.cli.common.capture import captured, is_wanted
-from ematix_flow.serve.cli.common.options import observing, open_log
+from ematix_flow.serve.cli.common.capture import capture_enabled, captured
+from ematix_flow.serve.cli.common.options import open_log, open_observers
 from ematix_flow.serve.cli.common.state import current
 
 if TYPE_CHECKING:
     from ematix_flow.commit.runlog.log import RunLog
-    from ematix_flow.engine.schedule.slot_run import Keeper
+    from ematix_flow.engine.schedule.slot_run import SlotRunner
     from ematix_flow.observe.bus import Bus
 
 
-class Moment(click.ParamType[datetime]):
+class InstantType(click.ParamType[datetime]):
     """An instant in ISO form; one without a zone counts as UTC."""
 
     name = "instant"
@@ -28,10 +28,10 @@ class Moment(click.ParamType[datetime]):
         if isinstance(value, datetime):
             return value
         try:
-            moment = datetime.fromisoformat(value)
+            instant = datetime.fromisoformat(value)
         except ValueError:
             self.fail(f"{value!r} is no instant; write it like 2026-01-31T06:00:00Z.", param, ctx)
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
 
 
 def chosen_log(options: dict[str, Any]) -> RunLog:
@@ -41,22 +41,24 @@ def chosen_log(options: dict[str, Any]) -> RunLog:
 
 def log_address(options: dict[str, Any]) -> str:
     """Return the address of the run log that the options choose, for a worker."""
-    from ematix_flow.commit.runlog.open import place_of
+    from ematix_flow.commit.runlog.open import location_of
 
-    return place_of(options["run_log_url"], options["run_log_path"])
+    return location_of(options["run_log_url"], options["run_log_path"])
 
 
-def keeper_for(log: RunLog, options: dict[str, Any], bus: Bus, role: str, now: datetime | None = None) -> Keeper:
+def slot_runner_for(
+    log: RunLog, options: dict[str, Any], bus: Bus, role: str, now: datetime | None = None
+) -> SlotRunner:
     """Return who runs slots, with everybody on the bus who is to hear of them."""
     from ematix_flow.engine.batch.options import Options
     from ematix_flow.engine.schedule.lease import LEASE_SECONDS, default_worker
     from ematix_flow.engine.schedule.pools import pool_sizes
-    from ematix_flow.engine.schedule.slot_run import Keeper
+    from ematix_flow.engine.schedule.slot_run import SlotRunner
 
-    observing(options, log).subscribe_to(bus)
-    if is_wanted():
+    open_observers(options, log).subscribe_to(bus)
+    if capture_enabled():
         current().ending.enter_context(captured(bus))
-    return Keeper(
+    return SlotRunner(
         log,
         Options(run_log=log, bus=bus),
         worker_id=options.get("worker_id") or default_worker(role),

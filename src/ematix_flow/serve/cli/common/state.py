@@ -26,7 +26,7 @@ class State:
     """What to say to a user whose command was stopped by a signal."""
     close_request: Callable[[], None] | None = None
     """Closes the request of a run whose result is delivered."""
-    settled: bool = False
+    request_closed: bool = False
     """True when the request is closed: nothing that comes later makes the command a failed one."""
     ending: ExitStack = field(default_factory=ExitStack)
     """Runs after the result or the error is told."""

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.connect.config.redact import redact
 from ematix_flow.events import BatchLoaded, StreamFailed, StreamIdle, StreamStarted
-from ematix_flow.observe.metrics.stream_stats import StatsKeeper
+from ematix_flow.observe.metrics.stream_stats import StreamStatsCollector
 from ematix_flow.serve.cli.common.output import has_colours, talk
 from ematix_flow.wording import quantity
 
@@ -35,17 +35,17 @@ LINE_EVERY = timedelta(seconds=10)
 @contextmanager
 def watched(bus: Bus, streams: Sequence[str], lines: IO[str] | None = None) -> Iterator[None]:
     """Tell how streams fare while they run; to `lines` goes every batch as a line of JSON."""
-    keeper = StatsKeeper()
-    bus.subscribe(keeper)
+    collector = StreamStatsCollector()
+    bus.subscribe(collector)
     for name in streams:
-        keeper.begin(name)
+        collector.begin(name)
     if lines is not None:
         bus.subscribe(BatchLines(lines))
-    with ExitStack() as kept:
+    with ExitStack() as resources:
         if has_colours(sys.stderr):
-            kept.enter_context(_live(bus, keeper))
+            resources.enter_context(_live(bus, collector))
         else:
-            bus.subscribe(PlainLines(keeper))
+            bus.subscribe(PlainLines(collector))
         yield
 
 
@@ -58,10 +58,10 @@ class BatchLines:
 
     def __call__(self, event: Event) -> None:
         """Write a batch or a failure."""
-        told = as_dict(event)
-        if told is not None:
+        line = as_dict(event)
+        if line is not None:
             with self._lock:
-                self._out.write(redact(json.dumps(told, ensure_ascii=False)) + "\n")
+                self._out.write(redact(json.dumps(line, ensure_ascii=False)) + "\n")
                 self._out.flush()
 
 
@@ -80,9 +80,9 @@ def as_dict(event: Event) -> dict[str, Any] | None:
 class PlainLines:
     """Says a line about a stream at its beginning and its first batch, then now and then, and about failures at once."""
 
-    def __init__(self, keeper: StatsKeeper) -> None:
-        self._keeper = keeper
-        self._said: dict[str, datetime] = {}
+    def __init__(self, collector: StreamStatsCollector) -> None:
+        self._collector = collector
+        self._printed_at: dict[str, datetime] = {}
 
     def __call__(self, event: Event) -> None:
         """Say what is worth a line."""
@@ -91,10 +91,10 @@ class PlainLines:
         elif isinstance(event, StreamStarted):
             talk(beginning(event))
         elif isinstance(event, BatchLoaded | StreamIdle):
-            now, last = SYSTEM_CLOCK.now(), self._said.get(event.pipeline)
-            stats = self._keeper.streams[event.pipeline]
+            now, last = SYSTEM_CLOCK.now(), self._printed_at.get(event.pipeline)
+            stats = self._collector.streams[event.pipeline]
             if stats.batches and (last is None or now - last >= LINE_EVERY):
-                self._said[event.pipeline] = now
+                self._printed_at[event.pipeline] = now
                 talk(f"{event.pipeline}: {sentence(stats, now)}")
 
 
@@ -114,12 +114,12 @@ def failure(event: StreamFailed) -> str:
 def sentence(stats: StreamStats, now: datetime) -> str:
     """Return how a stream fares in one line."""
     rate = stats.rates(now, RATE)["rows_written_per_sec"]
-    said = [f"{quantity(stats.written, 'row')} written", f"{rate:,.0f}/s"]
-    said += [f"{stats.rejected:,} rejected"] if stats.rejected else []
-    said += [f"{lag:,} waiting"] if (lag := _lag(stats)) is not None else []
-    said += [f"watermark {stats.watermark:%Y-%m-%dT%H:%M:%SZ}"] if stats.watermark is not None else []
-    said += [f"last batch {seconds:.2f} s"] if (seconds := _slowest(stats)) is not None else []
-    return ", ".join(said)
+    fragments = [f"{quantity(stats.written, 'row')} written", f"{rate:,.0f}/s"]
+    fragments += [f"{stats.rejected:,} rejected"] if stats.rejected else []
+    fragments += [f"{lag:,} waiting"] if (lag := _lag(stats)) is not None else []
+    fragments += [f"watermark {stats.watermark:%Y-%m-%dT%H:%M:%SZ}"] if stats.watermark is not None else []
+    fragments += [f"last batch {seconds:.2f} s"] if (seconds := _slowest(stats)) is not None else []
+    return ", ".join(fragments)
 
 
 def _lag(stats: StreamStats) -> int | None:
@@ -132,7 +132,7 @@ def _slowest(stats: StreamStats) -> float | None:
 
 
 @contextmanager
-def _live(bus: Bus, keeper: StatsKeeper) -> Iterator[None]:
+def _live(bus: Bus, collector: StreamStatsCollector) -> Iterator[None]:
     from rich.console import Console
     from rich.live import Live
 
@@ -145,28 +145,28 @@ def _live(bus: Bus, keeper: StatsKeeper) -> Iterator[None]:
             console.print(redact(beginning(event)), markup=False, highlight=False)
 
     bus.subscribe(stay)
-    with Live(get_renderable=lambda: _table(keeper), console=console, refresh_per_second=4, redirect_stdout=False):
+    with Live(get_renderable=lambda: _table(collector), console=console, refresh_per_second=4, redirect_stdout=False):
         yield
 
 
-def _table(keeper: StatsKeeper) -> Table:
+def _table(collector: StreamStatsCollector) -> Table:
     from rich.table import Table
 
     now = SYSTEM_CLOCK.now()
-    shown = Table("STREAM", "TARGET", box=None, header_style="bold", pad_edge=False)
+    grid = Table("STREAM", "TARGET", box=None, header_style="bold", pad_edge=False)
     for name in ("ROWS", "ROWS/S", "WAITING", "BATCH", "REJECTED", "WATERMARK"):
-        shown.add_column(name, justify="right")
-    shown.add_column("STATE")
-    for name, stats in list(keeper.streams.items()):
+        grid.add_column(name, justify="right")
+    grid.add_column("STATE")
+    for name, stats in list(collector.streams.items()):
         rate = f"{stats.rates(now, RATE)['rows_written_per_sec']:,.0f}"
         for number, (key, target) in enumerate(list(stats.targets.items()) or [("", None)]):
-            first = (name, rate, _moment(stats)) if number == 0 else ("", "", "")
+            first = (name, rate, _watermark_time(stats)) if number == 0 else ("", "", "")
             cells = ("", "", "", "") if target is None else _cells(target)
-            shown.add_row(first[0], key, cells[0], first[1], *cells[1:], first[2], _state(stats, target))
-    return shown
+            grid.add_row(first[0], key, cells[0], first[1], *cells[1:], first[2], _state(stats, target))
+    return grid
 
 
-def _moment(stats: StreamStats) -> str:
+def _watermark_time(stats: StreamStats) -> str:
     return "" if stats.watermark is None else f"{stats.watermark:%H:%M:%S}"
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ematix_flow.declare.project import PROJECT
-from ematix_flow.serve.cli.common.errors import DONE, FAILED, failure_of, tell
+from ematix_flow.serve.cli.common.errors import DONE, FAILED, failure_of, print_error
 from ematix_flow.serve.cli.common.find_streams import find_streams
 from ematix_flow.serve.cli.common.options import (
     common_options,
@@ -30,7 +30,7 @@ from ematix_flow.wording import quantity
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ematix_flow.engine.stream.run_many import Outcome
+    from ematix_flow.engine.stream.run_many import StreamOutcome
 
 _WHERE = "an instant, or a position as JSON"
 
@@ -74,7 +74,7 @@ def consume(names: tuple[str, ...], module: str | None, everything: bool, form: 
 
     if options["metrics_port"] is not None:
         streams = [replace(stream, metrics_port=options["metrics_port"]) for stream in streams]
-    asked = StreamOptions(
+    stream_options = StreamOptions(
         available_now=options["once"],
         begin=options["begin"],
         end=options["end"],
@@ -83,16 +83,16 @@ def consume(names: tuple[str, ...], module: str | None, everything: bool, form: 
         run_log=log,
     )
     out = sys.stdout if form == "lines" else None
-    with watched(asked.bus, [stream.name for stream in streams], out), redirect_stdout(sys.stderr):
-        outcomes = run_streams(streams, asked)
-    return _told(outcomes, form)
+    with watched(stream_options.bus, [stream.name for stream in streams], out), redirect_stdout(sys.stderr):
+        outcomes = run_streams(streams, stream_options)
+    return _print_outcomes(outcomes, form)
 
 
-def _told(outcomes: Mapping[str, Outcome], form: str) -> int:
+def _print_outcomes(outcomes: Mapping[str, StreamOutcome], form: str) -> int:
     """Print what the streams did and give the exit code; one alone is printed without its name."""
     failed = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Exception)}
     for error in failed.values():
-        tell(error, with_traceback=current().traceback)
+        print_error(error, with_traceback=current().traceback)
     results = {
         name: asdict(failure_of(outcome)) if isinstance(outcome, Exception) else outcome
         for name, outcome in outcomes.items()
@@ -107,7 +107,7 @@ def _told(outcomes: Mapping[str, Outcome], form: str) -> int:
     return FAILED if failed else DONE
 
 
-def _line(name: str, outcome: Outcome) -> str:
+def _line(name: str, outcome: StreamOutcome) -> str:
     if isinstance(outcome, Exception):
         return f"{name}: failed"
     how = "stopped" if outcome["shutdown_triggered"] else "done"

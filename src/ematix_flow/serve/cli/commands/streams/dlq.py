@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ematix_flow.serve.cli.common.errors import DONE, FAILED, asked_for
+from ematix_flow.serve.cli.common.errors import DONE, FAILED, as_usage_error
 from ematix_flow.serve.cli.common.find_streams import find_stream, stream_named
 from ematix_flow.serve.cli.common.lazy import NearGroup
 from ematix_flow.serve.cli.common.options import common_options, engine_option, format_option
@@ -28,8 +28,8 @@ def _chosen(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add what says which dead letters are meant."""
     command = click.option("--all", "everything", is_flag=True, help="All of them.")(command)
     command = click.option("--first", type=click.IntRange(1), metavar="N", help="The N oldest.")(command)
-    words = "This one, or those that begin so; may be repeated."
-    return click.option("--id", "ids", multiple=True, metavar="ID", help=words)(command)
+    help_text = "This one, or those that begin so; may be repeated."
+    return click.option("--id", "ids", multiple=True, metavar="ID", help=help_text)(command)
 
 
 @click.group(cls=NearGroup)
@@ -46,11 +46,11 @@ def stats(name: str, module: str | None, config: str | None, form: str) -> int:
     stream = find_stream(name, module, config)
     from ematix_flow.engine.stream import dead_letters
 
-    found = dead_letters.stats(stream)
+    counts = dead_letters.stats(stream)
     if form == "json":
-        emit_json(found)
+        emit_json(counts)
     else:
-        emit(table(("STATUS", "MESSAGES"), [(word, f"{found[word]:,}") for word in STATUSES[:-1]]))
+        emit(table(("STATUS", "MESSAGES"), [(status, f"{counts[status]:,}") for status in STATUSES[:-1]]))
     return DONE
 
 
@@ -65,11 +65,11 @@ def list_(name: str, module: str | None, config: str | None, status: str, limit:
     stream = find_stream(name, module, config)
     from ematix_flow.engine.stream import dead_letters
 
-    found = dead_letters.records(stream, status=None if status == "all" else status, limit=limit)
+    entries = dead_letters.records(stream, status=None if status == "all" else status, limit=limit)
     if form == "json":
-        emit_json([letter.to_dict() for letter in found])
-    elif found:
-        emit(table(("ID", "STATUS", "ATTEMPT", "POSITION", "REASON"), [_row(letter) for letter in found]))
+        emit_json([entry.to_dict() for entry in entries])
+    elif entries:
+        emit(table(("ID", "STATUS", "ATTEMPT", "POSITION", "REASON"), [_table_row(entry) for entry in entries]))
     else:
         talk(f"{name} has no {'' if status == 'all' else status + ' '}dead letters.")
     return DONE
@@ -77,23 +77,23 @@ def list_(name: str, module: str | None, config: str | None, status: str, limit:
 
 @dlq.command()
 @stream_named
-@click.argument("letter")
+@click.argument("dead_letter_id")
 @format_option
 @common_options
-def show(name: str, letter: str, module: str | None, config: str | None, form: str) -> int:
+def show(name: str, dead_letter_id: str, module: str | None, config: str | None, form: str) -> int:
     """Show one dead letter; the beginning of its id is enough."""
     stream = find_stream(name, module, config)
     from ematix_flow.engine.stream import dead_letters
 
-    with asked_for():
-        found = dead_letters.record_by_id(stream, letter).to_dict()
+    with as_usage_error():
+        fields = dead_letters.record_by_id(stream, dead_letter_id).to_dict()
     if form == "json":
-        emit_json(found)
+        emit_json(fields)
         return DONE
-    found |= {f"row.{column}": value for column, value in found.pop("row").items()}
-    found.pop("row_json")
-    widest = max(len(key) for key in found)
-    emit("\n".join(f"{key.ljust(widest)}  {value}" for key, value in found.items()))
+    fields |= {f"row.{column}": value for column, value in fields.pop("row").items()}
+    fields.pop("row_json")
+    widest = max(len(key) for key in fields)
+    emit("\n".join(f"{key.ljust(widest)}  {value}" for key, value in fields.items()))
     return DONE
 
 
@@ -109,7 +109,7 @@ def replay(name: str, module: str | None, config: str | None, **which: Any) -> i
     stop_spark_at_end()
     from ematix_flow.engine.stream import dead_letters
 
-    with asked_for(), redirect_stdout(sys.stderr):
+    with as_usage_error(), redirect_stdout(sys.stderr):
         result = dead_letters.replay(stream, chosen)
     emit_json(result)
     return FAILED if result["redeadlettered"] or result["parked"] else DONE
@@ -121,7 +121,7 @@ def replay(name: str, module: str | None, config: str | None, **which: Any) -> i
 @common_options
 def park(name: str, module: str | None, config: str | None, **which: Any) -> int:
     """Set dead letters aside: a replay of all leaves them."""
-    return _settle("park", name, module, config, which)
+    return _apply_action("park", name, module, config, which)
 
 
 @dlq.command()
@@ -130,15 +130,15 @@ def park(name: str, module: str | None, config: str | None, **which: Any) -> int
 @common_options
 def purge(name: str, module: str | None, config: str | None, **which: Any) -> int:
     """Remove dead letters for good."""
-    return _settle("purge", name, module, config, which)
+    return _apply_action("purge", name, module, config, which)
 
 
-def _settle(act: str, name: str, module: str | None, config: str | None, which: dict[str, Any]) -> int:
+def _apply_action(act: str, name: str, module: str | None, config: str | None, which: dict[str, Any]) -> int:
     stream = find_stream(name, module, config)
     chosen = _selection(**which)
     from ematix_flow.engine.stream import dead_letters
 
-    with asked_for():
+    with as_usage_error():
         count = getattr(dead_letters, act)(stream, chosen)
     emit_json({"pipeline": name, f"{act}d" if act.endswith("e") else f"{act}ed": count})
     return DONE
@@ -152,5 +152,5 @@ def _selection(ids: tuple[str, ...], first: int | None, everything: bool) -> Sel
     return Selection(ids, first)
 
 
-def _row(letter: Reject) -> tuple[object, ...]:
-    return letter.reject_id, letter.status, letter.attempt, letter.source_position, letter.reason[:80]
+def _table_row(reject: Reject) -> tuple[object, ...]:
+    return reject.reject_id, reject.status, reject.attempt, reject.source_position, reject.reason[:80]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ematix_flow.serve.cli.common.errors import DONE, asked_for
+from ematix_flow.serve.cli.common.errors import DONE, as_usage_error
 from ematix_flow.serve.cli.common.find_streams import find_stream, stream_named
 from ematix_flow.serve.cli.common.lazy import NearGroup
 from ematix_flow.serve.cli.common.options import common_options, format_option
@@ -24,10 +24,10 @@ _WHERE = "earliest, latest, an instant, or a position as JSON"
 
 
 def _moving(command: Callable[..., Any]) -> Callable[..., Any]:
-    words = "Only this target; may be given several times."
-    command = click.option("--target", "targets", multiple=True, metavar="TARGET", help=words)(command)
-    words = "Agree that what a stream remembers between batches is forgotten."
-    return click.option("--confirm-state-reset", "confirmed", is_flag=True, help=words)(command)
+    help_text = "Only this target; may be given several times."
+    command = click.option("--target", "targets", multiple=True, metavar="TARGET", help=help_text)(command)
+    help_text = "Agree that what a stream remembers between batches is forgotten."
+    return click.option("--confirm-state-reset", "confirmed", is_flag=True, help=help_text)(command)
 
 
 @click.group(cls=NearGroup)
@@ -41,16 +41,22 @@ def stream() -> None:
 @common_options
 def status(name: str, module: str | None, config: str | None, form: str) -> int:
     """Show position and lag of every target."""
-    found = find_stream(name, module, config)
+    declaration = find_stream(name, module, config)
     stop_spark_at_end()
     from ematix_flow.engine.stream.control import stream_status
     from ematix_flow.engine.stream.options import StreamOptions
 
-    standings = stream_status(found, StreamOptions())
+    statuses = stream_status(declaration, StreamOptions())
     if form == "json":
-        emit_json({"stream": found.name, "source": found.sources[0].query, "targets": [_as_dict(s) for s in standings]})
+        emit_json(
+            {
+                "stream": declaration.name,
+                "source": declaration.sources[0].query,
+                "targets": [_as_dict(s) for s in statuses],
+            }
+        )
     else:
-        emit(table(("TARGET", "WAITING", "POSITION"), [_row(one) for one in standings]))
+        emit(table(("TARGET", "WAITING", "POSITION"), [_status_row(one) for one in statuses]))
     return DONE
 
 
@@ -76,24 +82,28 @@ def reset(name: str, module: str | None, config: str | None, where: str, form: s
     return _move(find_stream(name, module, config), where, form, healthy=False, **options)
 
 
-def _move(found: Stream, where: str, form: str, *, healthy: bool, targets: tuple[str, ...], confirmed: bool) -> int:
-    if found.is_stateful and not confirmed:
-        raise click.UsageError(f"stream {found.name!r} remembers rows between batches; add --confirm-state-reset.")
+def _move(
+    declaration: Stream, where: str, form: str, *, healthy: bool, targets: tuple[str, ...], confirmed: bool
+) -> int:
+    if declaration.is_stateful and not confirmed:
+        raise click.UsageError(
+            f"stream {declaration.name!r} remembers rows between batches; add --confirm-state-reset."
+        )
     stop_spark_at_end()
     from ematix_flow.engine.stream.control import move_stream
     from ematix_flow.engine.stream.options import StreamOptions
     from ematix_flow.errors import UnknownNameError
 
     try:
-        moved = move_stream(found, where, StreamOptions(), targets, healthy=healthy)
+        moves = move_stream(declaration, where, StreamOptions(), targets, healthy=healthy)
     except UnknownNameError:
-        with asked_for():
+        with as_usage_error():
             raise
     if form == "json":
-        entries = [{"target": one.target, "before": one.before, "after": one.after} for one in moved]
-        emit_json({"stream": found.name, "targets": entries})
+        entries = [{"target": one.target, "before": one.before, "after": one.after} for one in moves]
+        emit_json({"stream": declaration.name, "targets": entries})
     else:
-        emit(table(("TARGET", "BEFORE", "AFTER"), [_moved(one) for one in moved]))
+        emit(table(("TARGET", "BEFORE", "AFTER"), [_move_row(one) for one in moves]))
     talk("messages behind the new position are loaded again; a target with mode append gets their rows once more.")
     return DONE
 
@@ -108,10 +118,10 @@ def _as_dict(status: StreamStatus) -> dict[str, Any]:
     }
 
 
-def _row(status: StreamStatus) -> tuple[object, ...]:
+def _status_row(status: StreamStatus) -> tuple[object, ...]:
     where = status.problem or ("not begun" if status.position is None else json.dumps(status.position))
     return status.target, f"{status.lag:,}" if status.problem is None else "?", where
 
 
-def _moved(one: Moved) -> tuple[object, ...]:
+def _move_row(one: Moved) -> tuple[object, ...]:
     return one.target, "" if one.before is None else json.dumps(one.before), json.dumps(one.after)
