@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ import pytest
 from ematix_flow.run.spark.class_archive import Archive, archive_for, sole_builder
 from ematix_flow.run.spark.java import find_java
 from ematix_flow.run.spark.java_process import spark_jars
+from tests.crash.harness import wait_until
 
 SOURCE = Path(__file__).parent.parent.parent / "src"
+GIVE_UP_SECONDS = 300.0
 USE = """
 from ematix_flow.declare.spark_settings import SparkSettings
 from ematix_flow.run.spark.session import spark_session
@@ -65,3 +68,36 @@ def test_the_trainer_ends_itself(tmp_path: Path) -> None:
     )
     environ = {**os.environ, "PYTHONPATH": str(SOURCE), "XDG_CACHE_HOME": str(tmp_path)}
     assert subprocess.run([sys.executable, "-c", code], env=environ, check=False).returncode == -signal.SIGALRM
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGALRM, signal.SIGKILL])
+def test_java_ends_with_the_trainer(tmp_path: Path, number: signal.Signals) -> None:
+    """An alarm is how the trainer ends itself."""
+    environ = {**os.environ, "PYTHONPATH": str(SOURCE), "XDG_CACHE_HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-m", "ematix_flow.run.spark.class_archive_training"], env=environ
+    ) as trainer:
+        java: list[int] = []
+        wait_until(lambda: java.extend(_java_of(trainer.pid)) or bool(java), GIVE_UP_SECONDS)
+        trainer.send_signal(number)
+        assert trainer.wait() == -number
+        wait_until(lambda: _is_over(java[0]), GIVE_UP_SECONDS)
+
+
+def _java_of(pid: int) -> list[int]:
+    """Return the Java of Spark among the children of a process."""
+    with suppress(FileNotFoundError, ProcessLookupError):  # threads and children that end meanwhile
+        tasks = Path(f"/proc/{pid}/task").iterdir()
+        children = [int(word) for task in tasks for word in (task / "children").read_text().split()]
+        return [child for child in children if b"PythonGatewayServer" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return []
+
+
+def _is_over(pid: int) -> bool:
+    """Return whether a process has ended; one whose end nobody asks for is still listed."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True

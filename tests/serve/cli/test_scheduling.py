@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -62,6 +63,7 @@ class Events:
 def events():
     return None
 """
+TIMED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ")
 LOG = ("-m", "every", "--run-log", "sqlite://log.db", "--poll-interval", "0.05", "--interval", "120")
 
 
@@ -79,8 +81,26 @@ def test_a_scheduler_ends_after_so_many_looks(flow: Flow, every: Path) -> None:
     assert said.out == ""
     for line in ("me: 1 pipeline (often)", "leader: (me leads)", "dispatched: often (slot ", "done: often@"):
         assert line in said.err
+    said_by_itself = [line for line in said.err.splitlines() if not TIMED.match(line)]
+    assert said_by_itself == [], "every line has its time"
+    assert all("often" in line for line in said.err.splitlines() if "leader" not in line)
     assert said.err.count("dispatched: often") <= 2  # another one only where a minute began meanwhile
     assert Path("often.txt").exists()
+
+
+def test_a_run_log_that_is_away_is_waited_for_with_a_line_that_has_its_time(every: Path) -> None:
+    address = "postgres://flow:canary@127.0.0.1:9/log?connect_timeout=2"
+    away = ("-m", "every", "--run-log", address, "--poll-interval", "0.05")
+    with subprocess.Popen(
+        [sys.executable, "-m", "ematix_flow", "scheduler", *away],
+        env={**os.environ, "PYTHONPATH": SRC}, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        line = next(line for line in process.stderr if "trying again in" in line)
+        process.kill()
+    assert TIMED.match(line)
+    assert "run log: " in line
+    assert "canary" not in line
 
 
 @pytest.mark.parametrize(

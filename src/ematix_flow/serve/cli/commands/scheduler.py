@@ -147,7 +147,7 @@ def _wait_for_log(options: dict[str, Any]) -> RunLog:
     from ematix_flow.connect.base.retry import RUN_LOG_AWAY, attempts
 
     def report(error: Exception, seconds: float) -> None:
-        talk(f"{getattr(error, 'what', error)}; trying again in {seconds:g} s", "yellow")
+        _talk_timed(f"run log: {getattr(error, 'what', error)}; trying again in {seconds:g} s", "yellow")
 
     interval = options["poll_interval"]
     policy = replace(RUN_LOG_AWAY, first_wait=interval, longest_wait=interval)
@@ -162,7 +162,7 @@ def _run(instance: Scheduler) -> None:
 
     names = ", ".join(sorted(PROJECT.pipelines)) or "none"
     known = quantity(len(PROJECT.pipelines), "pipeline")
-    talk(f"{instance.runner.worker_id}: {known} ({names[:200]}); Ctrl-C ends it after their runs")
+    _talk_timed(f"{instance.runner.worker_id}: {known} ({names[:200]}); Ctrl-C ends it after their runs")
     with finishing(instance.stop), redirect_stdout(sys.stderr):
         instance.run()
 
@@ -179,8 +179,9 @@ def _show(event: Event) -> None:
         _talk_timed(f"{status}: {event.slot} ({detail})", colour)
 
 
-def _talk_timed(text: str, colour: str) -> None:
-    """Tell something with its time: a scheduler talks for months."""
+def _talk_timed(text: str, colour: str = "") -> None:
+    """Tell something in one line with its time: a scheduler talks for months."""
     from ematix_flow.clock import SYSTEM_CLOCK
 
-    talk(f"{SYSTEM_CLOCK.now():%Y-%m-%dT%H:%M:%SZ} {text}", colour)
+    line = " ".join(part.strip() for part in text.splitlines())
+    talk(f"{SYSTEM_CLOCK.now():%Y-%m-%dT%H:%M:%SZ} {line}", colour)
