@@ -46,6 +46,8 @@ class Bench:
     rows: int
     folder: Path
     """A home for the commands, kept over the rounds."""
+    heap: str = ""
+    """The Java heap of this product, where it is not the one that it takes by itself."""
     known: set[str] = field(default_factory=set)
 
     def home(self, contender: str) -> Path:
@@ -70,7 +72,8 @@ class Bench:
             "BENCH_LAKE": str(self.home(contender) / "lake"),
             "NO_BANNER": "1",
             # The homes of contenders go after each case; the engine is ended by whoever measures.
-            "EMATIX_FLOW_ENGINE_DIR": str(places.WORK / "engines"),
+            "EMATIX_FLOW_ENGINE_DIR": str(places.ENGINES),
+            **({"EMATIX_FLOW_SPARK_CONF_spark__driver__memory": self.heap} if self.heap else {}),
             **{key: str(value) for key, value in more.items()},
         }
 
@@ -104,6 +107,9 @@ class Case:
     """Bring it to the state before a round and give the command of that round."""
     rounds: int = 3
     watch: bool = False
+    """Whether memory is looked at, that of the warm engine included."""
+    heap: str = ""
+    """The Java heap of this product, which then starts an engine of its own for the case."""
     figures: Callable[[Bench, str], dict[str, float]] | None = None
     """Gives what was measured beside the time of the command, after its end."""
 
@@ -318,8 +324,8 @@ CASES = {
         Case("help", "flow --help", 0, PAIR, no_preparation, only_flow("--help"), rounds=7),
         Case("list", "flow list", 0, PAIR, no_preparation, only_flow("list", "--module", "flows"), rounds=7),
         Case("memory-files", "Parquet files into PostgreSQL, 1 GiB of Java heap", 20_000_000, ("ours",), no_preparation,
-             from_files("parquet", "postgres"), rounds=1, watch=True),
+             from_files("parquet", "postgres"), rounds=1, watch=True, heap="1g"),
         Case("memory-duckdb", "PostgreSQL into DuckDB, 1 GiB of Java heap", 20_000_000, ("ours",), no_preparation,
-             postgres_into_duckdb, rounds=1, watch=True),
+             postgres_into_duckdb, rounds=1, watch=True, heap="1g"),
     )
 }  # fmt: skip

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,10 @@ class Sample:
     cpu: float
     """Seconds of processor time of the command and its children, without the database server."""
     python_mib: int
-    """The most memory that its Python processes had together (0 when not watched)."""
+    """The most memory that its Python processes, and those of the warm engine, had together (0 when not watched)."""
     java_mib: int
+    total_mib: int
+    """The most that all of them had at one moment."""
     load: float
     """Load average of the machine when it began."""
     moments: dict[str, float] = field(default_factory=dict)
@@ -35,9 +37,17 @@ class CommandError(Exception):
 
 
 def run(
-    command: Sequence[str | Path], env: Mapping[str, str], notes: Path | None = None, *, watch: bool = False
+    command: Sequence[str | Path],
+    env: Mapping[str, str],
+    notes: Path | None = None,
+    *,
+    watch: Callable[[], Iterable[int]] | None = None,
 ) -> Sample:
-    """Run a command to its end; `notes` is a file in which it writes moments."""
+    """Run a command to its end; `notes` is a file in which it writes moments.
+
+    With `watch` its memory is looked at, and that of the processes which `watch` gives: the engine works for it, and is
+    none of its children.
+    """
     load = os.getloadavg()[0]
     if notes is not None:
         notes.unlink(missing_ok=True)
@@ -45,8 +55,8 @@ def run(
     began, clock = time.time(), time.monotonic()
     with log.open("wb") as out:
         process = subprocess.Popen(command, env=dict(env), cwd=env["HOME"], stdout=out, stderr=subprocess.STDOUT)
-        peaks = _Peaks(process.pid)
-        if watch:
+        peaks = _Peaks(process.pid, watch or tuple)
+        if watch is not None:
             peaks.start()
         _, status, usage = os.wait4(process.pid, 0)
     seconds = time.monotonic() - clock
@@ -55,7 +65,7 @@ def run(
     if process.returncode:
         raise CommandError(f"{' '.join(map(str, command))} ended with {process.returncode}:\n{log.read_text()[-3000:]}")
     cpu = usage.ru_utime + usage.ru_stime
-    return Sample(seconds, cpu, peaks.python, peaks.java, load, _moments(notes, began))
+    return Sample(seconds, cpu, peaks.python, peaks.java, peaks.total, load, _moments(notes, began))
 
 
 def _moments(notes: Path | None, began: float) -> dict[str, float]:
@@ -69,29 +79,30 @@ def _moments(notes: Path | None, began: float) -> dict[str, float]:
 
 
 class _Peaks(threading.Thread):
-    """Looks at the memory of a tree of processes a few times a second."""
+    """Looks at the memory of trees of processes a few times a second."""
 
-    def __init__(self, root: int) -> None:
+    def __init__(self, root: int, others: Callable[[], Iterable[int]]) -> None:
         super().__init__(daemon=True)
-        self.root, self.stop = root, threading.Event()
-        self.python = self.java = 0
+        self.root, self.others, self.stop = root, others, threading.Event()
+        self.python = self.java = self.total = 0
 
     def run(self) -> None:
         while not self.stop.wait(0.25):
             memory = {"python": 0, "java": 0}
-            for name, kib in _tree(self.root):
+            for name, kib in _trees(self.root, *self.others()):
                 memory["java" if name == "java" else "python"] += kib
             self.python = max(self.python, memory["python"] // 1024)
             self.java = max(self.java, memory["java"] // 1024)
+            self.total = max(self.total, sum(memory.values()) // 1024)
 
 
 def tree_memory(root: int) -> int:
     """Give the memory of a process and everything below it, in KiB."""
-    return sum(kib for _, kib in _tree(root))
+    return sum(kib for _, kib in _trees(root))
 
 
-def _tree(root: int) -> list[tuple[str, int]]:
-    """Give the name and the proportional memory of every process below one."""
+def _trees(*roots: int) -> list[tuple[str, int]]:
+    """Give the name and the proportional memory of some processes and of every one below them, each once."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -99,9 +110,12 @@ def _tree(root: int) -> list[tuple[str, int]]:
         except OSError:
             continue
         children.setdefault(parent, []).append(int(stat.parent.name))
-    found, waiting = [], [root]
+    found, waiting, seen = [], [*roots], set[int]()
     while waiting:
         pid = waiting.pop()
+        if pid in seen:
+            continue
+        seen.add(pid)
         waiting += children.get(pid, [])
         try:
             text = Path(f"/proc/{pid}/smaps_rollup").read_text()

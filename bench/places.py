@@ -15,6 +15,9 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 WORK = Path(os.environ.get("BENCH_HOME", ROOT / "bench-work"))
 
+ENGINES = WORK / "engines"
+"""Where warm engines of the bench are known."""
+
 PACKAGES = {
     "ematix": ["ematix-flow==1.0.0"],
     "dlt": ["dlt[postgres,duckdb,filesystem,deltalake]==1.31.0", "sqlalchemy", "pyarrow", "pandas<3"],

@@ -28,7 +28,8 @@ from slot_cases import SLOT_CASES  # noqa: E402
 from stream_cases import SOAK_RATE, STREAM_CASES  # noqa: E402
 from tpch_cases import TPCH_CASES  # noqa: E402
 
-from tests.services.engines import end_engines  # noqa: E402
+from ematix_flow.run.spark.java_process import memory_bytes  # noqa: E402
+from tests.services.engines import end_engines, engines_in  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,19 +79,22 @@ def measure_all(cases: list[Case], asked: argparse.Namespace) -> None:
             measure_case(case, server, asked)
     finally:
         server.close()
-        end_engines(places.WORK / "engines")
+        end_engines(places.ENGINES)
 
 
 def measure_case(case: Case, server: places.Server, asked: argparse.Namespace) -> None:
     """Measure one case: all contenders in every round, beginning with another one each time."""
     folder = places.WORK / "homes" / case.name
     shutil.rmtree(folder, ignore_errors=True)
-    bench = Bench(server, rows_of(case, asked), folder)
+    bench = Bench(server, rows_of(case, asked), folder, case.heap)
+    if case.heap:
+        end_engines(places.ENGINES)
     contenders = [name for name in case.contenders if not asked.only or name in asked.only]
     # Without its preparation a contender would be timed at another load than the others.
     contenders = [c for c in contenders if attempt(lambda c=c: case.prepare(bench, c), f"{case.name} {c} preparation")]
     if "ours" in contenders:
         warm_up(bench)
+        check_heap(case)
     for number in range(asked.rounds or case.rounds):
         turn = number % len(contenders)
         for contender in contenders[turn:] + contenders[:turn]:
@@ -98,11 +102,25 @@ def measure_case(case: Case, server: places.Server, asked: argparse.Namespace) -
     for contender in {*case.contenders, "ours"}:
         server.execute(f"DROP DATABASE IF EXISTS dst_{contender} WITH (FORCE)")
     shutil.rmtree(folder, ignore_errors=True)
+    if case.heap:
+        end_engines(places.ENGINES)
 
 
 def warm_up(bench: Bench) -> None:
     """Start the warm engine, as commands before this one would have done."""
     measure.run([sys.executable, "-m", "ematix_flow", "engine", "start"], bench.env("ours"))
+
+
+def check_heap(case: Case) -> None:
+    """Refuse to measure a case whose engine has another heap than its title says."""
+    heaps = [state.heap_bytes for state in engines_in(places.ENGINES)]
+    if case.heap and heaps != [memory_bytes(case.heap)]:
+        raise measure.CommandError(f"{case.name}: the engine has a heap of {heaps} bytes, not of {case.heap}")
+
+
+def engine_processes() -> list[int]:
+    """Give the processes of warm engines, below which Java and its Python workers are."""
+    return [state.pid for state in engines_in(places.ENGINES)]
 
 
 def rows_of(case: Case, asked: argparse.Namespace) -> int:
@@ -125,14 +143,16 @@ def attempt(work: Callable[[], None], name: str) -> bool:
 def one(case: Case, bench: Bench, contender: str, number: int, asked: argparse.Namespace) -> None:
     """Measure one contender once and keep the result."""
     command = case.command(bench, contender, number)
-    sample = measure.run(command.words, command.env, bench.notes(contender), watch=case.watch)
+    watch = engine_processes if case.watch else None
+    sample = measure.run(command.words, command.env, bench.notes(contender), watch=watch)
     figures = case.figures(bench, contender) if case.figures else {}
     found = {
         "case": case.name, "title": case.title, "rows": bench.rows, "contender": contender, "label": asked.label,
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **asdict(sample),
         "figures": figures,
     }  # fmt: skip
-    moments = " ".join(f"{name}={at:.2f}" for name, at in (sample.moments | figures).items())
+    memory = {"python": sample.python_mib, "java": sample.java_mib, "MiB": sample.total_mib} if case.watch else {}
+    moments = " ".join(f"{name}={at:.2f}" for name, at in (sample.moments | figures | memory).items())
     print(
         f"{case.name:<16} {contender:<7} {sample.seconds:7.2f} s  cpu {sample.cpu:6.2f}  load {sample.load:4.1f}  {moments}",
         flush=True,

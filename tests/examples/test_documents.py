@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,7 +15,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.crash.harness import wait_until
 from tests.services.engines import surroundings
+from tests.services.server import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +36,20 @@ PARAMETERS = [pytest.param(page, id=page.name, marks=MARKS.get(page.name, pytest
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"^# ([\w./-]+\.(?:py|toml|csv|jsonl|sql))\n")
 PLAN = re.compile(r"\bp-[0-9a-f]{8}\b")
+LANGUAGES = {"python", "sh", "text", "csv", "jsonl", "toml", "bash", "cron", "console", "mermaid"}
+"""What blocks may be: `toml` is tried by test_document_settings.py, `bash` starts servers, and is tried below."""
+
+UNTRIED = {
+    "make ": "the demo has a test of its own, and the tests are these",
+    "flow engine pack": "packs all of this environment; tests/run/cluster/test_packages.py packs a small one and uses it",
+}
+"""Commands that a reader of these tests leaves out, each with the reason."""
+
+ELSEWHERE = {
+    "NAME             KIND      STATUS  ms    DETAIL\nexecutors": "an executor that lacks a package has one in tests/run/cluster/test_doctor.py",
+}
+"""Beginnings of what documents show and no command before it prints, each with the reason."""
+
 VARYING = (
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "<id>"),
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{3}\b"), "<id>"),
@@ -86,8 +104,17 @@ class Reader:
             self.run(block.text)
         elif block.language == "python":
             self.python(block.text)
-        elif block.language == "text":
+        elif block.language == "text" and not block.text.startswith(tuple(ELSEWHERE)):
             self.compare(block.text)
+        elif block.language in ("cron", "console"):
+            self.ask(block.text)
+
+    def ask(self, text: str) -> None:
+        """See whether there is such a command with such options; to run it would take a cluster, or for ever."""
+        for command in re.findall(r"\bflow ([^>\n]+)", text):
+            words = [sys.executable, "-m", "ematix_flow", *shlex.split(command), "--help"]
+            done = subprocess.run(words, cwd=self.folder, env=self.environment, capture_output=True, check=False)
+            assert done.returncode == 0, f"{command}\n{done.stderr.decode()}"
 
     def run(self, text: str) -> None:
         # Whoever follows a document applies the plan of his own that was printed last.
@@ -95,7 +122,7 @@ class Reader:
         self.output = ""
         for line in PLAN.sub(self.plan or "p-00000000", text).splitlines():
             command, _, comment = line.partition("#")
-            if not command.strip() or command.startswith(("make ", "pip ")):
+            if not command.strip() or command.startswith(tuple(UNTRIED)):
                 continue
             told = re.search(r"exits (\d)", comment)
             expected = int(told[1]) if told else 0
@@ -179,6 +206,63 @@ def _cluster(request: pytest.FixtureRequest) -> dict[str, str]:
     settings = {name: value for name, value in cluster.settings().items() if name not in chosen}
     dsn = {"SHOP_DSN": databases.create_database(), "WAREHOUSE_DSN": databases.create_database()}
     return {**settings, **dsn, "SPARK_MASTER": cluster.url, "CONNECT_SERVER": server.remote}
+
+
+@pytest.mark.spark
+@pytest.mark.deep
+@pytest.mark.xdist_group("cluster")
+def test_the_commands_that_start_a_cluster_start_one(tmp_path: Path) -> None:
+    starting, serving = (block.text for block in blocks(ROOT / "docs" / "cluster.md") if block.language == "bash")
+    told = {"spark-1": "127.0.0.1", "7077": str(free_port()), "15002": str(free_port())}
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_WORKER_DIR": str(tmp_path / "work")}
+    environment |= {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    for name, value in told.items():
+        starting, serving = starting.replace(name, value), serving.replace(name, value)
+    home, master, worker = starting.splitlines()
+
+    def start(command: str) -> Path:
+        log = tmp_path / f"{len(running)}.log"
+        with log.open("wb") as output:
+            running.append(
+                subprocess.Popen(
+                    ["bash", "-c", f"{home}\n{command}"],
+                    cwd=tmp_path,
+                    env=environment,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                )
+            )
+        return log
+
+    def saying(log: Path, words: str) -> None:
+        wait_until(lambda: words in log.read_text() or running[-1].poll() is not None, 120)
+        assert words in log.read_text(), log.read_text()[-3000:]
+
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        saying(start(master), "Starting Spark master")
+        saying(start(worker), "Successfully registered with master")
+        saying(start(serving), "Spark Connect server started")
+        asked = f"import pyspark.sql as s; print(s.SparkSession.builder.remote('sc://127.0.0.1:{told['15002']}').getOrCreate().range(3).count())"
+        done = subprocess.run(
+            [sys.executable, "-c", asked], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.stdout == "3\n", done.stderr[-3000:]
+    finally:
+        for process in reversed(running):
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def test_every_block_of_the_documents_is_of_a_known_kind() -> None:
+    written = {document.name: document.read_text(encoding="utf-8") for document in DOCUMENTS}
+    fences = {name: set(re.findall(r"^```(\w+)", text, re.MULTILINE)) for name, text in written.items()}
+    assert {name: kinds - LANGUAGES for name, kinds in fences.items() if kinds - LANGUAGES} == {}
+    text = "\n".join(written.values())
+    assert [
+        beginning for beginning in (*UNTRIED, *ELSEWHERE) if f"```\n{beginning}" not in re.sub(r"```\w+", "```", text)
+    ] == []
 
 
 def test_the_documents_link_to_files_that_exist() -> None:
