@@ -148,6 +148,8 @@ class AttemptBegan(Event):
 
     slot: str
     attempt: int = 1
+    of_stream: bool = False
+    """Whether it is the run of a stream; the loads of its batches are told by it alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,3 +278,5 @@ class StreamFailed(Event):
     message: str
     pause: float | None = None
     """Seconds until it is tried again; None when it is not."""
+    traceback: str = ""
+    """Where the error came from, without secrets; empty where the end of the stream tells it."""

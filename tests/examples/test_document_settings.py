@@ -10,7 +10,7 @@ import pytest
 
 from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.config.project_name import current_project
-from ematix_flow.connect.config.sources import PROJECT_PLACE, project_file
+from ematix_flow.connect.config.sources import PROJECT_SOURCE, project_file
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.stream.toml_reader import stream_from_toml
 from ematix_flow.declare.toml import parsed
@@ -57,7 +57,7 @@ def _check_table(table: str, value: Any) -> None:
         case "pools":
             assert pool_sizes(PROJECT) == value
         case _:
-            message = f"{PROJECT_PLACE} has no table [{table}]"
+            message = f"{PROJECT_SOURCE} has no table [{table}]"
             raise DeclareError(message)
 
 

@@ -66,6 +66,10 @@ def connected(connect_server: ConnectServer) -> dict[str, str]:
     return {"EMATIX_FLOW_ENGINE": "spark", "EMATIX_FLOW_SPARK_REMOTE": connect_server.remote}
 
 
+def _bucket(server: S3Server, bucket: str) -> dict[str, Any]:
+    return {name: value for name, value in s3_fields(server, bucket).items() if name != "format"}
+
+
 @pytest.fixture
 def project(postgres_server: PostgresServer, s3_server: S3Server, tmp_path: Path) -> Iterator[Project]:
     """Give a project with a database of orders, a bucket of prices and an empty target."""
@@ -83,6 +87,8 @@ def project(postgres_server: PostgresServer, s3_server: S3Server, tmp_path: Path
         "bucket": s3_fields(s3_server, bucket, format="csv"),
         "duck": {"kind": "duckdb", "path": str(folder / "shop.duckdb")},
         "lite": {"kind": "sqlite", "path": str(folder / "shop.sqlite")},
+        "outbox": s3_fields(s3_server, bucket, prefix="outbox"),
+        "lake": {**_bucket(s3_server, bucket), "kind": "delta_s3", "prefix": "lake"},
     }
     yield Project(folder, connections)
     for url in (source, target):

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 
-from tests.serve.cli.streaming import make_project, running, stopped, wait_for
+from ematix_flow.engine.stream.restart_policy import CRASHES
+from tests.serve.cli.streaming import SRC, make_project, running, stopped, wait_for, wait_for_rows
 from tests.services.messages import send
 
 if TYPE_CHECKING:
@@ -184,3 +188,57 @@ def test_the_second_signal_ends_at_once_and_nothing_is_lost(flow: Flow, streams:
     assert "ended at once" in err
     assert json.loads(flow("consume", "orders", "-m", "streams", "--once").out)["total_rows"] == 10
     assert streams.ids() == list(range(10))
+
+
+def test_each_stream_has_a_log_of_its_run_with_the_traceback_of_every_failure(flow: Flow, streams: Project) -> None:
+    with Path("streams.py").open("a", encoding="utf-8") as module:
+        module.write('declare("lost", Copies, "no-such-topic")\n')
+    streams.send(range(5))
+    log = ("--run-log-path", "runs.db")
+    said = flow(
+        "consume", "orders", "lost", "-m", "streams", "--once", "--restart-on-error", "--max-backoff-ms", "1", *log
+    )
+    assert said.code == 1
+    assert "Traceback" not in said.err
+    kept = flow("logs", "lost").out
+    again = r"^\d{4}-.*Z lost: connection 'broker': there is no topic 'no-such-topic'; trying again in .* s\.$"
+    assert re.search(again, kept, re.MULTILINE)
+    assert kept.count("Traceback (most recent call last)") >= CRASHES, "one for each failure"
+    assert re.search(r"RunError: .*there is no topic", kept)
+    assert kept.splitlines()[-1].endswith("Z lost: failed")
+    fine = flow("logs", "orders").out.splitlines()
+    assert [line.partition("Z ")[2].partition("-")[0] for line in fine] == ["orders: orders", "orders: done"]
+    runs = json.loads(flow("runs", "list", "--run-log-path", "runs.db", "--format", "json").out)["runs"]
+    (run_id,) = (run["run_id"] for run in runs if run["pipeline"] == "lost")
+    assert flow("logs", run_id, *log).out == kept
+
+
+def test_batches_add_nothing_to_the_folder_of_logs(flow: Flow, streams: Project) -> None:
+    for number in range(3):
+        streams.send([number])
+        assert flow("consume", "orders", "-m", "streams", "--once").code == 0
+    found = list((Path.home() / ".ematix-flow" / "logs").glob("*.log"))
+    assert len([file for file in found if not file.is_symlink()]) == 3
+    assert len(found) == 6, "a log has the id of its run as a second name, and not those of its batches"
+
+
+def test_no_log_of_a_stream_is_kept_where_that_is_forbidden(
+    flow: Flow, streams: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMATIX_FLOW_CAPTURE_LOGS", "0")
+    assert flow("consume", "orders", "-m", "streams", "--once").code == 0
+    assert flow("logs", "orders").code == 1
+
+
+def test_the_log_of_a_stream_is_followed_until_it_ends(streams: Project) -> None:
+    streams.send(range(3))
+    environ = {**os.environ, "PYTHONPATH": SRC}
+    with running("orders", "--format", "lines") as process:
+        wait_for_rows(process.stdout, 3)
+        command = [sys.executable, "-m", "ematix_flow", "logs", "orders", "--follow"]
+        with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as reader:
+            assert "orders: orders-stream-" in wait_for("attempt 1", reader.stdout)
+            assert reader.poll() is None
+            stopped(process)
+            rest, _ = reader.communicate(timeout=60)
+    assert rest.splitlines()[-1].endswith("orders: done")

@@ -149,3 +149,6 @@ def test_up_runs_streams_and_pipelines_until_it_is_told_to_end(every: Path) -> N
     assert loaded() == [1, 2], err
     assert Path("often.txt").exists(), err
     assert (process.returncode, out) == (0, ""), err
+    logs = [file for file in (Path.home() / ".ematix-flow" / "logs").iterdir() if file.name.startswith("events-")]
+    assert sorted(file.suffix for file in logs if not file.is_symlink()) == [".log"], "one log of the stream's run"
+    assert len(logs) == 2, "under its id too"

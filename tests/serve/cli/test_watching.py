@@ -14,6 +14,7 @@ import pytest
 from ematix_flow.events import BatchLoaded, StreamFailed, StreamIdle, StreamLag
 from ematix_flow.observe.bus import Bus
 from ematix_flow.records import Counts
+from ematix_flow.serve.cli.common import log_files
 from ematix_flow.serve.cli.common import stream_progress as watching
 from ematix_flow.serve.cli.common.stream_progress import watched
 from tests.serve.cli.streaming import SRC, make_project, running, stopped, wait_for, wait_for_rows
@@ -37,8 +38,15 @@ bus = Bus()
 with watched(bus, ["orders"]):
     bus.emit(BatchLoaded("orders", "main.orders", Counts(staged=1234, rejected=2), 0.25, 1236, 1236))
     bus.emit(StreamLag("orders", "main.orders", {"0": 3, "1": 4}))
-    bus.emit(StreamFailed("orders", "main.copies", "the database is away", 1.5))
+    bus.emit(StreamFailed("orders", "main.copies", "the database is away", 1.5, "Traceback of it\\n"))
 """
+KEPT = (
+    'with watched(bus, ["orders"]):',
+    """from ematix_flow.engine.batch.events import emitting_attempt
+from ematix_flow.serve.cli.common.capture import captured
+with watched(bus, ["orders"]), captured(bus), emitting_attempt("orders", "run-1", 1, bus, of_stream=True):
+    sys.stderr.write("said by the user\\n")""",
+)
 
 
 def test_away_from_a_terminal_the_first_batch_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,20 +82,37 @@ def test_a_failure_is_told_at_once_with_its_pause(capsys: pytest.CaptureFixture[
     ]
 
 
-def test_on_a_terminal_there_is_a_table_that_moves() -> None:
+def on_a_terminal(program: str) -> str:
+    """Return what a program shows on a terminal."""
     mine, theirs = pty.openpty()
     os.set_inheritable(theirs, True)
     environ = {**os.environ, "PYTHONPATH": SRC, "TERM": "xterm", "COLUMNS": "120", "NO_COLOR": ""}
-    process = subprocess.Popen([sys.executable, "-c", WATCHED], env=environ, stderr=theirs)
+    process = subprocess.Popen([sys.executable, "-c", program], env=environ, stderr=theirs)
     os.close(theirs)
     seen = b""
     while block := _read(mine):
         seen += block
     os.close(mine)
     assert process.wait(60) == 0
-    text = seen.decode()
+    return seen.decode()
+
+
+def test_on_a_terminal_there_is_a_table_that_moves() -> None:
+    text = on_a_terminal(WATCHED)
     for words in ("STREAM", "WAITING", "main.orders", "1,234", "0.25 s", "loading", "the database is away"):
         assert words in text
+
+
+def test_a_log_has_what_was_said_and_not_the_table_that_moves() -> None:
+    text = on_a_terminal(WATCHED.replace(*KEPT))
+    assert "STREAM" in text
+    assert "said by the user" in text
+    (file,) = (one for one in log_files.log_folder().glob("orders-*.log") if not one.is_symlink())
+    begun, said, failed, traceback, done = file.read_text("utf-8").splitlines()
+    assert (said, traceback) == ("said by the user", "Traceback of it")
+    assert [line[21:] for line in (begun, failed, done)] == [
+        "orders: run-1, attempt 1", "orders (main.copies): the database is away; trying again in 1.5 s.", "orders: done",
+    ]  # fmt: skip
 
 
 def _read(end: int) -> bytes:

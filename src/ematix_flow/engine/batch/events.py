@@ -70,20 +70,20 @@ def emitting_pipeline(pipeline: str, slot: str, options: Options, outcome: RunOu
 
 @contextmanager
 def emitting_attempt(
-    pipeline: str, slot: str, attempt: int, bus: Bus, outcome: RunOutcome | None = None
+    pipeline: str, slot: str, attempt: int, bus: Bus, outcome: RunOutcome | None = None, *, of_stream: bool = False
 ) -> Iterator[RunOutcome]:
     """Emit where an attempt begins and ends in this thread, for captured logs; return what the block puts its result in."""
     outcome = outcome or RunOutcome()
-    bus.emit(AttemptBegan(pipeline, "", slot, attempt))
+    bus.emit(AttemptBegan(pipeline, "", slot, attempt, of_stream))
     try:
         yield outcome
     except BaseException as error:
-        bus.emit(AttemptEnded(pipeline, "", slot, failed=True, traceback=_traceback_of(error)))
+        bus.emit(AttemptEnded(pipeline, "", slot, failed=True, traceback=traceback_of(error)))
         raise
     bus.emit(AttemptEnded(pipeline, "", slot, failed=bool(errors_in(outcome.result))))
 
 
-def _traceback_of(error: BaseException) -> str:
+def traceback_of(error: BaseException) -> str:
     """Return where an error came from; a signal came from outside."""
     return redact("".join(format_exception(error))) if isinstance(error, Exception) else ""
 

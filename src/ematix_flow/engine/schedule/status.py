@@ -24,10 +24,14 @@ if TYPE_CHECKING:
     from ematix_flow.declare.pipeline.pipeline import Pipeline
     from ematix_flow.declare.schedule.workflow import Workflow
     from ematix_flow.declare.stream.stream import Stream
+    from ematix_flow.records import RunRecord
 
 WINDOW = timedelta(seconds=60)
 SILENCE = timedelta(minutes=3)
 """A stream that has written nothing about itself for so long has ended without a word."""
+
+_MANY = 1000
+"""Runs that are looked at for one that goes on."""
 
 _TRIED = (retrying.RUNNING, retrying.FAILED, retrying.GAVE_UP, retrying.INTERRUPTED, retrying.CANCELLED)
 """What a slot is in while its attempts count."""
@@ -93,8 +97,19 @@ def foreseen(at: Situation) -> Situation:
 
 
 def running_now(log: RunLog) -> set[str]:
-    """Return the pipelines that run: under a lease, or because somebody of this machine asked for it."""
-    return {*held_now(log), *requests.worked_on(log.backend)}
+    """Return the pipelines that run, under a lease or because somebody of this machine asked for it, and the streams."""
+    return {*held_now(log), *requests.worked_on(log.backend), *_streams_running(log)}
+
+
+def _streams_running(log: RunLog) -> set[str]:
+    now = log.backend.now()
+    runs, _ = log.list_runs(status="running", limit=_MANY)
+    return {run.pipeline for run in runs if run.kind == "streaming" and now - _heard(run) <= SILENCE}
+
+
+def _heard(run: RunRecord) -> datetime:
+    """Return when a stream last wrote something about its run."""
+    return instant_of(str(run.extras.get("snapshot_at") or run.started_at))
 
 
 def _of_pipeline(
@@ -189,7 +204,7 @@ def _of_workflow(workflow: Workflow, at: Situation) -> PipelineStatus:
 def _of_stream(stream: Stream, log: RunLog, now: datetime) -> PipelineStatus:
     runs, _ = log.list_runs(pipeline=stream.name, limit=1)
     run = runs[0] if runs else None
-    heard = None if run is None else instant_of(str(run.extras.get("snapshot_at") or run.started_at))
+    heard = None if run is None else _heard(run)
     open_ = run is not None and run.status == "running"
     silent = open_ and heard is not None and now - heard > SILENCE
     running = open_ and not silent

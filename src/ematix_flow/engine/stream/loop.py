@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.base.event_time import forget_events, newest_event
 from ematix_flow.connect.base.retry import TARGET_AWAY, attempts
 from ematix_flow.connect.config.redact import safe_text
+from ematix_flow.engine.batch.events import traceback_of
 from ematix_flow.errors import FencedError, FlowError, PositionMovedError, RefusedError, TargetAwayError
 from ematix_flow.events import BatchLoaded, StreamFailed, StreamIdle, StreamLag, StreamWatermark
 from ematix_flow.failpoints import failpoint
@@ -228,7 +229,8 @@ class Loop:
         target_state.until = self.options.clock.ticks() + pause
         if all(other.sink is None for other in self.target_states):
             raise error
-        self.options.bus.emit(StreamFailed(self.stream.name, target_state.key, safe_text(error), pause))
+        trace = traceback_of(error)
+        self.options.bus.emit(StreamFailed(self.stream.name, target_state.key, safe_text(error), pause, trace))
 
     def _measure(self, target_state: TargetState) -> None:
         """Tell how much waits for a target; a source that cannot be asked now says so when it is read."""

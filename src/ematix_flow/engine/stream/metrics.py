@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.runlog.open import open_run_log
-from ematix_flow.engine.stream.run_records import StreamRecord
+from ematix_flow.engine.stream.run_records import StreamRecord, new_run_id
 from ematix_flow.observe.metrics.stream_stats import StreamStatsCollector
 
 if TYPE_CHECKING:
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def stream_observers(streams: Sequence[Stream], options: StreamOptions) -> Iterator[None]:
-    """Let everybody hear of streams who was asked for: by a port for metrics, by a run log."""
+def stream_observers(streams: Sequence[Stream], options: StreamOptions) -> Iterator[dict[str, str]]:
+    """Let everybody hear of streams who was asked for: by a port for metrics, by a run log; return the id of each one's run."""
+    run_ids = {stream.name: new_run_id(stream.name, options.clock.now()) for stream in streams}
     with ExitStack() as resources:
         _serve(streams, options, resources)
         log = options.run_log
@@ -30,8 +31,9 @@ def stream_observers(streams: Sequence[Stream], options: StreamOptions) -> Itera
             for stream in streams:
                 record = StreamRecord(stream.name, collector.begin(stream.name), log, options.clock)
                 options.bus.subscribe(record)
+                run_ids[stream.name] = record.run_id
                 resources.push(lambda _, error, __, record=record: record.end(error))
-        yield
+        yield run_ids
 
 
 def _serve(streams: Sequence[Stream], options: StreamOptions, resources: ExitStack) -> None:

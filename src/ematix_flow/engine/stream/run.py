@@ -12,6 +12,7 @@ from ematix_flow.connect.base.stream_source import LATEST
 from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.registry import LAKES
+from ematix_flow.engine.batch.events import emitting_attempt, traceback_of
 from ematix_flow.engine.batch.load import MOVERS
 from ematix_flow.engine.errors import translate_error
 from ematix_flow.engine.spark.session import LONG, OWN, local_reason, require
@@ -39,12 +40,17 @@ MANY = 500_000
 def run_stream(stream: Stream, options: StreamOptions | None = None) -> dict[str, Any]:
     """Run a stream until it is asked to stop or, where that was asked for, has reached its end; gives what it did."""
     options, stream = options or StreamOptions(), filled_in(stream)
-    with finishing(options.stop), stream_observers((stream,), options):
-        return follow(stream, options)
+    with finishing(options.stop), stream_observers((stream,), options) as run_ids:
+        return follow(stream, options, run_ids[stream.name])
 
 
-def follow(stream: Stream, options: StreamOptions) -> dict[str, Any]:
+def follow(stream: Stream, options: StreamOptions, run_id: str) -> dict[str, Any]:
     """Run a stream, and again after errors where that was asked for; signals and watchers are the caller's business."""
+    with emitting_attempt(stream.name, run_id, 1, options.bus, of_stream=True):
+        return _followed(stream, options)
+
+
+def _followed(stream: Stream, options: StreamOptions) -> dict[str, Any]:
     stream = filled_in(stream)
     refuse_impossible(stream)
     mover = mover_of(stream, options)
@@ -73,7 +79,7 @@ def _pause(stream: Stream, options: StreamOptions, policy: RestartPolicy, error:
         options.bus.emit(StreamFailed(stream.name, "", safe_text(last)))
         raise last from (None if last is error else error)
     pause = policy.pause()
-    options.bus.emit(StreamFailed(stream.name, "", safe_text(ours), pause))
+    options.bus.emit(StreamFailed(stream.name, "", safe_text(ours), pause, traceback_of(error)))
     return pause
 
 

@@ -28,9 +28,9 @@ def run_streams(streams: Sequence[Stream], options: StreamOptions) -> dict[str, 
     _refuse_duplicate_targets(streams)
     if len(streams) == 1:
         return {streams[0].name: run_stream(streams[0], options)}
-    with finishing(options.stop), stream_observers(streams, options):
+    with finishing(options.stop), stream_observers(streams, options) as run_ids:
         with ThreadPoolExecutor(len(streams), "stream") as threads:
-            running = {stream.name: threads.submit(follow, stream, options) for stream in streams}
+            running = {stream.name: threads.submit(follow, stream, options, run_ids[stream.name]) for stream in streams}
             try:
                 if not options.restart:
                     wait(running.values(), return_when=FIRST_EXCEPTION)

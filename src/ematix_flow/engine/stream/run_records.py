@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 EVERY = timedelta(seconds=30)
 
 
+def new_run_id(name: str, now: datetime) -> str:
+    """Return an id for a run of a stream."""
+    return f"{name}-stream-{now:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}"
+
+
 class StreamRecord:
     """The record of one run of a stream."""
 
@@ -30,8 +35,7 @@ class StreamRecord:
         self._stats, self._log, self._clock = stats, log, clock
         self._lock = threading.Lock()
         now = clock.now()
-        run_id = f"{name}-stream-{now:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}"
-        self._record = RunRecord(run_id, name, "running", now.isoformat(), kind="streaming")
+        self._record = RunRecord(new_run_id(name, now), name, "running", now.isoformat(), kind="streaming")
         self._written_at = now
         self._mover: dict[str, str] = {}
         self._write(now, "running")

@@ -72,6 +72,32 @@ def into_sqlite(conn):
     return "prices.csv"
 
 
+@ematix.pipeline(target=Orders, source_connection="source", target_connection="outbox", mode="append")
+def into_parquet(conn):
+    return "SELECT id, note FROM orders"
+
+
+@ematix.pipeline(target=Orders, source_connection="source", target_connection="lake", mode="append")
+def into_delta(conn):
+    return "SELECT id, note FROM orders WHERE id <= 600"
+
+
+@ematix.pipeline(target=Orders, source_connection="source", target_connection="lake", mode="merge")
+def merged_delta(conn):
+    return "SELECT id, CASE WHEN id % 2 = 0 THEN 'even' ELSE note END AS note FROM orders"
+
+
+@ematix.table(schema="public", name="copied")
+class Copied:
+    id: Annotated[BigInt, pk()]
+    note: Text
+
+
+@ematix.pipeline(target=Copied, source_connection="lake", target_connection="target", mode="append")
+def from_delta(conn):
+    return "SELECT id, note FROM public.orders"
+
+
 @ematix.pipeline(target=Orders, source_connection="lite", target_connection="target", mode="append", name="from_sqlite")
 def from_sqlite(conn):
     return "SELECT 1 AS id, 'x' AS note"

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.details import detail_logger
-from ematix_flow.events import AttemptBegan, AttemptEnded, RowsStaged, RunCommitted, RunFailed, RunStarted
+from ematix_flow.events import AttemptBegan, AttemptEnded, RowsStaged, RunCommitted, RunFailed, RunStarted, StreamFailed
 from ematix_flow.serve.cli.common import log_files
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ class Capture:
         self._buffer: list[str] = []
         self._logs: dict[int, Path] = {}
         """The log of the run that each thread works on."""
+        self._streams: set[int] = set()
+        """Threads that run a stream."""
         self._failed = False
 
     def write(self, text: str) -> int:
@@ -95,12 +97,20 @@ class Capture:
 
     def on_event(self, event: Event) -> None:
         """Begin a log as soon as a run has a name, so that a crash leaves one behind, and end it with the run."""
+        if threading.get_ident() in self._streams and isinstance(
+            event, RunStarted | RunCommitted | RunFailed | RowsStaged
+        ):
+            return  # a stream makes a load for every batch
         match event:
             case AttemptBegan():
                 name = log_files.slot_log(event.slot, event.attempt)
                 self.begin(name or log_files.new_log(event.pipeline, SYSTEM_CLOCK.now(), event.attempt))
                 self.add_run_id(event.pipeline, event.slot)
                 self._stamp(f"{event.pipeline}: {event.slot}, attempt {event.attempt}")
+                if event.of_stream:
+                    self._streams.add(threading.get_ident())
+            case StreamFailed():
+                self._fail(event)
             case AttemptEnded():
                 self._end(event)
             case RunStarted() | RunCommitted() | RunFailed():
@@ -130,6 +140,7 @@ class Capture:
     def _end(self, event: AttemptEnded) -> None:
         """Keep where an error came from; a log of a run that succeeded need not be held."""
         with self._lock:
+            self._streams.discard(threading.get_ident())
             file = self._logs.get(threading.get_ident())
             if file is None:
                 return
@@ -140,6 +151,16 @@ class Capture:
                 self._try(lambda: log_files.let_go(file))
             if not self._alone:  # what a command for one pipeline says about its end comes later
                 del self._logs[threading.get_ident()]
+
+    def _fail(self, event: StreamFailed) -> None:
+        """Keep a failure that a stream may recover from, and where it came from."""
+        from ematix_flow.serve.cli.common.stream_progress import failure
+
+        with self._lock:
+            self._stamp(failure(event))
+            file = self._logs.get(threading.get_ident())
+            if file is not None and event.traceback:
+                self._append(file, event.traceback)
 
     def _stamp(self, text: str) -> None:
         """Write a line with the time where several runs are kept; the only run of a command needs none."""

@@ -65,13 +65,13 @@ def emit_json(value: Any, placeholder: str = REDACTED) -> bool:
     return emit(json.dumps(redacted(value, placeholder), indent=2, ensure_ascii=False, default=str))
 
 
-def talk(text: str, colour: str = "") -> None:
-    """Tell the user something on stderr."""
+def talk(text: str, colour: str = "", screen: IO[str] | None = None) -> None:
+    """Tell the user something on stderr, or on what was stderr before somebody began to keep it."""
     from ematix_flow.connect.config.redact import redact
 
-    line = redact(text)
-    sys.stderr.write((paint(line, colour, sys.stderr) if colour else line) + "\n")
-    sys.stderr.flush()
+    line, screen = redact(text), screen or sys.stderr
+    screen.write((paint(line, colour, screen) if colour else line) + "\n")
+    screen.flush()
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

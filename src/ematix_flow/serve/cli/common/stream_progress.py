@@ -45,7 +45,7 @@ def watched(bus: Bus, streams: Sequence[str], lines: IO[str] | None = None) -> I
         if has_colours(sys.stderr):
             resources.enter_context(_live(bus, collector))
         else:
-            bus.subscribe(PlainLines(collector))
+            bus.subscribe(PlainLines(collector, sys.stderr))
         yield
 
 
@@ -78,24 +78,27 @@ def as_dict(event: Event) -> dict[str, Any] | None:
 
 
 class PlainLines:
-    """Says a line about a stream at its beginning and its first batch, then now and then, and about failures at once."""
+    """Says a line about a stream at its beginning and its first batch, then now and then, and about failures at once.
 
-    def __init__(self, collector: StreamStatsCollector) -> None:
-        self._collector = collector
+    The lines go to the screen alone: over months they would push everything else out of a log.
+    """
+
+    def __init__(self, collector: StreamStatsCollector, screen: IO[str]) -> None:
+        self._collector, self._screen = collector, screen
         self._printed_at: dict[str, datetime] = {}
 
     def __call__(self, event: Event) -> None:
         """Say what is worth a line."""
         if isinstance(event, StreamFailed):
-            talk(failure(event), "yellow")
+            talk(failure(event), "yellow", self._screen)
         elif isinstance(event, StreamStarted):
-            talk(beginning(event))
+            talk(beginning(event), screen=self._screen)
         elif isinstance(event, BatchLoaded | StreamIdle):
             now, last = SYSTEM_CLOCK.now(), self._printed_at.get(event.pipeline)
             stats = self._collector.streams[event.pipeline]
             if stats.batches and (last is None or now - last >= LINE_EVERY):
                 self._printed_at[event.pipeline] = now
-                talk(f"{event.pipeline}: {sentence(stats, now)}")
+                talk(f"{event.pipeline}: {sentence(stats, now)}", screen=self._screen)
 
 
 def beginning(event: StreamStarted) -> str:
@@ -136,7 +139,7 @@ def _live(bus: Bus, collector: StreamStatsCollector) -> Iterator[None]:
     from rich.console import Console
     from rich.live import Live
 
-    console = Console(stderr=True)
+    console = Console(file=sys.stderr)  # whoever keeps what is said later shall not keep a table that moves
 
     def stay(event: Event) -> None:
         if isinstance(event, StreamFailed):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +29,10 @@ from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
     from ematix_flow.engine.stream.run_many import StreamOutcome
+    from ematix_flow.observe.bus import Bus
 
 _WHERE = "an instant, or a position as JSON"
 
@@ -83,9 +85,20 @@ def consume(names: tuple[str, ...], module: str | None, everything: bool, form: 
         run_log=log,
     )
     out = sys.stdout if form == "lines" else None
-    with watched(stream_options.bus, [stream.name for stream in streams], out), redirect_stdout(sys.stderr):
+    with (
+        watched(stream_options.bus, [stream.name for stream in streams], out),
+        _stored(stream_options.bus),
+        redirect_stdout(sys.stderr),
+    ):
         outcomes = run_streams(streams, stream_options)
     return _print_outcomes(outcomes, form)
+
+
+def _stored(bus: Bus) -> AbstractContextManager[Any]:
+    """Keep what streams say, each in a log of its own, unless that is forbidden."""
+    from ematix_flow.serve.cli.common.capture import capture_enabled, captured
+
+    return captured(bus) if capture_enabled() else nullcontext()
 
 
 def _print_outcomes(outcomes: Mapping[str, StreamOutcome], form: str) -> int:
