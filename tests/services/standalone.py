@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.services.server import Server
+from tests.services.server import Server, ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -116,11 +116,9 @@ class Worker(_Daemon):
         self._cores = cores
 
     def command(self) -> list[str]:
-        """Give the command line, inside a disk of its own where this user may have one."""
+        """Give the command line, inside a disk of its own."""
         options = ["--webui-port", "0", "--cores", str(self._cores), "--memory", "8g", "--work-dir", str(self.data)]
         java = self.java("org.apache.spark.deploy.worker.Worker", *options, self._master.url)
-        if not hiding():
-            return java
         hidden = ":".join(map(str, (tempfile.gettempdir(), ROOT / "src", ROOT / "tests")))
         kept = [str(folder) for folder in (self.folder, *self._kept)]
         return [*hiding(), "sh", "-c", _HIDE, "hide", hidden, *kept, "--", *java]
@@ -258,12 +256,18 @@ def java_home() -> str:
 
 @functools.cache
 def hiding() -> tuple[str, ...]:
-    """Give the command that starts a program with mounts of its own; empty where this user may not."""
+    """Give the command that starts a program with mounts of its own; executors that saw the driver's disk would show nothing."""
+    said = "there is no unshare"
     for command in (("unshare", "--mount"), ("unshare", "--mount", "--map-root-user")):
-        try:
-            tried = subprocess.run([*command, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False)
-        except FileNotFoundError:
-            return ()
+        program = shutil.which(command[0])
+        if program is None:
+            break
+        words = [program, *command[1:], "mount", "-t", "tmpfs", "none", "/mnt"]
+        tried = subprocess.run(words, capture_output=True, text=True, check=False)
         if tried.returncode == 0:
             return command
-    return ()
+        said = tried.stderr.strip()
+    message = (
+        f"executors of tests cannot have a disk of their own: {said}; allow this user mount namespaces, or be root"
+    )
+    raise ServerError(message)

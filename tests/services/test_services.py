@@ -21,6 +21,7 @@ from tests.services.postgres import PostgresServer
 from tests.services.rabbitmq import RabbitMQServer
 from tests.services.s3 import S3Server
 from tests.services.server import ServerError
+from tests.services.standalone import hiding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +49,18 @@ def session(url: str) -> Iterator[Any]:
     with mysql, mysql.cursor() as cursor:
         yield cursor
         mysql.commit()
+
+
+def test_a_cluster_whose_executors_would_see_our_disk_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ServerError, match="cannot have a disk of their own: there is no unshare"):
+        hiding.__wrapped__()
+    (tmp_path / "unshare").write_text("#!/bin/sh\necho it is forbidden >&2; exit 1\n")
+    (tmp_path / "unshare").chmod(0o755)
+    with pytest.raises(ServerError, match="it is forbidden; allow this user mount namespaces"):
+        hiding.__wrapped__()
 
 
 def rows(url: str) -> list[tuple[Any, ...]]:

@@ -1,19 +1,25 @@
-"""A cluster that wants a secret and encrypts: RPC and its pages with TLS, shuffle files on disk; no secret is in a process list."""
+"""Clusters that want a secret and encrypt: RPC by TLS or by Spark's own cipher, pages by TLS; no secret is in a process list."""
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import subprocess
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING
+from urllib.request import urlopen
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 
+from tests.crash.harness import wait_until
 from tests.services.certificates import write_certificates
+from tests.services.server import free_port
 from tests.services.standalone import Standalone
 
 if TYPE_CHECKING:
@@ -113,14 +119,99 @@ def test_a_load_runs_encrypted_and_no_process_list_has_a_secret(
     assert not [line for line in seen if SECRET in line or PASSWORD in line]
 
 
-def test_pages_and_rpc_of_the_master_speak_tls(secured: tuple[Standalone, dict[str, str]]) -> None:
+def _trusting(cluster: Standalone) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(cluster.home / "tls" / "ca.pem"))
+
+
+def test_the_rpc_of_the_master_speaks_tls(secured: tuple[Standalone, dict[str, str]]) -> None:
     cluster, _ = secured
-    context = ssl.create_default_context(cafile=str(cluster.home / "tls" / "ca.pem"))
+    context = _trusting(cluster)
     with (
         socket.create_connection(("127.0.0.1", cluster.master.port), 5) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as encrypted,
     ):
         assert encrypted.version() == "TLSv1.3"
+
+
+def test_pages_of_master_worker_and_driver_speak_tls(
+    secured: tuple[Standalone, dict[str, str]], project: Project
+) -> None:
+    cluster, settings = secured
+
+    def read(url: str) -> str:
+        with urlopen(url, timeout=5, context=_trusting(cluster)) as page:  # noqa: S310 - of a server of ours
+            return str(page.read().decode())
+
+    for server, title in ((cluster.master, "Spark Master at"), (cluster.workers[0], "Spark Worker at")):
+        log, told = server.folder / "log", re.compile(r"WebUI to \S+ and started at (https://\S+)")
+        wait_until(lambda log=log, told=told: told.search(log.read_text()))
+        (url,) = told.findall(log.read_text())
+        assert title in read(url)
+    port = free_port()
+    pages = {key.replace("ssl__rpc", "ssl__ui"): value for key, value in settings.items() if "ssl__rpc" in key}
+    given = {"spark__ui__enabled": "true", "spark__ui__port": str(free_port()), "spark__ssl__ui__port": str(port)}
+    pages |= {f"EMATIX_FLOW_SPARK_CONF_{key}": value for key, value in given.items()}
+    with ThreadPoolExecutor(1) as pool:
+        load, seen = pool.submit(project.drive, settings | pages, "database"), ""
+        while "Spark Jobs" not in seen and not load.done():
+            with suppress(OSError):
+                seen = read(f"https://127.0.0.1:{port}/jobs/")
+    assert load.result()["database"].get("rows_inserted") == 1000
+    assert "Spark Jobs" in seen
+
+
+class Tap:
+    """Passes on what clients say to a server, and keeps it."""
+
+    def __init__(self, port: int) -> None:
+        self._server = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self.heard = bytearray()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._server))
+                for one, other, kept in ((client, server, self.heard), (server, client, bytearray())):
+                    threading.Thread(target=self._pass_on, args=(one, other, kept), daemon=True).start()
+
+    @staticmethod
+    def _pass_on(one: socket.socket, other: socket.socket, kept: bytearray) -> None:
+        with suppress(OSError):
+            while said := one.recv(1 << 16):
+                kept += said
+                other.sendall(said)
+            other.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """Take no more clients."""
+        self._listener.close()
+
+
+@pytest.mark.parametrize("crypto", [True, False])
+def test_the_cipher_of_spark_hides_what_a_driver_says(crypto: bool, project: Project) -> None:
+    made = Standalone(workers=1)
+    (made.home / "secret").touch(mode=0o600)
+    (made.home / "secret").write_text(SECRET)
+    conf = {"spark.authenticate": "true", "spark.network.crypto.enabled": str(crypto).lower()}
+    made.secure(conf | {"spark.authenticate.secret": SECRET}, {})
+    conf |= {"spark.authenticate.secret.file": str(made.home / "secret")}
+    try:
+        made.start()
+        tap = Tap(made.master.port)
+        settings = made.settings() | {"EMATIX_FLOW_SPARK_MASTER": f"spark://127.0.0.1:{tap.port}"}
+        settings |= {f"EMATIX_FLOW_SPARK_CONF_{key.replace('.', '__')}": value for key, value in conf.items()}
+        done = project.drive(settings, "database")["database"]
+        tap.close()
+    finally:
+        made.close()
+    assert done.get("rows_inserted") == 1000, done
+    assert (b"RegisterApplication" in tap.heard) is not crypto
+    assert len(tap.heard) > 1000
+    assert SECRET.encode() not in tap.heard
 
 
 def test_a_driver_with_another_secret_is_refused_and_told(
