@@ -59,7 +59,7 @@ FOLDERS = (
     "A folder of files has no transaction; its commit is a numbered record that only one writer can create (see"
     " [Files](files.md)). Readers who follow the records see the old rows or the new ones. Readers of the folder see"
     " whole files, each once; for the moment in which files get their names after a record, or replaced ones go, they"
-    " may see a part of that load, and whoever comes next to the folder finishes it."
+    " may see a part of that load, and the next process that opens the folder finishes it."
 )
 
 ABILITIES = ("keeps keys unique", "evolve widens types", "partitions", "older versions", "needs Spark")
@@ -70,15 +70,16 @@ ABOUT = (
 )
 HELD_TO = (
     "One suite of tests holds all of them to it: databases, files in folders and in buckets, Delta and Iceberg tables in"
-    " folders and in buckets. What a kind of target cannot be asked is named there with the reason: files take no merge and"
+    " folders and in buckets. What a kind of target cannot do is listed there with the reason: files take no merge and"
     " no scd2, neither files nor lakes have constraints, and Delta alters no column and takes fewer names."
 )
 
 LAKE_TABLES = (
-    "A lake table changes by one commit of its own per load, which carries the load's name; the books (ledger, watermark,"
-    " history, rejects) follow it as a numbered record. Whoever comes after a crash asks the table whether the change was"
-    " made and takes the books over, or makes sure that it never will be (see [Lake tables](lakes.md)). Other programs may"
-    " write to the same table; scd2 takes for granted that none does so between the look at the versions and the commit."
+    "A lake table changes by one commit of its own per load, which carries the load's name; the metadata tables (ledger,"
+    " watermark, history, rejects) follow it as a numbered record. After a crash the next writer reads from the table"
+    " whether the change was committed; it then completes the metadata tables, or makes sure that the change can never be"
+    " committed (see [Lake tables](lakes.md)). Other programs may write to the same table; scd2 assumes that none does so"
+    " between the read of the versions and the commit."
     " In a bucket a commit of Delta is written on the condition that there is none with its number, so that of two drivers"
     " one wins; other programs that write to the same Delta table must do the same."
 )

@@ -88,7 +88,7 @@ NESTED = """\
 
 There are no declared types for them. A nested column of a Parquet or ORC file, of a line of JSON, of a lake table or of a
 frame is read as a JSON document and goes into a `JSON`, `JSONB` or `Text` column, with every NULL inside it. In databases
-it can be asked with the functions for JSON, in Spark with `from_json(column, 'STRUCT<...>')`."""
+it can be queried with the functions for JSON, in Spark with `from_json(column, 'STRUCT<...>')`."""
 
 
 def page() -> str:

@@ -72,6 +72,6 @@ def test_a_message_of_protobuf_says_its_name_by_the_order_of_all(glue: GlueSchem
 def test_a_registry_of_aws_that_is_away_may_be_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_GLUE", f"http://127.0.0.1:{free_port()}")
     registry = GlueRegistry("away", REGION, None, KEY, "canary-glue-4P7s")
-    with pytest.raises(TransientError, match="cannot be asked"):
+    with pytest.raises(TransientError, match="cannot be reached"):
         registry.schema(str(uuid4()))
     assert "canary" not in repr(registry)

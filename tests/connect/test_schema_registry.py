@@ -68,7 +68,7 @@ def test_a_registry_that_stumbles_is_asked_again(
 
 def test_a_registry_that_is_away_may_be_tried_again_later(no_waits: None) -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    with pytest.raises(TransientError, match=f"{url} cannot be asked"):
+    with pytest.raises(TransientError, match=f"{url} cannot be reached"):
         registry_at(url).schema(1)
 
 
@@ -133,4 +133,4 @@ def test_a_check_says_whether_a_registry_answers(registry_server: RegistryServer
     here, nowhere = check_health("here"), check_health("nowhere")
     assert (here.status, nowhere.status) == ("ok", "fail")
     assert "subjects" in here.detail
-    assert "cannot be asked" in nowhere.detail
+    assert "cannot be reached" in nowhere.detail

@@ -90,10 +90,10 @@ def test_members_may_be_the_declared_things_themselves() -> None:
         ({"schedule": None, "triggered_by": "raw", "timezone": "UTC"}, "timezone= belongs to schedule="),
         ({"schedule": "every hour"}, "is not a cron expression"),
         ({"timezone": "Mars/Olympus"}, "is not an IANA time zone"),
-        ({"on_message": Source("inbox", query="*")}, "on_message= stands alone"),
+        ({"on_message": Source("inbox", query="*")}, "on_message= cannot be combined"),
         (
             {"schedule": None, "on_message": Source("inbox", query="*"), "triggered_by": "raw"},
-            "on_message= stands alone",
+            "on_message= cannot be combined",
         ),
     ],
 )

@@ -88,7 +88,7 @@ def test_folders_that_executors_see_too_are_read_and_rows_for_files_of_the_drive
     monkeypatch.setenv("EMATIX_FLOW_SPARK_SHARED_PATHS", f"/nowhere,{tmp_path / 'files'}")
     monkeypatch.setenv("EMATIX_FLOW_SPARK_STAGING", staging)
     shown = _previewed("object_store_local", "duckdb", tmp_path).text()
-    assert f"rows come here {way}: executors cannot write beside {tmp_path}/raw.duckdb.flow_stage" in shown
+    assert f"rows come here {way}: executors cannot write next to {tmp_path}/raw.duckdb.flow_stage" in shown
 
 
 def test_this_machine_moves_what_only_it_has_when_it_is_told_to(

@@ -171,7 +171,7 @@ def test_the_key_of_a_service_account(
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(gate.key_file))
     assert probe({**fields, "default_credentials": True}).startswith("bucket")
     for refused, change in {
-        "asks for credentials": {"anonymous": True},
+        "requires credentials": {"anonymous": True},
         "may not list there": {**keyed, "url": "gs://forbidden-bucket"},
     }.items():
         with pytest.raises(FlowError, match=refused):

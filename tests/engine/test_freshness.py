@@ -76,7 +76,7 @@ def test_a_table_that_cannot_be_asked_is_judged_by_its_last_success(log: SqliteR
     succeeded(log, "load", NOW)
     (seen,) = evaluate_freshness(now=NOW, run_log=log)
     assert (seen.state, seen.basis) == ("healthy", "last success")
-    assert "could not be asked" in seen.note
+    assert "could not be queried" in seen.note
 
 
 def test_limits_can_be_registered_for_any_pipeline(log: SqliteRunLog) -> None:

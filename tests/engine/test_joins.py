@@ -91,7 +91,7 @@ def test_a_database_that_is_away_is_a_note(monkeypatch: pytest.MonkeyPatch) -> N
     pipeline = shop(QUERY.format(low=1).replace("shop.orders", "pg.orders"), away)
     result = preview_pipeline(pipeline)
     assert "read      SQL of Spark over shop_db, folder, pg" in result.text()
-    assert any("could not be asked" in note for note in result.notes)
+    assert any("could not be queried" in note for note in result.notes)
     assert "canary" not in result.to_json()
     with pytest.raises(TransientError):
         run_pipeline(pipeline, Options())

@@ -133,7 +133,7 @@ def test_a_server_that_is_away_is_a_note_without_the_password() -> None:
         return "SELECT 1 AS id, 'a' AS name"
 
     result = load.preview()
-    assert any("target 'away' could not be asked" in note for note in result.notes)
+    assert any("target 'away' could not be queried" in note for note in result.notes)
     assert result.targets[0].target_connection_info["host"] == "127.0.0.1"
     assert "canary-pw" not in result.to_json() + result.text(verbose=True)
     assert "JSON" not in result.targets[0].plan_sql
@@ -233,7 +233,7 @@ def test_files_are_described_without_spark(duck: Warehouse, tmp_path: Path) -> N
     result = load.preview()
     plan = result.targets[0].plan
     assert (plan.shape.place.value, plan.stage.by.value) == ("task", "here")
-    assert "shape     by whoever stages the rows: every row is shaped by itself" in result.text()
+    assert "shape     by the task that stages the rows: every row is shaped by itself" in result.text()
     assert "read      csv files orders.csv of files" in result.text()
 
 

@@ -192,7 +192,7 @@ def test_folders_of_files_cannot_be_measured(duck: Warehouse, declare: Declare, 
     folder = {"kind": "object_store_local", "path": str(tmp_path / "lake"), "format": "parquet"}
     register_connection(connection_from_fields("lake", folder))
     pipeline = declare(duck, mode="append", target_connection="lake", source_connection="warehouse", expectations=no_b)
-    with pytest.raises(UnsupportedError, match="cannot be asked about its rows") as refused:
+    with pytest.raises(UnsupportedError, match=r"rows of .* cannot be queried") as refused:
         run_pipeline(pipeline)
     assert "postgres" in str(refused.value.hint)
     assert "object_store" not in str(refused.value.hint)

@@ -135,7 +135,7 @@ def test_a_run_that_was_asked_for_happens_once_and_says_how_it_went(rig: Rig, ki
     done = rig.log.find(Action, asked.id)
     assert done is not None
     assert (done.state, done.taken_by, done.outcome) == ("done", "one", "")
-    assert [event.text for event in rig.told("dispatched")] == [f"{kind} asked for by anna"]
+    assert [event.text for event in rig.told("dispatched")] == [f"{kind} requested by anna"]
     assert rig.state("a").last_outcome == "success"
 
 

@@ -180,7 +180,7 @@ def test_a_server_that_is_away_is_an_error_without_the_password() -> None:
 
     result = load.validate()
     assert not result.ok
-    assert any("target 'away' could not be asked" in error for error in result.errors)
+    assert any("target 'away' could not be queried" in error for error in result.errors)
     assert "canary-pw" not in result.to_json() + result.text(verbose=True)
 
 

@@ -253,7 +253,7 @@ def test_a_source_that_is_away_holds_up_its_own_workflow_only(rig: Rig, monkeypa
     away = connection_from_fields("away", {"kind": "kafka", "bootstrap_servers": "127.0.0.1:1"})
     workflow(name="w", jobs=["job"], on_message=Source(register_connection(away), query="t"))
     for _ in range(2):  # the same look is asked for its answer, and nothing waits for it
-        with pytest.warns(UserWarning, match="nobody can see whether workflow 'w' has messages: t has not answered"):
+        with pytest.warns(UserWarning, match="workflow 'w' cannot be checked for messages: t has not answered"):
             rig.due()
         rig.pass_time(3600)
     assert rig.ran == ["other", "other"]
@@ -274,7 +274,7 @@ def test_a_queue_that_cannot_be_looked_at_says_so(rig: Rig) -> None:
     unscheduled(rig, "job")
     queue = connection_from_fields("queue", {"kind": "rabbitmq", "url": "amqp://127.0.0.1:1"})
     workflow(name="w", jobs=["job"], on_message=Source(register_connection(queue), query="q"))
-    with pytest.warns(UserWarning, match="cannot look at rabbitmq without taking messages away"):
+    with pytest.warns(UserWarning, match="cannot watch rabbitmq without consuming messages"):
         rig.due()
 
 

@@ -206,7 +206,7 @@ def test_what_a_table_asks_of_its_writers_is_left_to_spark(in_folder: Lane, alte
     assert not adds_files(in_folder)
     if "ORDERED" in alteration:
         said = preview_pipeline(in_folder.pipeline("id, word, share, amount, at")).text()
-        assert "written again by Spark: the table asks more of its writers than plain files" in said
+        assert "written again by Spark: the table requires more of its writers than plain files" in said
     if "elsewhere" not in alteration:
         in_folder.load([row(2)])
         assert ids(in_folder) == [1, 2]

@@ -38,7 +38,7 @@ def test_a_full_box_takes_no_more_and_says_so(capsys: pytest.CaptureFixture[str]
     go_on.set()
     box.close(10)
     assert got == list(range(LONGEST + 1))
-    assert capsys.readouterr().err == "box: too many wait, so the newest are dropped (told once)\n"
+    assert capsys.readouterr().err == "box: too many wait, so the newest are dropped (reported once)\n"
     box.put(1)
     assert len(got) == LONGEST + 1
 
@@ -58,4 +58,4 @@ def test_only_what_was_not_sent_at_all_is_tried_again(no_waits: None, capsys: py
     box.put("sent")
     box.close(10)
     assert tries == ["away", "away", "away", "sent"]
-    assert capsys.readouterr().err == "box: TimeoutError (told once)\n"
+    assert capsys.readouterr().err == "box: TimeoutError (reported once)\n"

@@ -130,5 +130,5 @@ def test_a_collector_that_answers_with_an_error_is_told_once(
     monkeypatch.setenv("EMATIX_FLOW_ALLOW_HOSTS", "127.0.0.1")
     endpoint.answer = 500
     told(from_url(f"otel+otlp+http://127.0.0.1:{endpoint.port}"), [*GOOD, *GOOD])
-    assert capsys.readouterr().err == "traces: 127.0.0.1 answers 500 (told once)\n"
+    assert capsys.readouterr().err == "traces: 127.0.0.1 answers 500 (reported once)\n"
     assert len(endpoint.got) == 2

@@ -139,7 +139,7 @@ def test_the_end_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch, capsys:
         bus.emit(FAILED)
     go_on.set()
     said = capsys.readouterr().err
-    assert "alerts by Stuck: 1 could not be sent in time (told once)" in said
+    assert "alerts by Stuck: 1 could not be sent in time (reported once)" in said
     assert "an observer did not end" in said
 
 

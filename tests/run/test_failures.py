@@ -16,7 +16,7 @@ from ematix_flow.run.spark.errors import reason_of
 SAID = """An exception was thrown from the Python worker. Please see the stack trace below.
 Traceback (most recent call last):
   File "schema_registry.py", line 1, in ask
-ematix_flow.errors.{name}: schema registry http://here cannot be asked
+ematix_flow.errors.{name}: schema registry http://here cannot be reached
 
 \tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:1)
 """
@@ -36,14 +36,14 @@ ematix_flow.errors.{name}: schema registry http://here cannot be asked
 def test_what_passes_by_itself_does_so_too_when_a_task_says_it(name: str, expected: type) -> None:
     found = reason_of(PythonException(SAID.format(name=name)))
     assert type(found) is expected
-    assert str(found) == "schema registry http://here cannot be asked"
+    assert str(found) == "schema registry http://here cannot be reached"
 
 
 def test_an_error_of_a_task_keeps_its_kind_and_its_hint() -> None:
-    told = SAID.replace(" cannot be asked\n", " cannot be asked\nHint: say where to go on.\n")
+    told = SAID.replace(" cannot be reached\n", " cannot be reached\nHint: say where to go on.\n")
     found = reason_of(PythonException(told.format(name="StreamLostError")))
     assert type(found) is StreamLostError
-    assert (found.what, found.hint) == ("schema registry http://here cannot be asked", "say where to go on.")
+    assert (found.what, found.hint) == ("schema registry http://here cannot be reached", "say where to go on.")
 
 
 REFUSED = """An error occurred while calling o52.collectToPython.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.target import Target
 
-HINT = "nothing was changed; look at the difference again: flow plan NAME --diff."
+HINT = "nothing was changed; review the difference again: flow plan NAME --diff."
 
 
 def take_snapshot(database: Target, session: Session, table_name: TableName) -> TableSnapshot:

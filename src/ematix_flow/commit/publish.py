@@ -317,8 +317,8 @@ def _resolve_commit(
                 with attempt:
                     committed = find_commit(request, database)
     except database.failures as last:
-        message = f"the answer to COMMIT was lost and the target cannot be asked: {safe_text(last)}"
-        hint = "run the pipeline again when the target is back: it asks the ledger first."
+        message = f"the answer to COMMIT was lost and the target cannot be queried: {safe_text(last)}"
+        hint = "run the pipeline again when the target is back: it reads the ledger first."
         raise UnknownOutcomeError(message, hint=hint) from None
     if committed is None:
         message = f"the commit did not happen: {safe_text(error)}"

@@ -60,7 +60,7 @@ def _simulate(
             return _simulated(request, database, session, names, only, inspect)
         except database.errors as error:
             if database.is_transient(error):
-                message = f"the target could not be asked now: {safe_text(error)}"
+                message = f"the target could not be queried now: {safe_text(error)}"
                 raise TransientError(message) from None
             message = f"the target would refuse the load: {safe_text(error)}"
             raise RefusedError(message) from None

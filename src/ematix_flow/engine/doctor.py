@@ -116,7 +116,7 @@ def _probe(connection: Connection) -> str:
         return _broker(connection)
     if kind == "schema_registry":
         return _registry(connection)
-    raise Skipped(f"{kind} is asked by its own service's tools only")
+    raise Skipped(f"{kind} can be checked by its own service's tools only")
 
 
 def _database(connection: Connection) -> str:
@@ -140,7 +140,7 @@ def _broker(connection: Any) -> str:
         }
         if connection.kind not in listening:
             raise Skipped(f"{missing.what}; {missing.hint}") from None
-        return f"{listening[connection.kind]()}; nobody has logged in: {missing.what}"
+        return f"{listening[connection.kind]()}; the login was not checked: {missing.what}"
 
 
 def _kafka(connection: Any) -> str:

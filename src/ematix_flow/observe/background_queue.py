@@ -81,5 +81,5 @@ class BackgroundQueue(Generic[Thing]):
 
     def _warn_once(self, text: str) -> None:
         if not self._warned:
-            sys.stderr.write(f"{self._name}: {' '.join(text.split())} (told once)\n")
+            sys.stderr.write(f"{self._name}: {' '.join(text.split())} (reported once)\n")
         self._warned = True

@@ -72,7 +72,7 @@ def _rewritten_now(
     if existing.partitions:
         return "the table has partitions"
     if not existing.takes_files:
-        return "the table asks more of its writers than plain files"
+        return "the table requires more of its writers than plain files"
     known = {column.name: column for column in existing.columns}
     types = {definition.column.name: database.ddl_type(definition.column.type) for definition in ensure.wanted.columns}
     needed = {name for name, column in known.items() if not column.nullable}

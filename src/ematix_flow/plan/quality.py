@@ -29,9 +29,7 @@ def plan_audit(request: PlanRequest, load: Load, *, exists: bool) -> Audit:
     if request.skip_quality:
         return Audit(skipped=True)
     if not database.capabilities.answers_sql:
-        message = (
-            f"pipeline {request.pipeline.name!r} has expectations, and {database.kind} cannot be asked about its rows"
-        )
+        message = f"pipeline {request.pipeline.name!r} has expectations, and rows of {database.kind} cannot be queried"
         hint = f"expectations can be measured by: {', '.join(kinds_that_answer())}."
         raise UnsupportedError(message, hint=hint, origin=request.pipeline.origin)
     planner = _Planner(request, load, exists=exists)

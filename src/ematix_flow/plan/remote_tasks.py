@@ -70,6 +70,6 @@ def carried(away: Away | None, by: Choice, database: Target) -> Choice | None:
         return None
     if away.staging:
         return Choice(
-            STORE, f"executors cannot write beside {database.staging_paths[0]}, and staging is {away.staging}"
+            STORE, f"executors cannot write next to {database.staging_paths[0]}, and staging is {away.staging}"
         )
-    return Choice(RESULTS, f"executors cannot write beside {database.staging_paths[0]}")
+    return Choice(RESULTS, f"executors cannot write next to {database.staging_paths[0]}")

@@ -97,7 +97,7 @@ def test_a_cancelled_run_keeps_its_lease_until_it_has_stopped_and_its_slot_rests
     assert token is not None
     log.change_state("fragile", lambda _: PipelineState("fragile", last_slot=SLOT, slot_status="running", attempt=1))
     said = flow("runs", "cancel", "fragile", *LOG)
-    assert (said.code, "fragile: worker-1 is asked to stop" in said.err) == (0, True)
+    assert (said.code, "fragile: worker-1 is requested to stop" in said.err) == (0, True)
     held = log.held(token)
     assert held is not None
     assert "@" in held.cancelled_by

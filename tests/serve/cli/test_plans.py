@@ -99,7 +99,7 @@ def test_a_plan_for_a_table_that_changed_since_fails_and_says_what_to_do(flow_pr
     assert (said.code, json.loads(said.out)["error_type"]) == (1, "StalePlanError")
     assert said.err.splitlines()[-2:] == [
         "error: the target copies changed since the plan was made",
-        "hint: nothing was changed; look at the difference again: flow plan NAME --diff.",
+        "hint: nothing was changed; review the difference again: flow plan NAME --diff.",
     ]
     assert rows() == [(1, "a"), (2, "z")]
 

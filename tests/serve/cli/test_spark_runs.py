@@ -69,4 +69,4 @@ def test_a_long_preview_asks_spark_and_a_short_one_does_not_load_it(flow_process
         "preview", "by_query", "-m", "files", "-v", "--format", "json", JAVA_HOME="/nowhere", PATH=""
     )
     assert without.code == 0, without.err
-    assert "Spark could not be asked how it would run this" in json.loads(without.out)["notes"][-1]
+    assert "Spark could not explain the query" in json.loads(without.out)["notes"][-1]

@@ -151,11 +151,11 @@ BUCKET_REQUEST = RetryPolicy(
     attempts=6, first_wait=0.2, longest_wait=5.0, jitter=1.0,
 )  # fmt: skip
 BUCKET_UNREACHED = RetryPolicy(
-    "the same, when nobody answers at the address of the service; the waits are those of the request",
+    "the same, when no connection to the service can be opened; the waits are those of the request",
     attempts=3,
 )  # fmt: skip
 BUCKET_PROBE = RetryPolicy(
-    "the request that tells whether a bucket answers, for which somebody waits",
+    "the request that checks whether a bucket answers, for an interactive command",
     attempts=2, first_wait=0.2, jitter=1.0,
 )  # fmt: skip
 AWS_REQUEST = RetryPolicy(

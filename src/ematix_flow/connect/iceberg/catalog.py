@@ -169,8 +169,6 @@ def _location(connection: IcebergConnection) -> LakeLocation:
         return at_address(connection, connection.warehouse)
     if not connection.warehouse or re.match(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:", connection.warehouse):
         address = connection.warehouse or connection.uri
-        message = (
-            f"the books of Iceberg tables are kept where the tables are, and {address!r} is no folder and no bucket"
-        )
+        message = f"the metadata tables of Iceberg tables are stored with the tables, and {address!r} is no folder and no bucket"
         raise UnsupportedError(message, hint="give warehouse= with a folder or s3://bucket/prefix, or bucket=.")
     return in_folder(connection.warehouse)

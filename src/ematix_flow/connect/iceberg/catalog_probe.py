@@ -25,7 +25,7 @@ def probe_database(connection: IcebergConnection) -> str:
         file = Path(address.removeprefix("file:").partition("?")[0])
         return f"catalog {file}" if file.exists() else f"catalog {file} does not exist yet; the first load creates it"
     if kind != "postgresql":
-        return f"a catalog at jdbc:{kind} is asked by Spark only, when a load needs it"
+        return f"a catalog at jdbc:{kind} is reached through Spark only, when a load needs it"
     psycopg = _installed("psycopg", "postgres")
     url = urlsplit(f"{kind}:{address}")
     server = {"host": url.hostname, "port": url.port, "dbname": url.path.strip("/")}

@@ -126,7 +126,7 @@ class _IcebergMaintenance:
     def orphans(self, *, dry_run: bool = False) -> dict[str, int | str]:
         """Remove files below the table that no snapshot knows; never where our own books are among them."""
         if self._holds_metadata():
-            return {"removed": 0, "skipped": "the books lie below the table's own folder"}
+            return {"removed": 0, "skipped": "the metadata tables are below the table's own folder"}
         files = self._engine().query(self._sql("remove_orphan_files", f"older_than => {self._stray}", _flag(dry_run)))
         return {"removed": len(files)}
 

@@ -266,5 +266,5 @@ def broker_error(connection: KafkaConnection, error: Any, reported: Iterable[Any
     text = cause.str() if cause is not None else "no answer in time"
     message = f"connection {connection.name!r}: {connection.bootstrap_servers}: {text}"
     if cause is not None and cause.code() in final:
-        return RunError(message, hint="look at the login, security_protocol and the tls_ settings of the connection.")
+        return RunError(message, hint="check the login, security_protocol and the tls_ settings of the connection.")
     return TransientError(message) if cause is None or cause.name() in _AWAY else RunError(message)

@@ -67,7 +67,7 @@ def send(connection: KafkaConnection, topic: str, dead_letters: Sequence[DeadLet
         client_settings(connection) | _SENDING | {"on_delivery": lambda error, _: failed.append(error)}
     )
     try:
-        refuse_missing(producer, topic, "create it, or look at dead_letter_topic= of the stream.")
+        refuse_missing(producer, topic, "create it, or check dead_letter_topic= of the stream.")
         for dead_letter in dead_letters:
             _produce(producer, topic, dead_letter)
         left = producer.flush(SECONDS)

@@ -87,7 +87,7 @@ class KafkaPositions:
                 with attempt:
                     ends = _ends_or_created(admin)
         except KafkaException as error:
-            message = f"Kafka cannot be asked about {TOPIC!r}: {error.args[0].str()}"
+            message = f"Kafka cannot be queried about {TOPIC!r}: {error.args[0].str()}"
             raise TransientError(message) from None
         return ends
 
@@ -157,7 +157,7 @@ def _last(consumer: Consumer, key: bytes, end: int) -> CommittedPosition | None:
             if error is None or error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                 at = int(record.offset() or 0) + (error is None)
         if time.monotonic() > until:
-            message = f"the end of {TOPIC!r} cannot be read: somebody's transaction does not end"
+            message = f"the end of {TOPIC!r} cannot be read: an open transaction does not end"
             raise TransientError(message)
     return None if value is None else _parse_position(value)
 

@@ -68,7 +68,7 @@ def _msk_tokens(connection: KafkaConnection) -> Callable[[str], tuple[str, float
         raise MissingExtraError(message, hint='pip install "ematix-flow-spark[msk]"') from None
     region = connection.msk_iam_region or boto3.session.Session().region_name
     if not region:
-        message = f"kafka connection {connection.name!r} logs in by IAM, and nobody says in which region"
+        message = f"kafka connection {connection.name!r} logs in by IAM, and no region is configured"
         raise DeclareError(message, hint="set msk_iam_region.", origin=connection.origin)
 
     def token(_: str) -> tuple[str, float]:

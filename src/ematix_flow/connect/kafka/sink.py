@@ -112,7 +112,7 @@ class KafkaSink(Sink):
         settings |= {"on_delivery": lambda error, _: failed.append(error)}
         self._producer = Producer(settings)
         try:
-            hint = f"create it, or look at target_topic= of the stream; asked {self._name!r}."
+            hint = f"create it, or check target_topic= of the stream; the connection is {self._name!r}."
             refuse_missing(self._producer, self._topic, hint)
             if self.guarantee == EXACTLY_ONCE:
                 self._producer.init_transactions(TRANSACTION_SECONDS)
@@ -231,7 +231,7 @@ class KafkaSink(Sink):
 
     def _running(self) -> Producer:
         if self._producer is None:
-            message = f"nobody has asked where the stream into {self._topic!r} stands"
+            message = f"the position of the stream into {self._topic!r} was not read before the write"
             raise RunError(message)
         return self._producer
 

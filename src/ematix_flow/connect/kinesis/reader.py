@@ -86,7 +86,7 @@ def call_kinesis(settings: ClientSettings, call: str, **arguments: Any) -> Any:
     except ClientError as error:
         code = str(error.response.get("Error", {}).get("Code", ""))
     except BotoCoreError as error:
-        raise TransientError(f"Kinesis cannot be asked: {type(error).__name__}") from None
+        raise TransientError(f"Kinesis cannot be queried: {type(error).__name__}") from None
     match code:
         case "ExpiredIteratorException":
             raise _ExpiredError("an iterator of Kinesis was used too late")
@@ -96,9 +96,9 @@ def call_kinesis(settings: ClientSettings, call: str, **arguments: Any) -> Any:
         case "InvalidArgumentException":
             raise StreamLostError("Kinesis does not know the place that was read before", hint=REWIND)
         case "AccessDeniedException" | "UnrecognizedClientException" | "InvalidSignatureException":
-            raise RunError(f"Kinesis refuses to be read: {code}", hint="look at the keys of the connection.")
+            raise RunError(f"Kinesis refuses to be read: {code}", hint="check the keys of the connection.")
         case _:
-            raise TransientError(f"Kinesis cannot be asked now: {code}")
+            raise TransientError(f"Kinesis cannot be queried now: {code}")
 
 
 def read_range(

@@ -7,7 +7,7 @@ from ematix_flow.connect.base.capabilities import ALL_MODES, Capabilities
 LAKE_CAPABILITIES = Capabilities(
     modes=ALL_MODES,
     source=True,
-    guarantee="exactly once: the table's own commit carries the load, and the books follow it",
+    guarantee="exactly once: the table's own commit carries the load, and the metadata tables follow it",
     constraints=False,
     rolls_back=False,
 )

@@ -134,7 +134,7 @@ class LakeStream(StreamSource):
         try:
             return self.engine().query(sql)
         except EngineError as error:
-            message = f"table {self.query!r} cannot be asked: {safe_text(error)}"
+            message = f"table {self.query!r} cannot be queried: {safe_text(error)}"
             raise (TransientError if error.transient else RunError)(message) from None
 
     @property

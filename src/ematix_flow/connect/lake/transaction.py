@@ -177,7 +177,7 @@ class LakeSession(StoreSession):
     def check_held(self) -> None:
         """Refuse to go on when the table is not held, or somebody took this session for dead."""
         if self._lock is None or self._lock.expired:
-            message = "the table is held by somebody else by now"
+            message = "another process holds the lock of the table by now"
             raise TransientError(message, hint="run it again.")
 
     def _refuse_overtaken(self, change: Change) -> None:

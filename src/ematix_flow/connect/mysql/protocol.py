@@ -116,7 +116,7 @@ class Wire(_Connection):
         inner = cast("Any", self)
         inner._execute_command(COMMAND.COM_QUERY, statement)
         if not inner._read_packet().is_load_local_packet():
-            raise pymysql.OperationalError(CR.CR_COMMANDS_OUT_OF_SYNC, "the server did not ask for the rows")
+            raise pymysql.OperationalError(CR.CR_COMMANDS_OUT_OF_SYNC, "the server did not request the rows")
 
     def send(self, text: memoryview) -> None:
         """Send a piece of the file."""

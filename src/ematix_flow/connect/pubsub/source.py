@@ -77,7 +77,7 @@ class _Subscriber(Broker):
                 self._client.get_subscription(subscription=self._name, timeout=30)
             except NotFound:
                 message = f"there is no subscription {self._name!r}"
-                raise RunError(message, hint=f"create it; asked {self._described.name!r}.") from None
+                raise RunError(message, hint=f"create it; the connection is {self._described.name!r}.") from None
 
     def receive(self, seconds: float) -> list[QueueMessage]:
         """Pull; while too many messages are held, only see to it that they stay ours."""

@@ -134,7 +134,7 @@ def translate_error(error: Any, errors: Any) -> RunError:
     text = str(error) or type(error).__name__
     refused = (errors.ProbableAuthenticationError, errors.AuthenticationError, errors.ProbableAccessDeniedError)
     if isinstance(error, refused):
-        return RunError(f"RabbitMQ refuses the login: {text}", hint="look at user, password and vhost of amqp_url.")
+        return RunError(f"RabbitMQ refuses the login: {text}", hint="check user, password and vhost of amqp_url.")
     if isinstance(error, errors.UnroutableError):
         return RunError("RabbitMQ has no queue of that name")
     if isinstance(error, errors.AMQPConnectionError):

@@ -72,7 +72,7 @@ class RabbitMQSink(ConfirmedSink):
         is_missing = isinstance(error, errors.ChannelClosedByBroker) and error.reply_code == NOT_FOUND
         if is_missing or isinstance(error, errors.UnroutableError):
             message = f"there is no queue {self._queue!r}"
-            hint = f"create it, or look at target_queue= of the stream; asked {self._name!r}."
+            hint = f"create it, or check target_queue= of the stream; the connection is {self._name!r}."
             return RunError(message, hint=hint)
         if isinstance(error, errors.NackError):
             message = f"queue {self._queue!r} refused a message"

@@ -136,10 +136,10 @@ class _Consumer(Broker):
         name = self._described.name
         code = getattr(error, "reply_code", 0) if isinstance(error, ChannelClosedByBroker) else 0
         if code == _MISSING:
-            return RunError(f"there is no queue {self._queue!r}", hint=f"declare it; asked {name!r}.")
+            return RunError(f"there is no queue {self._queue!r}", hint=f"declare it; the connection is {name!r}.")
         if code == _FORBIDDEN or isinstance(
             error, AuthenticationError | ProbableAuthenticationError | ProbableAccessDeniedError
         ):
-            return RunError(f"RabbitMQ refuses to let {name!r} read queue {self._queue!r}", hint="look at its login.")
+            return RunError(f"RabbitMQ refuses to let {name!r} read queue {self._queue!r}", hint="check its login.")
         what = getattr(error, "reply_text", "") if isinstance(error, ConnectionClosedByBroker) else ""
         return TransientError(f"RabbitMQ at {name!r} cannot be reached: {what or type(error).__name__}")

@@ -121,7 +121,7 @@ class GlueRegistry(Registry):
         except (exceptions.NoCredentialsError, exceptions.ProfileNotFound) as error:
             raise RunError(f"schema registry {self.display_address}: {error}") from None
         except exceptions.BotoCoreError as error:
-            raise TransientError(f"schema registry {self.display_address} cannot be asked: {error}") from None
+            raise TransientError(f"schema registry {self.display_address} cannot be reached: {error}") from None
 
 
 def glue_registry(connection: GlueSchemaRegistryConnection) -> GlueRegistry:

@@ -82,7 +82,7 @@ def once(
             _raise_refusal(url, error.code, error.read(LARGEST))
         return None
     except (OSError, HTTPException) as error:
-        message = f"schema registry {url} cannot be asked: {getattr(error, 'reason', None) or error!r}"
+        message = f"schema registry {url} cannot be reached: {getattr(error, 'reason', None) or error!r}"
         raise TransientError(message) from None
     except ValueError:
         raise _no_registry(url) from None
@@ -102,7 +102,7 @@ def _raise_refusal(url: str, status: int, body: bytes) -> None:
         return
     if status in (401, 403):
         message = f"schema registry {url} refuses the login"
-        raise RunError(message, hint="look at basic_auth_user and basic_auth_password of its connection.")
+        raise RunError(message, hint="check basic_auth_user and basic_auth_password of its connection.")
     if status in (404, 405) or status < 400:  # noqa: PLR2004
         raise _no_registry(url)
     message = f"schema registry {url} answers {status}: {redact(str(details.get('message', ''))[:500])}"

@@ -268,7 +268,7 @@ class BucketStore(Store, Generic[P_co]):
             _trusted.add(known)
             return
         message = (
-            f"{self.location.endpoint} replaces objects that it is told not to replace (it ignores conditions on writes), "
+            f"{self.location.endpoint} overwrites objects although the request forbids it (it ignores conditions on writes), "
             "so that loads could overwrite each other's commits: it can be a source, but no target"
         )
         raise StoreError(message)

@@ -41,7 +41,7 @@ WRITE_KEYWORDS = {
     "expectations": "function of a Tester, or a list: what rows must satisfy before they become visible",
     "on_quality_failure": "warn (default), reject (set the rows aside) or fail, for expectations that say nothing themselves",
     "freshness_sla": "how old the last success, or the newest value of freshness_column, may be",
-    "freshness_column": "column whose newest value tells how fresh the table is",
+    "freshness_column": "column whose newest value shows how fresh the table is",
     "alert_on_quality_warn": "True alerts also when an expectation only warns",
 }
 """Keywords of a target, each with its meaning; the reference is made from this."""
@@ -57,8 +57,8 @@ TIMING_KEYWORDS = {
     "idempotent": "whether an interrupted run is taken up by itself; loads are, plain functions are not",
     "pool": "name of a pool whose places runs share",
     "priority": "what is due at the same time runs in this order, the greatest first; 0 by default",
-    "realert_after": "after how long a failure that lasts is told again; 1h by default",
-    "alert_every_attempt": "tell of every failed attempt, not of the first one only",
+    "realert_after": "after how long a lasting failure alerts again; 1h by default",
+    "alert_every_attempt": "alert on every failed attempt, not on the first one only",
 }
 """Keywords that say when a pipeline runs and what happens when it fails."""
 

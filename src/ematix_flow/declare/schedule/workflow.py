@@ -162,7 +162,7 @@ def _check_triggers(declared: Workflow) -> None:
         message = f"{streams[0]!r} is a stream, which runs all the time, so the workflow takes no trigger"
         raise DeclareError(message)
     if declared.on_message is not None and (declared.triggered_by or declared.schedule):
-        message = "on_message= stands alone: no triggered_by= and no schedule= beside it"
+        message = "on_message= cannot be combined with triggered_by= or schedule="
         raise DeclareError(message)
     if not streams and not any(triggers):
         message = f"nothing sets workflow {declared.name!r} off"

@@ -177,7 +177,7 @@ def _lookups(value: Any) -> dict[str, Lookup]:
             message = f"a lookup cannot be named {name!r}"
             raise DeclareError(message, hint=f"use a plain name; {RESERVED!r} is the batch itself.")
         if names.count(name.lower()) > 1:
-            message = f"two lookups are named {name!r} to SQL, which does not tell capitals apart"
+            message = f"two lookups are named {name!r} to SQL, which ignores case"
             raise DeclareError(message)
     return dict(value)
 

@@ -103,7 +103,7 @@ def target_in(document: Document, path: Path, table: Mapping[str, Any], role: st
             if key not in destination:
                 raise DeclareError(f"{document.name(inner)} has no {key}", origin=document.origin(inner))
         if "primary_key" in destination and "primary_key" in options:
-            raise DeclareError("primary_key is said twice", origin=document.origin(inner, "primary_key"))
+            raise DeclareError("primary_key is declared twice", origin=document.origin(inner, "primary_key"))
         options |= {"table": (destination["schema"], destination["name"])}
         options |= {"primary_key": destination["primary_key"]} if "primary_key" in destination else {}
     return {**options, "connection": connection}

@@ -35,7 +35,7 @@ class Maintenance:
         for name in ("keep", "every", "orphans_after"):
             _check_duration(name, getattr(self, name))
         if self.keep < DAY and not self.short_keep:
-            message = f"keep={self.keep} is less than a day, and whoever reads an older version then loses it"
+            message = f"keep={self.keep} is less than a day: queries that read an older version lose it"
             raise DeclareError(message, hint="keep a day or more, or say short_keep=True.")
         if self.orphans_after < DAY:
             message = f"orphans_after={self.orphans_after} is less than a day: files of loads under way would be taken"

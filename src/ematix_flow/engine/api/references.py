@@ -70,7 +70,7 @@ def check_connection(name: str) -> tuple[bool, str]:
     try:
         declared = resolve_connection(name)
         if declared.kind not in {*DATABASES, *FILES, *LAKES}:
-            return False, f"connection {name!r} is {declared.kind}, which only `flow doctor` can ask"
+            return False, f"connection {name!r} is {declared.kind}, which only `flow doctor` can check"
         system = open_system(declared)
     except FlowError as error:
         return False, safe_text(error)

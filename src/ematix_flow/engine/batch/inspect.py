@@ -258,7 +258,7 @@ def try_inspect_target(
     try:
         return inspect_target(pipeline, target, database, inspection, inspect_now)
     except FlowError as error:
-        note = f"target {inspection.target_name!r} could not be asked: {error.what}"
+        note = f"target {inspection.target_name!r} could not be queried: {error.what}"
     except database.failures as error:
-        note = f"target {inspection.target_name!r} could not be asked: {safe_text(error)}"
+        note = f"target {inspection.target_name!r} could not be queried: {safe_text(error)}"
     return replace(inspection, notes=(*inspection.notes, note))

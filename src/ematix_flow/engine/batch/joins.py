@@ -145,7 +145,7 @@ def _opened_for(table: JoinedTable, database: SqlSource, opened: Opener) -> Sess
     try:
         return opened(database)
     except database.errors as error:
-        message = f"the query reads {table.full_name!r}, and its database cannot be asked: {safe_text(error)}"
+        message = f"the query reads {table.full_name!r}, and its database cannot be queried: {safe_text(error)}"
         raise RunError(message) from None
 
 

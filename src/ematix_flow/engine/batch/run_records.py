@@ -96,5 +96,5 @@ def end_left(log: RunLog, request: Request, now: datetime, status: str = INTERRU
     running, _ = log.list_runs(pipeline=request.pipeline, status=RUNNING, limit=_LEFT)
     for run in running:
         if run.request_id == request.id:
-            text = "the process that ran it ended without a word" if status == INTERRUPTED else None
+            text = "its process ended without a report" if status == INTERRUPTED else None
             log.record(replace(run, status=status, finished_at=now.isoformat(), error_summary=text))

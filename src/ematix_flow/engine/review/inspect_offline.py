@@ -187,7 +187,7 @@ def _loaded_or_note(load_request: LoadRequest, *, known: bool) -> tuple[LoadedFi
     with suppress(failures):
         if known:
             return loaded_before(load_request.pipeline, load_request.target, load_request.database, inspect_now), ()
-    return None, ("which files are new is not known: the target could not be asked",)
+    return None, ("which files are new is not known: the target could not be queried",)
 
 
 def _blank(load_request: LoadRequest) -> Inspection:
@@ -234,7 +234,7 @@ def _source_or_note(load_request: LoadRequest, loaded: LoadedFiles | None) -> Lo
         if source.sides and isinstance(error, PlanError):
             raise
         error_text = error.what if isinstance(error, FlowError) else safe_text(error)
-        note = f"source {source.name!r} could not be asked ({redact(error_text)}); it is assumed to have the declared columns"
+        note = f"source {source.name!r} could not be queried ({redact(error_text)}); it is assumed to have the declared columns"
         return LoadInspection(replace(_blank(load_request), notes=(note,)))
     if source.sides:
         note = "the query over several connections is not evaluated; it is assumed to give the declared columns"

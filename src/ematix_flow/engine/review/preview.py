@@ -169,7 +169,7 @@ def _with_physical_plan(
         )
         return replace(summary_of(known), spark_plan=_physical(load_request, known, inspections[-1], spark))
     except Exception as error:  # noqa: BLE001 - whatever keeps Spark from answering is part of the answer
-        note = f"Spark could not be asked how it would run this: {safe_text(translate_spark_error(error))}"
+        note = f"Spark could not explain the query: {safe_text(translate_spark_error(error))}"
         return replace(summary, plan=replace(plan, notes=(*plan.notes, note)))
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ematix_flow.engine.stream.sinks.base import StreamBatch, StreamContext, StreamSink
 
 READS_FIRST = "the messages say which columns there are: flow dry-run reads them and shows the plan"
-IN_THE_QUEUE = "only messages that were received are looked at; those that are still in the queue stay there"
+IN_THE_QUEUE = "only received messages are inspected; messages still in the queue stay there"
 
 
 def preview_stream(stream: Stream, options: StreamOptions | None = None) -> PreviewResult:

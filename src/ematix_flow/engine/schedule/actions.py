@@ -67,7 +67,7 @@ def cancel(log: RunLog, name: str, by: str) -> str:
     request = log.cancel_request(pipeline, by)
     notified = [lease.worker_id] if lease is not None else []
     notified += [f"process {request.pid} on {request.host}"] if request is not None else []
-    return " and ".join(notified) or ("nobody, because its process is gone" if running else "")
+    return " and ".join(notified) or ("no process (it has ended)" if running else "")
 
 
 def _cancel_workflow(log: RunLog, workflow: Workflow, by: str) -> str:

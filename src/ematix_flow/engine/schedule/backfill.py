@@ -50,7 +50,7 @@ def open_backfill(
         message = f"pipeline {pipeline.name!r} has no schedule, so there are no slots to run"
         raise DeclareError(message, hint="give it schedule=, or run it now: flow run.", origin=pipeline.origin)
     if last < first:
-        message = f"the stretch ends ({slot_text(last)}) before it begins ({slot_text(first)})"
+        message = f"the interval ends ({slot_text(last)}) before it begins ({slot_text(first)})"
         raise DeclareError(message)
     key = (pipeline.name, slot_text(first), slot_text(last), "again" if again else "")
     for existing in log.all(Backfill):

@@ -147,7 +147,7 @@ def _last(one: _Sla, log: RunLog) -> tuple[datetime | None, str, str]:
         try:
             return _newest(one.target, one.column), f"newest {one.column}", ""
         except FlowError as error:
-            note = f"the table could not be asked: {safe_text(error)}"
+            note = f"the table could not be queried: {safe_text(error)}"
     return last_success(log, one.pipeline, one.key), LAST_SUCCESS, note
 
 

@@ -63,7 +63,7 @@ def new_messages(source: Source, position: str) -> TriggerResult | None:
 def _read_new_messages(source: Source, position: str) -> TriggerResult | None:
     connection = resolve_connection(source.connection)
     if connection.kind in QUEUES:
-        message = f"on_message= cannot look at {connection.kind} without taking messages away"
+        message = f"on_message= cannot watch {connection.kind} without consuming messages"
         hint = "kafka, kinesis and folders of files can be watched; for a queue, declare a stream that consumes it."
         raise UnsupportedError(message, hint=hint)
     opened = open_stream(connection, source.query or source.path or "")

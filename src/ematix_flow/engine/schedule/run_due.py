@@ -123,7 +123,7 @@ def _run_requested(runner: SlotRunner, at: Situation, report: Reporter | None) -
         if pipeline is None:
             continue
         if report is not None:
-            report("firing", pipeline.name, f"{action.kind} asked for by {action.asked_by or 'somebody'}")
+            report("firing", pipeline.name, f"{action.kind} requested by {action.asked_by or 'an operator'}")
         outcome = run_requested(action, pipeline, runner)
         if isinstance(outcome, Skip):
             _note(result, outcome, report, runner)

@@ -144,7 +144,7 @@ class Scheduler:
         """Say who lost which slot, and what happens with it now."""
         state, pipeline = self.runner.log.find(PipelineState, expired.pipeline), PROJECT.pipelines.get(expired.pipeline)
         unbegun = self.settings.executor is not None and expired.worker_id == self.runner.worker_id
-        who = "the worker that was asked for never began" if unbegun else f"{expired.worker_id} was silent for too long"
+        who = "the requested worker never started" if unbegun else f"{expired.worker_id} was silent for too long"
         if state is None or pipeline is None or state.slot_status != RUNNING:
             return f"{who}; no slot was lost"
         after = "it is begun again"
@@ -237,7 +237,7 @@ class Scheduler:
         if pipeline is None or pipeline.name in self._running or len(self._running) >= self.settings.workers:
             return
         self._start(pipeline.name, lambda: run_requested(action, pipeline, self.runner))
-        self._report("dispatched", pipeline.name, f"{action.kind} asked for by {action.asked_by or 'somebody'}")
+        self._report("dispatched", pipeline.name, f"{action.kind} requested by {action.asked_by or 'an operator'}")
 
     def _skip(self, skip: Skip) -> None:
         """Tell why something waits, once as long as the reason is the same."""

@@ -143,7 +143,7 @@ def _now(
 ) -> tuple[str, str | None]:
     """Return in a word what a pipeline does, and why."""
     if pipeline.name in at.held:
-        stopping = f", and asked to stop by {state.cancelled_by}" if state.cancelled_by else ""
+        stopping = f", and requested to stop by {state.cancelled_by}" if state.cancelled_by else ""
         return "running", f"running on {at.held[pipeline.name]}{stopping}"
     if pipeline.name in by_hand:
         return "running", f"run by hand, {by_hand[pipeline.name]}"

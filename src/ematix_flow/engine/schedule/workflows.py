@@ -44,7 +44,7 @@ def _after(workflow: Workflow, at: Situation) -> PipelineState | None:
         trigger_result = new_messages(workflow.on_message, state.trigger)
     except FlowError as error:
         # One broker that is away must not hold up everything else that is due.
-        text = f"nobody can see whether workflow {workflow.name!r} has messages: {safe_text(error)}"
+        text = f"workflow {workflow.name!r} cannot be checked for messages: {safe_text(error)}"
         warnings.warn(text, UserWarning, stacklevel=2)
         return None
     if trigger_result is None:

@@ -56,5 +56,5 @@ def _refuse_duplicate_targets(streams: Sequence[Stream]) -> None:
     names = [stream.name for stream in streams]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        message = f"stream {twice[0]!r} is asked for twice"
+        message = f"stream {twice[0]!r} is named twice"
         raise DeclareError(message, hint="a stream runs once; two streams need two names.")

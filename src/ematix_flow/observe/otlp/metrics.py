@@ -40,7 +40,7 @@ class _Exporter(MetricExporter):
             self._to.send("metrics", encode_metrics(metrics_data).SerializeToString())
         except FlowError as error:
             if not self._warned:
-                sys.stderr.write(f"metrics: {' '.join(safe_text(error).split())} (told once)\n")
+                sys.stderr.write(f"metrics: {' '.join(safe_text(error).split())} (reported once)\n")
             self._warned = True
             return MetricExportResult.FAILURE
         return MetricExportResult.SUCCESS

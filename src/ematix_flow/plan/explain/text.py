@@ -117,7 +117,7 @@ def _audit_lines(plan: TargetPlan, *, verbose: bool) -> Iterator[str]:
     if not plan.audit.measures:
         return
     yield line("audit", "before the target is touched; what does not hold")
-    fates = {"warn": "is told", "reject": "sets the row aside", "fail": "fails the load"}
+    fates = {"warn": "is reported", "reject": "sets the row aside", "fail": "fails the load"}
     for one in plan.audit.measures:
         why = f" ({one.holds})" if one.holds else ""
         yield f"    {one.name}: {fates[one.severity]}{why}"
@@ -156,7 +156,7 @@ def _shape_text(plan: TargetPlan) -> str:
     choice = plan.shape.place
     if choice.value is None:
         return choice.reason
-    known = {"source": "the source", "target": "the target", TASK: "whoever stages the rows"}
+    known = {"source": "the source", "target": "the target", TASK: "the task that stages the rows"}
     evaluator = known.get(str(choice.value), "Spark")
     return f"by {evaluator}: {choice.reason}"
 
@@ -164,7 +164,7 @@ def _shape_text(plan: TargetPlan) -> str:
 def _table_lines(plan: TargetPlan, *, verbose: bool) -> Iterator[str]:
     ensure = plan.ensure
     if ensure.exists is None:
-        yield line("table", "not known: the target could not be asked; if it is missing it is created")
+        yield line("table", "not known: the target could not be queried; if it is missing it is created")
     elif not ensure.exists:
         yield line("table", "is missing and is created")
     elif not ensure.differences:

@@ -90,7 +90,7 @@ def not_begun(state: PipelineState, due: datetime) -> PipelineState:
 
 def interrupted(state: PipelineState, now: datetime) -> PipelineState:
     """Return the state of a slot whose process died and that is not taken up by itself."""
-    text = "interrupted: the process that ran it ended without a word"
+    text = "interrupted: its process ended without a report"
     return replace(
         state, slot_status=INTERRUPTED, next_attempt_at="", last_run_at=written(now), last_outcome=FAILURE, error=text
     )

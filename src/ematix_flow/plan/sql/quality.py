@@ -72,7 +72,7 @@ def condition_of(one: Expectation, table: Table, dialect: str, written_in: str) 
     tree = read_expression(one.text, written_in, dialect)
     if tree.find(exp.AggFunc, exp.Window):
         message = f"{one.name}: the condition speaks of several rows: {one.text}"
-        raise PlanError(message, hint="say it with query(...), which gives the offending rows.")
+        raise PlanError(message, hint="write it as query(...), which returns the violating rows.")
     if not tree.find(QUERY):
         for name in columns_in(tree):
             if name.lower() not in {column.lower() for column in table.column_names}:

@@ -38,7 +38,7 @@ def _without_room(text: str) -> FlowError | None:
     match = _NO_ROOM.search(text)
     if match is None or _OURS.search(text):
         return None
-    hint = "nothing was changed; make room where Spark keeps its files: TMPDIR of whoever started it, or `spark.local.dir`."
+    hint = "nothing was changed; free space where Spark writes its files: TMPDIR of the process that started it, or `spark.local.dir`."
     return TransientError(f"there is no room left: {match[0]}", hint=hint)
 
 

@@ -277,4 +277,4 @@ def _lives(folder: Path, state: EngineState) -> bool:
 
 def _last_log_line(folder: Path) -> str:
     lines = (folder / LOG).read_text("utf-8", errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "its log is empty"

@@ -174,7 +174,7 @@ class _Server:
             return f"Java ran out of memory; its heap of {java.conf['spark.driver.memory']} was full"
         if code is not None:
             return f"Java was ended by {signal.Signals(-code).name}" if code < 0 else f"Java ended with code {code}"
-        return "Java did not answer" if self._is_frozen() else "nobody used it"
+        return "Java did not answer" if self._is_frozen() else "it was idle"
 
     def _is_frozen(self) -> bool:
         return time.monotonic() - self._answered > self._frozen_seconds

@@ -38,7 +38,7 @@ COMMANDS = {
         "scheduler", "scheduler", "Have pipelines run when they are due, until stopped.", _SCHEDULES
     ),
     "up": CommandEntry("scheduler", "up", "Run streams and scheduled pipelines together, until stopped.", _SCHEDULES),
-    "backfill": CommandEntry("run_due", "backfill", "Run the slots of a stretch of the past.", _SCHEDULES),
+    "backfill": CommandEntry("run_due", "backfill", "Run the slots of a past interval.", _SCHEDULES),
     "preview": CommandEntry("plan", "preview", "Show the plan of a pipeline without touching data.", _PIPELINES),
     "plan": CommandEntry("plan", "plan", "Show the plan; --diff shows and keeps what it would change.", _PIPELINES),
     "apply": CommandEntry("apply", "apply", "Load exactly what a kept plan has shown.", _PIPELINES),
@@ -57,10 +57,10 @@ COMMANDS = {
     ),
     "next": CommandEntry("next", "next_", "Show what fires when.", _SCHEDULES),
     "dag": CommandEntry("dag", "dag", "Show what waits for what.", _SCHEDULES),
-    "pause": CommandEntry("control", "pause", "Let a pipeline or workflow rest.", _SCHEDULES),
-    "unpause": CommandEntry("control", "unpause", "Let it go on.", _SCHEDULES),
+    "pause": CommandEntry("control", "pause", "Pause a pipeline or workflow.", _SCHEDULES),
+    "unpause": CommandEntry("control", "unpause", "Unpause it.", _SCHEDULES),
     "runs": CommandEntry("runs", "runs", "List runs, show one, resume, repeat or cancel it.", _HISTORY),
-    "logs": CommandEntry("logs", "logs", "Show what a run said, also while it runs.", _HISTORY),
+    "logs": CommandEntry("logs", "logs", "Show the log of a run, also while it runs.", _HISTORY),
     "freshness-check": CommandEntry(
         "freshness_check", "freshness_check", "Show how fresh the tables with a limit are.", _HISTORY
     ),

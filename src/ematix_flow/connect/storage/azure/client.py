@@ -40,7 +40,7 @@ _REFUSALS = {
     "AuthorizationProtocolMismatch": "the token does not allow this protocol",
     "InsufficientAccountPermissions": "the credentials may not {operation} there",
     "AccountIsDisabled": "the account is disabled",
-    "LeaseIdMissing": "somebody holds a lease there",
+    "LeaseIdMissing": "another client holds a lease there",
     "BlobImmutableDueToPolicy": "a policy forbids to change what is there",
 }
 

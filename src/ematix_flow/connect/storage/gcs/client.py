@@ -134,7 +134,7 @@ def _no_token(location: GcsLocation, auth: Any, error: Any) -> StoreError:
     if isinstance(error, auth.DefaultCredentialsError):
         where = "no credentials were found where the Google libraries look for them"
         return StoreError(
-            f"{location.display_address}: {'the bucket asks for credentials' if location.anonymous else where}"
+            f"{location.display_address}: {'the bucket requires credentials' if location.anonymous else where}"
         )
     if isinstance(error, auth.TransportError) or error.retryable:
         return StoreUnavailableError(f"{location.display_address}: the service that gives out tokens does not answer")

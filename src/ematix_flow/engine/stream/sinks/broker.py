@@ -110,7 +110,9 @@ def open_broker_sink(
     if not context.rows.transforms:
         _refuse_key(stream, target, source, encoder)
     if stream.transform.on_error == "dlq" and not has_dead_letter_topic(stream):
-        message = f"dead letters of stream {stream.name!r} have no place: {target.destination!r} keeps none"
+        message = (
+            f"dead letters of stream {stream.name!r} cannot be stored: {target.destination!r} has no table for them"
+        )
         hint = "name a dead_letter_topic=, or say transform_on_error='drop'."
         raise PlanError(message, hint=hint, origin=stream.origin)
     sink, checkpoint_key = sink_of(stream, target), SinkCheckpointKey(context.name, source.source_id)

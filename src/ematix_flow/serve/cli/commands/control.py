@@ -41,7 +41,7 @@ def find_in_log(name: str, module: str | None, **location: Any) -> tuple[RunLog,
 @click.command()
 @named("NAME")
 def pause(name: str, module: str | None, **location: Any) -> int:
-    """Let a pipeline or workflow rest: nothing of it is begun until flow unpause; what runs goes on to its end."""
+    """Pause a pipeline or workflow: nothing of it starts until flow unpause; a running one continues to its end."""
     from ematix_flow.engine.schedule import actions
 
     log, meant = find_in_log(name, module, **location)
@@ -80,7 +80,7 @@ def resume(name: str, module: str | None, **location: Any) -> int:
 @click.command()
 @named("RUN|PIPELINE")
 def cancel(name: str, module: str | None, **location: Any) -> int:
-    """Stop a run, wherever it runs: what it has not committed yet is not committed; a slot rests until it is resumed."""
+    """Stop a run, wherever it runs: what it has not committed is not committed; its slot waits until it is resumed."""
     from ematix_flow.engine.schedule import actions
 
     log, meant = find_in_log(name, module, **location)
@@ -89,7 +89,7 @@ def cancel(name: str, module: str | None, **location: Any) -> int:
         print_error_text(f"nothing of {meant.pipeline} runs", "flow status shows what runs.")
         return FAILED
     talk(
-        f"{meant.pipeline}: {notified} is asked to stop; flow runs list --pipeline {meant.pipeline} says how it ended."
+        f"{meant.pipeline}: {notified} is requested to stop; flow runs list --pipeline {meant.pipeline} shows how it ended."
     )
     return DONE
 
@@ -97,13 +97,13 @@ def cancel(name: str, module: str | None, **location: Any) -> int:
 @click.command()
 @named("RUN|PIPELINE")
 def rerun(name: str, module: str | None, **location: Any) -> int:
-    """Ask for a run to be made again from the beginning; a scheduler does it."""
+    """Request that a run is repeated from the beginning; a scheduler runs it."""
     from ematix_flow.engine.schedule import actions
 
     log, meant = find_in_log(name, module, **location)
     run_id = meant.run.run_id if meant.run else ""
     action = actions.request_run(log, "rerun", meant.pipeline, run_id=run_id, by=_who())
-    talk(f"{meant.pipeline}: asked for as {action.id}; the next scheduler or flow run-due runs it.")
+    talk(f"{meant.pipeline}: requested as {action.id}; the next scheduler or flow run-due runs it.")
     return DONE
 
 

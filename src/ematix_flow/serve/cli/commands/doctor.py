@@ -19,7 +19,7 @@ _COLOURS = {"ok": "green", "fail": "red", "skip": "yellow"}
 
 @click.command()
 @module_option
-@click.option("--spark", "executors", is_flag=True, help="Also ask the executors of Spark, which starts it.")
+@click.option("--spark", "executors", is_flag=True, help="Also check the executors of Spark, which starts it.")
 @format_option
 @common_options
 def doctor(module: str | None, executors: bool, form: str) -> int:

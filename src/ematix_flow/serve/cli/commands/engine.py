@@ -134,7 +134,7 @@ def ui(open_browser: bool) -> int:
 @click.option("--tail", type=click.IntRange(1), default=100, show_default=True, help="Only the last N lines.")
 @common_options
 def logs(tail: int) -> int:
-    """Show what the warm engine of this environment has said."""
+    """Show the log of the warm engine of this environment."""
     from ematix_flow.engine.spark.warm import engine_log
 
     file = engine_log()

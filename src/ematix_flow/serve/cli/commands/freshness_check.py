@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def freshness_check(module: str | None, now: str | None, form: str, **location: Any) -> int:
     """Show how fresh the tables with a freshness_sla= are; exits 1 if any is too old."""
     if location["no_run_log"]:
-        raise click.UsageError("freshness is told by the run log, so there has to be one.")
+        raise click.UsageError("freshness is read from the run log, so --no-run-log cannot be used.")
     load(module)
     from ematix_flow.engine.schedule.freshness import evaluate_freshness
     from ematix_flow.plan.schedule.freshness import BREACHED

@@ -26,7 +26,7 @@ _EVERY = 0.3
 @run_log_location_options
 @common_options
 def logs(name: str, tail: int | None, follow: bool, **location: Any) -> int:
-    """Show what a run said on stderr; a pipeline's name means its newest run, and the beginning of an id is enough."""
+    """Show the stderr of a run; a pipeline's name means its newest run, and the beginning of an id is enough."""
     from ematix_flow.serve.cli.common.log_files import find_logs, log_folder
 
     files = find_logs(name)

@@ -93,7 +93,7 @@ def _delivered(text: str | None, result: Any) -> bool:
     try:
         if emit_json(result) if text is None else emit(text):
             return True
-        problem = "nobody reads its result any more"
+        problem = "the reader of its result is gone"
     except OSError as error:
         problem = f"its result could not be written: {error.strerror or error}"
     print_error_text(f"the run is committed, but {problem}", "running it again prints the result and loads nothing.")

@@ -103,7 +103,7 @@ def _ran(name: str, result: Any) -> dict[str, Any]:
 @engine_option
 @common_options
 def backfill(name: str, module: str | None, first: datetime, last: datetime, **options: Any) -> int:
-    """Run the slots of a stretch of the past that have not run; calling it again goes on where it stopped."""
+    """Run the slots of a past interval that have not run; calling it again continues where it stopped."""
     pipeline = find_pipeline(module, name)
     from ematix_flow.engine.schedule import backfill as backfilling
     from ematix_flow.observe.bus import Bus

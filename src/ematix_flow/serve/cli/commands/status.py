@@ -45,7 +45,7 @@ _COLOURS = {"failure": "red", "success": "green", "running": "cyan", "paused": "
 @click.option("--since", type=Since(), help="Only what has run then or later, or so long ago: 6h, 7d.")
 @click.option(
     "--watch", is_flag=False, flag_value=EVERY, type=click.FloatRange(0.1), metavar="[SECONDS]",
-    help=f"Show it anew every so many seconds, {EVERY:.0f} unless told, until Ctrl-C.",
+    help=f"Refresh every so many seconds, {EVERY:.0f} by default, until Ctrl-C.",
 )  # fmt: skip
 @run_log_options
 @format_option

@@ -87,7 +87,7 @@ def run_log_location_options(command: _Command) -> _Command:
 
 
 _OBSERVER_OPTIONS: tuple[tuple[str, dict[str, Any], str], ...] = (
-    ("--alerter", {"multiple": True}, "Where to tell of failures and recoveries; may be given several times"),
+    ("--alerter", {"multiple": True}, "Where failures and recoveries are reported; may be given several times"),
     ("--metrics", {}, "Where numbers of runs go"),
     ("--traces", {}, "Where traces of runs go"),
     ("--lineage", {}, "Where OpenLineage events go"),

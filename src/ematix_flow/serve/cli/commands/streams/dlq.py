@@ -77,7 +77,7 @@ def list_(name: str, module: str | None, config: str | None, status: str, limit:
 
 @dlq.command()
 @stream_named
-@click.argument("dead_letter_id")
+@click.argument("dead_letter_id", metavar="ID")
 @format_option
 @common_options
 def show(name: str, dead_letter_id: str, module: str | None, config: str | None, form: str) -> int:
