@@ -1,4 +1,4 @@
-"""Who hears of a stream that runs: the numbers, their server and the run log; each is only there if it was asked for."""
+"""The observers of a stream that runs: metrics, their server and the run log; each only if it was requested."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def stream_observers(streams: Sequence[Stream], options: StreamOptions) -> Iterator[None]:
-    """Let everybody hear of streams who was asked for: by a port for metrics, by a run log."""
+    """Subscribe the requested observers of streams: metrics on a port, a run log."""
     with ExitStack() as resources:
         _serve(streams, options, resources)
         log = options.run_log
@@ -38,7 +38,7 @@ def _serve(streams: Sequence[Stream], options: StreamOptions, resources: ExitSta
     ports = {stream.metrics_port for stream in streams if stream.metrics_port is not None}
     if not ports:
         return
-    # Loaded here: a stream without metrics does not need it.
+    # Imported here: a stream without metrics does not need it.
     from ematix_flow.observe.metrics.stream import StreamMetrics, served
 
     metrics = StreamMetrics()
