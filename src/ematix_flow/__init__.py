@@ -1,6 +1,6 @@
 """Declarative data pipelines in Python that run on Spark; these are the public names, nothing else.
 
-A name is loaded when it is first asked for: `flow --help` imports this package too and needs none of them.
+A name is loaded at its first use: `flow --help` imports this package too and needs none of them.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Public names of alerts; nothing else lives here."""
+"""Public names of alerts; nothing else is defined here."""
 
 from ematix_flow.observe.alerts.alert import Alerter, AlertEvent
 from ematix_flow.observe.alerts.channels import PagerDutyAlerter, SlackAlerter, StdoutAlerter

@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 def in_background(work: Callable[[], Result], name: str) -> Future[Result]:
-    """Begin some work and give its future; threads of a pool would be waited for at the end of the process."""
+    """Start some work and return its future; threads of a pool would be waited for at the end of the process."""
     future: Future[Result] = Future()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""The clock, as a value that tests can replace; nothing else in the package asks for the time."""
+"""The clock, as a value that tests can replace; nothing else in the package reads the time."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def _utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Gives aware UTC instants and sleeps."""
+    """Returns aware UTC instants and sleeps."""
 
     now: Callable[[], datetime] = _utc_now
     sleep: Callable[[float], None] = time.sleep
     ticks: Callable[[], float] = time.monotonic
-    """Gives seconds that only grow, for pauses and durations: instants jump when somebody sets the clock."""
+    """Returns seconds that only grow, for pauses and durations: instants jump when the clock is set."""
     wait: Callable[[threading.Event, float], bool] = threading.Event.wait
     """Sleeps until an event is set, and returns whether it is."""
 

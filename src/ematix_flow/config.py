@@ -1,4 +1,4 @@
-"""Connections by name under their public names; what opens one is loaded when it is asked for."""
+"""Connections by name under their public names; what opens one is loaded at its first use."""
 
 from __future__ import annotations
 

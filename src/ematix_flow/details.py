@@ -1,4 +1,4 @@
-"""What is too long for a screen, such as the stack of a Java process: it goes to the logs of runs where these are kept, and is shown nowhere."""
+"""What is too long for a screen, such as the stack of a Java process: it goes to the captured logs of runs only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 
 @cache
 def detail_logger() -> logging.Logger:
-    """Return the logger that hears details; without a handler of somebody who wants them they are dropped."""
+    """Return the logger of details; without a handler they are dropped."""
     logger = logging.getLogger("ematix_flow.details")
     logger.propagate = False
     logger.addHandler(logging.NullHandler())
@@ -16,5 +16,5 @@ def detail_logger() -> logging.Logger:
 
 
 def keep_detail(text: str) -> None:
-    """Pass a detail on; whoever keeps it takes the secrets out."""
+    """Pass a detail on; the handler that stores it removes secrets."""
     detail_logger().error("%s", text.rstrip("\n"))

@@ -1,4 +1,4 @@
-"""Errors for people: a fact, a hint and the place of the declaration; no I/O and no retry logic here.
+"""Errors for people: a fact, a hint and the location of the declaration; no I/O and no retry logic here.
 
 Each class also derives from the built-in type that callers of the public contract already catch.
 """
@@ -28,7 +28,7 @@ class Origin:
 
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What the system says when a disk, a quota or a file can take no more."""
+"""What the system reports when a disk, a quota or a file can take no more."""
 
 
 class FlowError(Exception):
@@ -52,13 +52,13 @@ class FlowError(Exception):
         return "\n".join(lines)
 
     def at(self, origin: Origin | None) -> FlowError:
-        """Return the error the place of the declaration it speaks of, unless it has one."""
+        """Return the error with the location of the declaration that it is about, unless it has one."""
         self.origin = self.origin or origin
         return self
 
 
 class DeclareError(FlowError, ValueError):
-    """A declaration has a value that cannot be."""
+    """A declaration has an impossible value."""
 
 
 class DeclareTypeError(FlowError, TypeError):
@@ -70,7 +70,7 @@ class UnknownNameError(FlowError, KeyError):
 
 
 class ConnectionMissingError(FlowError, LookupError):
-    """No place of the resolution chain knows this connection."""
+    """No level of the resolution chain has this connection."""
 
 
 class MissingSecretError(FlowError, KeyError):
@@ -86,7 +86,7 @@ class PlanError(FlowError, ValueError):
 
 
 class UnsupportedError(FlowError, NotImplementedError):
-    """The chosen system cannot do what was asked of it."""
+    """The chosen system cannot do what was requested."""
 
 
 class DriftError(FlowError, ValueError):
@@ -114,7 +114,7 @@ class RefusedError(CommitError):
 
 
 class StalePlanError(CommitError):
-    """The target, or what waits for it, is no longer what a plan was made for; nothing was changed."""
+    """The target, or what waits for it, is no longer what the plan was built for; nothing was changed."""
 
 
 class FencedError(CommitError):
@@ -122,11 +122,11 @@ class FencedError(CommitError):
 
 
 class PositionMovedError(FencedError):
-    """A stream has moved on in its target since it was asked where it stands; nothing was changed."""
+    """A stream has moved on in its target since its position was read; nothing was changed."""
 
 
 class RunCancelledError(RunError):
-    """Somebody cancelled the run before it committed."""
+    """The run was cancelled before it committed."""
 
 
 class RunTimeoutError(RunError, TimeoutError):
@@ -151,7 +151,7 @@ class StreamLostError(RunError):
 
 
 class UnknownOutcomeError(CommitError):
-    """A commit was sent and no ledger could be asked whether it happened."""
+    """A commit was sent and no ledger could be queried whether it happened."""
 
     transient = True
 
@@ -171,7 +171,7 @@ class EngineLostError(TransientError):
 
 
 class OvertakenError(TransientError):
-    """Somebody else committed first, and nothing was changed: the same work may be begun again at once."""
+    """Another writer committed first, and nothing was changed: the same work may be begun again at once."""
 
 
 class RunLogError(TransientError):
@@ -179,7 +179,7 @@ class RunLogError(TransientError):
 
 
 OWN_PREFIX = "_flow_"
-"""How the names of columns begin that loads add to rows on their way and that nobody else may use."""
+"""How the names of columns begin that loads add to rows on their way and that users may not use."""
 
 
 def usable(names: Iterable[str]) -> list[str]:
@@ -188,14 +188,14 @@ def usable(names: Iterable[str]) -> list[str]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known word that looks most like `word`, if any does."""
+    """Return the known name that is most similar to `name`, if any is."""
     known = usable(known)
     matches = difflib.get_close_matches(name.lower(), {k.lower(): k for k in known}, n=1, cutoff=0.6)
     return {k.lower(): k for k in known}[matches[0]] if matches else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the hint for an unknown word: the nearest known one, or all of them."""
+    """Return the hint for an unknown name: the nearest known one, or all of them."""
     names = sorted(usable(known))
     match = nearest(name, names)
     listed = ", ".join(names) if names else "none"

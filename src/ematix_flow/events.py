@@ -22,7 +22,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A table or a folder as the world knows it: where it lives and its name there."""
+    """A table or a folder as lineage names it: its namespace and its name there."""
 
     namespace: str
     name: str
@@ -30,7 +30,7 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class ColumnOrigin:
-    """A column that another one is made from."""
+    """A column that another one is computed from."""
 
     dataset: Dataset
     field: str
@@ -55,9 +55,9 @@ class RunPlanned(Event):
 
     run_id: str
     job: str
-    """The name under which runs of this target are known."""
+    """The name of the job in lineage."""
     facts: Callable[[], LoadFacts]
-    """Works out what the load reads and writes; that takes a while, so whoever needs it asks."""
+    """Computes what the load reads and writes; that takes a while, so only subscribers that need it call it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class RunStarted(Event):
     run_id: str
     path: str
     by: str = "spark"
-    """Who stages the rows."""
+    """The engine that stages the rows."""
     reason: str = ""
     """Why."""
 
@@ -78,7 +78,7 @@ class RunResumed(Event):
 
     request: str
     ended: str = ""
-    """failed or stopped; empty when the attempt before ended without a word, as after a kill."""
+    """failed or stopped; empty when the attempt before recorded no end, as after a kill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class RunAlreadyFinished(Event):
 
     request: str
     loaded: str
-    """What it had loaded, in words."""
+    """What it had loaded, as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +108,12 @@ class RowsStaged(Event):
 
 @dataclass(frozen=True, slots=True)
 class QualityMeasured(Event):
-    """What is expected of the rows of a load was measured; told before the load is known to be committed or to fail."""
+    """The expectations of a load were measured; emitted before the load is known to be committed or to fail."""
 
     run_id: str
     audited: Audited
     alert_on_warn: bool = False
-    """True when somebody wants to hear of it as well when nothing worse than a warning came out."""
+    """True when a mere warning alerts too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class PostFinished(Event):
 
 @dataclass(frozen=True, slots=True)
 class AttemptBegan(Event):
-    """A thread begins to work on an attempt; what it says from now on belongs to it."""
+    """A thread begins to work on an attempt; its log output from now on belongs to it."""
 
     slot: str
     attempt: int = 1
@@ -164,7 +164,7 @@ class AttemptEnded(Event):
 
 @dataclass(frozen=True, slots=True)
 class PipelineBegan(Event):
-    """A pipeline begins, with all its targets, because it was due or was asked for."""
+    """A pipeline begins, with all its targets, because it was due or requested."""
 
     slot: str
     """The scheduled instant in ISO form, or the id of the request."""
@@ -173,7 +173,7 @@ class PipelineBegan(Event):
 
 @dataclass(frozen=True, slots=True)
 class PipelineEnded(Event):
-    """A pipeline has ended; whoever is told of runs is told by this."""
+    """A pipeline has ended; alerts and metrics of runs are based on this event."""
 
     slot: str
     at: datetime
@@ -202,7 +202,7 @@ class PipelineSkipped(Event):
 
 @dataclass(frozen=True, slots=True)
 class SchedulerEvent(Event):
-    """Something that a scheduler did or met."""
+    """Something that a scheduler did, or an error it had."""
 
     what: str
     """leader, dispatched, dispatch_failed, lease_expired or tick_error."""
@@ -216,7 +216,7 @@ class FreshnessChanged(Event):
     state: str
     """healthy, warning or breached."""
     before: str
-    """The state at the last look; empty at the first one."""
+    """The state at the last evaluation; empty at the first one."""
     lag_seconds: float | None
     """None when there is nothing yet."""
     sla_seconds: float
@@ -235,18 +235,18 @@ class StreamStarted(Event):
     """A stream begins."""
 
     engine: str
-    """Who moves its rows: spark or local."""
+    """The engine that moves its rows: spark or local."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLoaded(Event):
-    """A target of a stream has the messages of one more stretch."""
+    """A target of a stream has the messages of one more range."""
 
     counts: Counts
     seconds: float
     messages: int = 0
-    """Messages of the stretch."""
+    """Messages of the range."""
     new_messages: int = 0
     """Those among them that no target of the stream had before."""
 

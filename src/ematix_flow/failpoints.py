@@ -1,7 +1,7 @@
-"""Named places where a crash can be asked for; free when `FLOW_FAILPOINTS` is unset, never a control flow.
+"""Named places where a crash can be requested; free when `FLOW_FAILPOINTS` is unset, never a control flow.
 
 The variable holds `name=action` pairs joined by commas. Actions: `kill` (SIGKILL of this process), `raise`,
-`stop` (SIGSTOP), `sleep:SECONDS`, `note:FILE` (append the name and the time to a file, which shows where time goes).
+`stop` (SIGSTOP), `sleep:SECONDS`, `note:FILE` (append the name and the time to a file, to show where time goes).
 `name=action@N` acts on the N-th passing only (counted per process), `@N-M` on those from N to M, and
 `name=action@file:PATH` acts once for all processes: the first one that can create PATH.
 """
@@ -87,7 +87,7 @@ SLOT_NAMES = (
     "slot.before_success",
     "slot.ended",
 )
-"""Further ones of scheduled runs, in the order a slot passes them; the load lies before `slot.before_success`."""
+"""Further ones of scheduled runs, in the order a slot passes them; the load comes before `slot.before_success`."""
 
 
 class FailpointError(RuntimeError):
@@ -126,7 +126,7 @@ def arm(text: str) -> None:
 
 
 def failpoint(name: str) -> None:
-    """Do what was asked for at this place: nothing, unless it is armed."""
+    """Perform the action of this failpoint: nothing, unless it is armed."""
     if _armed and name in _armed:
         _act(name, _armed[name])
 

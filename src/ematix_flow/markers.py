@@ -1,4 +1,4 @@
-"""Public names of the key and nullability markers; nothing else lives here."""
+"""Public names of the key and nullability markers; nothing else is defined here."""
 
 from ematix_flow.declare.table.markers import natural_key, nullable, pk
 

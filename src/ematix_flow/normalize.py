@@ -1,4 +1,4 @@
-"""Public names of the normalisers and pre-load transforms; nothing else lives here."""
+"""Public names of the normalisers and pre-load transforms; nothing else is defined here."""
 
 from ematix_flow.declare.pipeline.normalize import (
     clamp,

@@ -1,4 +1,4 @@
-"""Public names of previews, dry runs and validation; nothing else lives here."""
+"""Public names of previews, dry runs and validation; nothing else is defined here."""
 
 from ematix_flow.engine.review.dry_run import dry_run_pipeline
 from ematix_flow.engine.review.preview import PreviewResult, preview_pipeline

@@ -1,4 +1,4 @@
-"""Public names of data quality and freshness; nothing else lives here."""
+"""Public names of data quality and freshness; nothing else is defined here."""
 
 from ematix_flow.commit.measurements import StagedRows
 from ematix_flow.declare.quality.checks import Expectation

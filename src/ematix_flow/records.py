@@ -23,7 +23,7 @@ class Token:
 
     @property
     def key(self) -> str:
-        """Return the fixed-size form under which the ledger keeps the token."""
+        """Return the fixed-size form under which the ledger stores the token."""
         joined = f"{self.pipeline}\x1f{self.target}\x1f{self.slot}"
         return hashlib.sha256(joined.encode()).hexdigest()
 
@@ -34,7 +34,7 @@ class Token:
 
     @property
     def tag(self) -> str:
-        """Return the part of the run's id by which the load's staging and scratch tables are known."""
+        """Return the part of the run's id that the names of the load's staging and scratch tables hold."""
         return run_tag(self.run_id)
 
 
@@ -77,7 +77,7 @@ class SourceWatermark:
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file of a source: its key below the source's root, and what tells its content from another one."""
+    """A file of a source: its key below the source's root, and what distinguishes its content from another one."""
 
     key: str
     etag: str
@@ -86,7 +86,7 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class FileScope:
-    """Whose loaded files are meant: those that one pipeline brought into one table."""
+    """The scope of loaded files: those that one pipeline brought into one table."""
 
     pipeline: str
     table: str
@@ -97,7 +97,7 @@ class FileScope:
         return hashlib.sha256(f"{self.pipeline}\x1f{self.table}".encode()).hexdigest()[:24]
 
     def id_of(self, key: str) -> str:
-        """Return the fixed-size form under which the books keep a file: keys may be longer than any index takes."""
+        """Return the fixed-size form of a file in the metadata tables: keys may be longer than any index takes."""
         return self.prefix + hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()[:40]
 
 
@@ -126,7 +126,7 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What became of one expectation."""
+    """The result of one expectation."""
 
     name: str
     column: str
@@ -177,21 +177,21 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A run that somebody asked for; an interrupted one is resumed under the same id."""
+    """A run that a user requested; an interrupted one is resumed under the same id."""
 
     id: str
     pipeline: str
     resumed: bool = False
     opened_at: str = ""
     ended: str = ""
-    """How the attempt before this one ended: failed, stopped, or empty when it could not say."""
+    """How the attempt before this one ended: failed, stopped, or empty when it was not recorded."""
     result: str = ""
     """The result as JSON when an earlier run had finished everything and ended before it delivered it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One run as the run log keeps it."""
+    """One run as the run log stores it."""
 
     run_id: str
     pipeline: str
@@ -215,7 +215,7 @@ class RunRecord:
 
 
 def record_key(run: RunRecord) -> str:
-    """Return what tells the record of one attempt from all others: the id of the run, `id#2` for its second attempt."""
+    """Return the key of the record of one attempt: the id of the run, `id#2` for its second attempt."""
     return run.run_id if run.attempt == 1 else f"{run.run_id}#{run.attempt}"
 
 
@@ -226,12 +226,12 @@ def split_key(key: str) -> tuple[str, str]:
 
 
 _ATTEMPT = re.compile(r"(.*\S)(#\d+)", re.DOTALL)
-"""A blank before the mark is that of a project, which is no attempt."""
+"""A blank before `#` begins the digest of a project, which is no attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineState:
-    """Where the schedule of a pipeline or workflow stands, as the run log keeps it."""
+    """The schedule state of a pipeline or workflow, as the run log stores it."""
 
     table: ClassVar[str] = "pipeline_state"
     key: ClassVar[tuple[str, ...]] = ("pipeline",)
@@ -251,13 +251,13 @@ class PipelineState:
     """When a failed slot may be tried again; empty when it is not."""
     last_run_at: str = ""
     last_outcome: str = ""
-    """How the last run ended, whoever asked for it: success or failure."""
+    """How the last run ended, scheduled or requested: success or failure."""
     last_success_at: str = ""
     run_id: str = ""
     error: str = ""
     paused: bool = False
     cancelled_by: str = ""
-    """Who asked for the attempt that runs to be stopped; empty when nobody did."""
+    """Who cancelled the attempt that runs; empty when it was not cancelled."""
     trigger: str = ""
     """What a workflow has seen of the messages that set it off, as JSON."""
     version: int = 0
@@ -266,7 +266,7 @@ class PipelineState:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """Something that is wrong with a pipeline, from the first bad news to the first good one; one per pipeline and kind."""
+    """Something that is wrong with a pipeline, from first failure to first success; one per pipeline and kind."""
 
     table: ClassVar[str] = "incidents"
     key: ClassVar[tuple[str, ...]] = ("pipeline", "kind")
@@ -276,11 +276,11 @@ class Incident:
     """failed, quality or freshness."""
     opened_at: str = ""
     alerted_at: str = ""
-    """When somebody was told last, as ISO in UTC."""
+    """When the last alert was sent, as ISO in UTC."""
     closed_at: str = ""
     """Empty while it is open."""
     count: int = 0
-    """How often it was heard of."""
+    """How often it was reported."""
     gave_up: bool = False
     version: int = 0
-    """Which change of the record this is; 0 while nobody keeps it."""
+    """Which change of the record this is; 0 while it is not stored."""

@@ -1,4 +1,4 @@
-"""The public names of run logs: opening one by its address, and the values that its methods take and give."""
+"""The public names of run logs: opening one by its address, and the values that its methods take and return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Public names of table declarations; nothing else lives here."""
+"""Public names of table declarations; nothing else is defined here."""
 
 from ematix_flow.declare.table.class_body import Column, ManagedTable, Table, table, table_of
 

@@ -1,4 +1,4 @@
-"""Public names of traces; nothing else lives here."""
+"""Public names of traces; nothing else is defined here."""
 
 from ematix_flow.observe.otlp.trace_urls import from_url
 from ematix_flow.observe.otlp.traces import Tracing

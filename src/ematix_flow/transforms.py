@@ -1,4 +1,4 @@
-"""Public names of the pre-load transforms; nothing else lives here."""
+"""Public names of the pre-load transforms; nothing else is defined here."""
 
 from ematix_flow.declare.pipeline.transforms import deduplicate_by, filter_where, limit, sample_pct
 

@@ -1,4 +1,4 @@
-"""Public names of the column types; nothing else lives here."""
+"""Public names of the column types; nothing else is defined here."""
 
 from ematix_flow.declare.table.types import (
     JSON,

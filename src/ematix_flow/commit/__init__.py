@@ -1,1 +1,1 @@
-"""Remembers: the only package that changes durable state."""
+"""Commits and run logs: the only package that changes durable state."""

@@ -40,7 +40,7 @@ def drop_stages_of(database: Target, token: Token) -> None:
 
 
 def collect(database: Target, older_than: float) -> int:
-    """Remove every staging older than this many seconds and give how many there were; open runs keep theirs."""
+    """Remove all staging older than this many seconds and return how many there were; open runs keep theirs."""
     session = database.session()
     try:
         return _drop_older(database, session, older_than)
@@ -51,10 +51,10 @@ def collect(database: Target, older_than: float) -> int:
 def stale(database: Target, session: Session, older_than: float) -> list[str]:
     """Return the names of staging that is older than this many seconds and that no open run may need."""
     ledger = Ledger(database)
-    # Staging is listed before runs: whoever had staging by then and has not ended is among the open runs.
+    # Staging is listed before runs: a run that had staging by then and has not ended is among the open runs.
     old_stages = [(name, age) for name, age in database.stages(session) if age >= older_than]
     open_runs = ledger.open_run_tags(session) if old_stages and ledger.exists(session) else set()
-    # A killed run counts as open until the next one of its pipeline; a day later nobody waits for it any more.
+    # A killed run counts as open until the next one of its pipeline; a day later nothing waits for it any more.
     return [name for name, age in old_stages if age >= STALE_SECONDS or not any(tag in name for tag in open_runs)]
 
 

@@ -1,4 +1,4 @@
-"""Sees what a target's tables are now, and refuses a commit that finds something else than its plan did."""
+"""Takes snapshots of a target's tables, and refuses a commit that finds something else than its plan did."""
 
 from __future__ import annotations
 

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.target import Target
 
 MOST = 200
-"""Above this many offenders the load is refused: the source and the target do not fit each other."""
+"""Above this many violations the load is refused: the source and the target do not fit each other."""
 SEARCHED = 100_000
-"""Rows up to which the first offender of a load that fails is looked for: each look applies a part of it again."""
+"""Rows up to which the first violation of a failed load is searched: each step applies a part of it again."""
 
 
 def searchable(request: CommitRequest, database: Catalog) -> bool:
@@ -36,7 +36,7 @@ def searchable(request: CommitRequest, database: Catalog) -> bool:
 
 
 def without_violations(request: CommitRequest, database: Target) -> CommitRequest:
-    """Return the order with every refused row set aside as a reject."""
+    """Return the request with every refused row set aside as a reject."""
     search = _ViolationSearch(request, database)
     total = sum(report.rows for report in request.reports)
     violations: list[Excluded] = []
@@ -66,7 +66,7 @@ def naming_violation(request: CommitRequest, database: Target, error: RefusedErr
 
 
 def _first_violation(search: _ViolationSearch, error: RefusedError) -> Excluded | None:
-    """Return the first refused row; what goes wrong on the way there says less than the error that is known."""
+    """Return the first refused row; an error of the search itself says less than the error that is known."""
     lost: tuple[type[BaseException], ...] = (FlowError, *search.database.failures)
     try:
         unread = unreadable_row(search.request, search.database, error.what)
@@ -82,7 +82,7 @@ def _first_violation(search: _ViolationSearch, error: RefusedError) -> Excluded 
 
 @dataclass(frozen=True, slots=True)
 class _ViolationSearch:
-    """Rehearsals of parts of one load."""
+    """Simulations of parts of one load."""
 
     request: CommitRequest
     database: Target

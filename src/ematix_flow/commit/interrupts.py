@@ -1,4 +1,4 @@
-"""Says whether a COMMIT is under way, so that a polite stop can wait for its answer; it stops nothing itself."""
+"""Knows whether a COMMIT is under way, so that a polite stop can wait for its answer; it stops nothing itself."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def uninterrupted() -> Iterator[None]:
 
 
 def is_committing() -> bool:
-    """Return whether a target is being asked to commit right now."""
+    """Return whether a target is committing right now."""
     return _under_way > 0

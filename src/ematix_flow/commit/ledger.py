@@ -1,4 +1,4 @@
-"""The ledger in the target: fences, tokens, watermarks, loaded files and run history; rejects and the user's rows are elsewhere."""
+"""The ledger in the target: fences, tokens, watermarks, loaded files and run history; neither rejects nor user rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AT_ONCE = 200
 
 
 PLANNED = "planned"
-"""Status of a run whose rows are staged and wait until somebody applies them."""
+"""Status of a run whose rows are staged and wait until they are applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,12 @@ class HistoryRow:
     step: str | None = None
     metrics: str | None = None
     engine: str = ""
-    """Who moved the rows, which the history keeps beside what was measured; empty before there is a plan."""
+    """The engine that moved the rows, which the history stores with what was measured; empty before there is a plan."""
     engine_reason: str = ""
 
 
 class Ledger:
-    """The bookkeeping tables of one database."""
+    """The metadata tables of one database."""
 
     def __init__(self, database: Target) -> None:
         self.database = database.metadata_store
@@ -78,7 +78,7 @@ class Ledger:
         try:
             self._create(session)
         except self.database.errors:
-            # A twin created the same schema or table between our look and our statement.
+            # A concurrent run created the same schema or table between our check and our statement.
             session.rollback()
             self._create(session)
 
@@ -108,7 +108,7 @@ class Ledger:
     # Fences
 
     def ensure_fence(self, session: Session, name: str, at: datetime) -> None:
-        """Create the fence of a pipeline that runs for the first time; a twin may do so at the same moment."""
+        """Create the fence of a pipeline that runs for the first time; a concurrent run may do so at the same time."""
         fences = self.name("fences")
         if session.query(f"SELECT epoch FROM {fences} WHERE name = ?", (name,)):
             return
@@ -140,7 +140,7 @@ class Ledger:
     # Tokens
 
     def insert_token(self, session: Session, token: Token, fence: Fence, schema_hash: str, at: datetime) -> None:
-        """Write the token first: a twin of this load waits or fails here."""
+        """Write the token first: a duplicate of this load waits or fails here."""
         names = ("token", "pipeline_name", "target_name", "slot", "run_id", "epoch", "schema_hash", "format_version")
         session.execute(
             f"INSERT INTO {self.name('ledger')} ({', '.join(names)}, committed_at) "
@@ -225,7 +225,7 @@ class Ledger:
         return {str(row[0]): SourceFile(str(row[1]), str(row[2]), int(row[3])) for row in rows}
 
     def remember_files(self, session: Session, choice: FileChoice, token: Token, at: datetime) -> None:
-        """Note the files of a load; one that is there already is refused, unless this load replaces it."""
+        """Record the files of a load; one that is there already is refused, unless this load replaces it."""
         scope, table = choice.scope, self.name("loaded_files")
         outdated = [scope.id_of(file.key) for file in choice.reloaded]
         for ids in some_of(outdated):
@@ -291,7 +291,7 @@ class Ledger:
         return str(rows[0][0]) if rows else None
 
     def close_interrupted(self, session: Session, row: HistoryRow) -> None:
-        """Note older runs of this pipeline that never ended; the fence that this run took keeps them from committing."""
+        """Record that older runs of this pipeline never ended; the fence of this run keeps them from committing."""
         session.execute(
             f"UPDATE {self.name('run_history')} SET status = 'failed', finished_at = {self.at(row.started_at)}, "
             "error_message = 'interrupted' WHERE pipeline_name = ? AND status = 'running'",
@@ -299,7 +299,7 @@ class Ledger:
         )
 
     def open_run_tags(self, session: Session) -> set[str]:
-        """Return the marks by which the staging of runs that have not ended, or that wait to be applied, is known."""
+        """Return the tags in the names of staging of runs that have not ended, or that wait to be applied."""
         open_ = f"FROM {self.name('run_history')} WHERE status IN ('running', '{PLANNED}')"
         rows = session.query(f"SELECT {self.as_text('run_id')} {open_}")
         return {run_tag(str(row[0])) for row in rows}
@@ -314,7 +314,7 @@ class Ledger:
         return f"'{value}'" if self.dialect in ("mysql", "sqlite") else f"CAST('{value}' AS UUID)"
 
     def as_text(self, column: str) -> str:
-        """Give a column as text, so that an instant comes back the same from every driver."""
+        """Return a column as text, so that an instant comes back the same from every driver."""
         return f"CAST({column} AS CHAR)" if self.dialect == "mysql" else f"CAST({column} AS VARCHAR)"
 
 
@@ -357,7 +357,7 @@ def transaction(session: Session) -> Iterator[None]:
 def open_run(
     database: Target, token: Token, fence_name: str, history: HistoryRow, watermark_name: str
 ) -> tuple[Fence, Committed | None, SourceWatermark | None]:
-    """Take the fence, note the run as running and give what the ledger already knows about its token."""
+    """Take the fence, record the run as running and return what the ledger already has about its token."""
     ledger = Ledger(database)
     session = database.session()
     try:

@@ -1,4 +1,4 @@
-"""Puts the questions of an audit to the staged rows and gives the verdicts; what follows from them is decided elsewhere."""
+"""Measures the expectations of an audit on the staged rows and returns the verdicts; it does not act on them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class StagedRows:
         return self._ruler.total
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Return the rows one by one; all of them are brought here, so `query` is better for many."""
+        """Return the rows one by one; all of them are fetched, so `query` is better for many."""
         names = ", ".join(native_column(name, self._ruler.dialect) for name in self.columns)
         for row in self._ruler.rows(f"SELECT {names} FROM {staged(self._ruler.dialect)} AS s"):
             yield dict(zip(self.columns, row, strict=True))
@@ -49,7 +49,7 @@ class StagedRows:
 
 
 class Ruler:
-    """Measures the staged rows of one load; what was asked together is remembered."""
+    """Measures the staged rows of one load; counts that were queried together are cached."""
 
     def __init__(self, request: CommitRequest, database: Target, session: Session, relation: str) -> None:
         self.dialect = database.dialect

@@ -1,4 +1,4 @@
-"""What the books remember about maintenance, and what they may forget about loads; rows of tables are not touched."""
+"""What metadata tables record about maintenance, and which rows about loads may go; user tables are not touched."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.target import Target
 
 NAME = "flow maintain"
-"""What stands in the run history in place of a pipeline's name."""
+"""Stands in the run history in place of a pipeline's name."""
 
 DONE, FAILED = "maintain_success", "maintain_failed"
 
 
 @dataclass(frozen=True, slots=True)
 class LoadRetention:
-    """What the books keep of loads: the newest ones and the young ones."""
+    """Which loads the metadata tables retain: the newest and the recent ones."""
 
     loads: int
     age: timedelta
 
 
 LOADS = LoadRetention(10_000, timedelta(days=90))
-"""A load that is neither so new nor among so many of its pipeline is asked for by nobody: no run is repeated so late."""
+"""A load that is neither so new nor among so many of its pipeline is not queried any more: no run repeats so late."""
 
 BATCHES = LoadRetention(1_000, timedelta(days=1))
 """Streams load many times a minute, and what they loaded follows from their position alone."""
@@ -40,7 +40,7 @@ BATCHES = LoadRetention(1_000, timedelta(days=1))
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """A table of the books whose rows are about loads: whose they are, and when."""
+    """A metadata table whose rows are about loads: the columns of pipeline and time."""
 
     table: str
     owner: tuple[str, ...]
@@ -65,7 +65,7 @@ def last_success(ledger: Ledger, session: Session, schema: str, table: str) -> d
 
 
 def forget(ledger: Ledger, session: Session, now: datetime) -> dict[str, int]:
-    """Remove tokens and history that nobody can ask for any more, and give how many rows there were."""
+    """Remove tokens and history that no run can query any more, and return how many rows there were."""
     return {name: _forget(ledger, session, record, now, LOADS) for name, record in _RECORDS.items()}
 
 
@@ -93,7 +93,7 @@ def _forget_batches(ledger: Ledger, session: Session, names: Mapping[str, str], 
 
 
 def forgettable(ledger: Ledger, session: Session, now: datetime) -> dict[str, int]:
-    """Count the tokens and the history that nobody can ask for any more."""
+    """Count the tokens and the history that no run can query any more."""
     counts = {}
     for name, record in _RECORDS.items():
         counts[name] = sum(
@@ -113,7 +113,7 @@ def _forget(
 def _old(
     ledger: Ledger, session: Session, record: _Record, now: datetime, retention: LoadRetention, of: str = ""
 ) -> list[tuple[str, tuple[str, ...]]]:
-    """Return a FROM clause with its parameters for the old rows of every pipeline, or one, that has more than are kept."""
+    """Return a FROM clause with its parameters for the rows of every pipeline, or one, that are not retained."""
     table, owner = ledger.name(record.table), ", ".join(record.owner)
     one = " WHERE pipeline_name = ?" if of else ""
     many = session.query(

@@ -20,7 +20,7 @@ from ematix_flow.plan.explain import diff
 from ematix_flow.plan.sql import ddl, program
 
 IS = "is"
-"""Under this name an object says what it is."""
+"""The field of an object that names its type."""
 
 
 def _kinds(root: type[ColumnType]) -> list[type]:
@@ -62,7 +62,7 @@ _KNOWN: dict[str, type] = {
 
 
 def know(kind: type) -> type:
-    """Add a class to the closed set; a decorator for values that are stored beside a plan."""
+    """Add a class to the closed set; a decorator for values that are stored with a plan."""
     _KNOWN[kind.__name__] = kind
     return kind
 

@@ -1,4 +1,4 @@
-"""Plans that wait to be applied: one JSON document each, in a folder beside the run log; it holds rows of samples, no secret."""
+"""Plans that wait to be applied: one JSON document each, next to the run log; it holds sample rows, no secret."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ FORMAT = 2
 LIFETIME = timedelta(seconds=STALE_SECONDS)
 """How long a plan can be applied: staging that is older may be gone."""
 FORGET = timedelta(days=7)
-"""How long after its end a plan is still known, so that it can say what became of it."""
+"""How long after its end a plan is still stored, so that its outcome can be shown."""
 _ID = re.compile(r"p-[0-9a-f]{8}")
 
 
 @know
 @dataclass(frozen=True, slots=True)
 class StoredConnection:
-    """A target's connection, as it may be written down: by its name, with its settings where no place keeps them."""
+    """A target's connection as it may be stored: by its name, with its settings where no file has them."""
 
     name: str
     settings: dict[str, Any] | None
@@ -95,7 +95,7 @@ class PlanStore:
         self.folder = folder
 
     def write(self, plan: StoredPlan) -> None:
-        """Keep a plan, so that a crash leaves the whole document or none."""
+        """Store a plan, so that a crash leaves the whole document or none."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         document = json.dumps({"format": FORMAT, "plan": encode(plan)}, indent=1, ensure_ascii=False)
         draft = self.folder / f".{plan.id}.{secrets.token_hex(4)}"
@@ -127,11 +127,11 @@ class PlanStore:
         return plan
 
     def ids(self) -> list[str]:
-        """Return the ids of the plans that are kept."""
+        """Return the ids of the stored plans."""
         return sorted(path.stem for path in self.folder.glob("p-*.json"))
 
     def forget_old(self, now: datetime) -> None:
-        """Remove documents that nobody can need any more; one that cannot be removed is left to the next time."""
+        """Remove documents that can no longer be needed; one that cannot be removed is left to the next time."""
         for path in self.folder.glob("p-*.json"):
             with suppress(OSError):
                 if now.timestamp() - path.stat().st_mtime > (LIFETIME + FORGET).total_seconds():

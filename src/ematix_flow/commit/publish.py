@@ -134,13 +134,13 @@ def _refuse_stale(request: CommitRequest, database: Target, session: Session) ->
 
 
 def _check_permit(request: CommitRequest) -> None:
-    """Refuse to go on when the run is no longer the one that may."""
+    """Refuse to go on when the run may no longer commit."""
     if request.permit is not None:
         request.permit()
 
 
 def _remember(request: CommitRequest, ledger: Ledger, session: Session, now: datetime) -> None:
-    """Note how far the source was read."""
+    """Record how far the source was read."""
     if request.watermark_after is not None:
         ledger.move_watermark(session, request.watermark_name, request.watermark_before, request.watermark_after, now)
     if request.files is not None:
@@ -148,7 +148,7 @@ def _remember(request: CommitRequest, ledger: Ledger, session: Session, now: dat
 
 
 def metrics_of(row: HistoryRow, audited: Audited | None) -> str | None:
-    """Return who moved the rows, why, and what was measured, as the run history keeps it."""
+    """Return the engine that moved the rows, why, and what was measured, as the run history stores it."""
     known: dict[str, Any] = {"engine": row.engine, "engine_reason": row.engine_reason} if row.engine else {}
     if audited is not None:
         known["quality"] = audited.to_dict()
@@ -179,7 +179,7 @@ def run_program(  # noqa: PLR0913, PLR0917 - what a program is run over
     names: dict[str, str],
     write_down: Callable[[Counts], None] | None = None,
 ) -> Counts:
-    """Run the statements and give the counts; `write_down` is told those that are known before the final one."""
+    """Run the statements and return the counts; `write_down` gets those that are known before the final one."""
     program, rows = request.program, database.data(session)
 
     def bound(sql: str) -> str:
@@ -207,7 +207,7 @@ def run_program(  # noqa: PLR0913, PLR0917 - what a program is run over
 def _add_staged(
     request: CommitRequest, database: Target, session: Session, counts: Counts, write_down: Callable[[Counts], None]
 ) -> Counts:
-    """Let the table take the staged files."""
+    """Add the staged files to the table."""
     counts = replace(counts, inserted=counts.staged)
     if request.stage is not None:
         write_down(counts)
@@ -278,7 +278,7 @@ def bad_rows(reports: Sequence[TaskReport]) -> BadRowsError:
 
 
 def _refused(request: CommitRequest, database: Target, error: BaseException) -> Committed:
-    """Turn an error inside the transaction into the answer of a twin, a retryable error or a failure."""
+    """Turn an error inside the transaction into the commit of a duplicate load, a retryable error or a failure."""
     if isinstance(error, FlowError) or not isinstance(error, database.errors):
         raise error
     if database.is_duplicate_key(error):
@@ -309,7 +309,7 @@ def _send_commit(
 def _resolve_commit(
     request: CommitRequest, database: Target, done: Simulation, error: BaseException, clock: Clock
 ) -> Committed:
-    """After an error during COMMIT only the ledger knows; its fence row also waits for a commit still under way."""
+    """Resolve an error during COMMIT by the ledger; locking its fence row also waits for a commit still under way."""
     try:
         # A run that is being stopped has to know as well whether it has committed.
         with unwatched():
@@ -328,7 +328,7 @@ def _resolve_commit(
 
 
 def find_commit(request: CommitRequest, database: Target) -> Committed | None:
-    """Ask the ledger for the token, after waiting for whoever still holds the fence row."""
+    """Query the ledger for the token, after waiting for the transaction that still holds the fence row."""
     ledger = Ledger(database)
     session = database.session()
     try:

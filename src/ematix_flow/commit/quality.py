@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ematix_flow.records import Counts
 
 MOST = 10_000
-"""Above this many offending rows nothing is set aside and the load is refused: its source is wrong as a whole."""
+"""Above this many violating rows nothing is set aside and the load is refused: its source is wrong as a whole."""
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class Passed:
 
 
 class UnmeasuredError(FlowError):
-    """The transaction has to be begun again with this order: without an expectation that only warns and cannot be measured."""
+    """The transaction has to begin again with this request: without an expectation that only warns and fails itself."""
 
     def __init__(self, request: CommitRequest) -> None:
         super().__init__("an expectation could not be measured")
@@ -59,7 +59,7 @@ def audit(
 ) -> Passed:
     """Measure the rows; refuse the load, or set rows aside, as the expectations say.
 
-    `partly` is for a load of some of its rows: only what sets rows aside is looked at.
+    `partly` is for a load of some of its rows: only expectations that set rows aside are measured.
     """
     if request.audit.skipped:
         return Passed(relation, counts, Audited("skipped"))
@@ -84,7 +84,7 @@ def audit(
 def _results(
     request: CommitRequest, database: Target, session: Session, relation: str, measures: Sequence[Measure]
 ) -> list[CheckResult]:
-    """Measure everything; what belongs to one query is asked with one query."""
+    """Measure everything; what fits into one query is measured with one query."""
     ruler, broken = Ruler(request, database, session, relation), dict(request.broken)
     whole = [one for one in measures if one.name not in broken]
     together = [] if request.apart else [one for one in whole if one.counted]

@@ -1,4 +1,4 @@
-"""Rejected rows in the target's books: written with the load that refused them, and marked by what becomes of them later."""
+"""Rejected rows in the target's metadata tables: written with their load, with a status for what follows."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Reject:
 
     @property
     def is_message(self) -> bool:
-        """Return whether it is a message as it came, and not a row that the SQL of a stream had made already."""
+        """Return whether it is a message as it came, and not a row that the SQL of a stream returned."""
         return self.column_name == UNREADABLE or self.reason.startswith(SQL_FAILED)
 
     def to_dict(self) -> dict[str, Any]:
@@ -57,12 +57,12 @@ class Reject:
 
 
 def row_json(names: Sequence[str], row: Sequence[object]) -> str:
-    """Return a row as the rejects table keeps it."""
+    """Return a row as the rejects table stores it."""
     return json.dumps(dict(zip(names, row, strict=True)), default=str, ensure_ascii=False)
 
 
 def row_of(text: str, **reading: Any) -> dict[str, Any]:
-    """Return a row that the rejects table keeps; what is no object is the only value of one."""
+    """Return a row that the rejects table stores; what is no object is the only value of one."""
     value = json.loads(text, **reading)
     return value if isinstance(value, dict) else {"value": value}
 
@@ -156,7 +156,7 @@ class Rejects:
             session.execute(f"INSERT INTO {self._name} ({names}) VALUES {placeholders}", values)
 
     def set_replayed(self, session: Session, reject_id: str, at: datetime) -> bool:
-        """Note that a rejected row went through the pipeline again; False when it had done so before."""
+        """Record that a rejected row went through the pipeline again; False when it had done so before."""
         changed = session.execute(
             f"UPDATE {self._name} SET status = 'replayed', replayed_at = {self._ledger.at(at)} "
             f"WHERE reject_id = ? AND {_WAITS}",
@@ -165,7 +165,7 @@ class Rejects:
         return changed == 1
 
     def resolve(self, session: Session, ids: Sequence[str], status: str | None) -> int:
-        """Return rejects that wait another status, or remove them where there is none; gives how many there were."""
+        """Set the status of pending rejects, or remove them where it is None; return how many there were."""
         table, changed = self._name, 0
         act = f"DELETE FROM {table}" if status is None else f"UPDATE {table} SET status = '{status}'"
         waiting = "" if status is None else f" AND {_WAITS}"
@@ -176,13 +176,13 @@ class Rejects:
 
 
 def resolve_rejects(database: Target, ids: Sequence[str], status: str | None) -> int:
-    """Return rejects another status, or remove them, in a transaction of their own; gives how many there were."""
+    """Set the status of rejects, or remove them, in a transaction of their own; return how many there were."""
     with closing(database.session()) as session, transaction(session):
         return Rejects(Ledger(database)).resolve(session, ids, status)
 
 
 def rejects_of(database: Target, pipeline: str, status: str | None, limit: int) -> list[Reject]:
-    """Return the newest rejects of a pipeline that a database keeps."""
+    """Return the newest rejects of a pipeline in a database."""
     ledger = Ledger(database)
     with closing(database.session()) as session:
         return Rejects(ledger).of_pipeline(session, pipeline, status, limit) if ledger.exists(session) else []

@@ -58,21 +58,21 @@ class CommitRequest:
     watermark_before: SourceWatermark | None = None
     watermark_after: SourceWatermark | None = None
     files: FileChoice | None = None
-    """The files that this load brings, which the books remember."""
+    """The files that this load brings, which the metadata tables record."""
     refuse_empty: bool = False
     rejects_allowed: bool = False
     rejects_dropped: bool = False
-    """Rejects are counted and not kept."""
+    """Rejects are counted and not stored."""
     may_lack: str = ""
-    """A column whose NULLs are rejected even where rejects are not allowed; they are met in every run and kept once."""
+    """A column whose NULLs are rejected even where rejects are not allowed; every run has them, stored once."""
     permit: Callable[[], None] | None = None
-    """Asked right before the commit; raises when the run is no longer the one that may."""
+    """Called right before the commit; raises when the run may no longer commit."""
     marked: bool = False
     """True when the inline query ends with a column that names what could not be parsed."""
     required: tuple[str, ...] = ()
     """Columns that may not be NULL."""
     replays: tuple[str, ...] = ()
-    """Rejects whose rows this load brings again; they are marked in the same transaction."""
+    """Rejects whose rows this load brings again; they are marked as replayed in the same transaction."""
     attempt: int = 1
     """Which attempt it is for the rows of a replay, as far as they become rejects again."""
     last_attempt: bool = False
@@ -86,10 +86,10 @@ class CommitRequest:
     broken: tuple[tuple[str, str], ...] = ()
     """Expectations that only warn and could not be measured, each with the reason."""
     expected: tuple[TableSnapshot, ...] = ()
-    """What the load was compared with before somebody agreed to it; a commit that finds anything else is refused."""
+    """What the load was compared with before it was approved; a commit that finds anything else is refused."""
 
 
 def staged_alone(request: CommitRequest) -> CommitRequest:
-    """Return the order that counts the staged rows and does nothing with them."""
+    """Return the request that counts the staged rows and does nothing with them."""
     program = replace(request.program, statements=(), work_tables=(), reads_staged_once=False, tally="")
     return replace(request, program=program, mode="merge")

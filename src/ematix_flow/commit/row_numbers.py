@@ -1,4 +1,4 @@
-"""Numbers for staged rows that every transaction gives alike, so that a row can be spoken of; it runs nothing."""
+"""Numbers for staged rows that every transaction gives alike, so that a row can be referred to; it runs nothing."""
 
 from __future__ import annotations
 

@@ -30,10 +30,10 @@ def simulate(
     only: Only | None = None,
     inspect: Callable[[Session, str], None] | None = None,
 ) -> Simulation:
-    """Do everything that a commit does to the user's rows, count it and roll it back; no bookkeeping is touched.
+    """Do everything that a commit does to the user's rows, count it and roll it back; no metadata is touched.
 
     `prepare` creates or alters the target inside the transaction, on databases whose DDL can be rolled back. `only`
-    is the part of the numbered rows that is tried. `look` sees the relation of rows while the target is as
+    is the part of the numbered rows that is tried. `inspect` gets the relation of rows while the target is as
     it was.
     """
     while True:

@@ -1,4 +1,4 @@
-"""The relation of rows that a commit applies: staged or kept from the source query, without doubles; the target is not touched."""
+"""The relation that a commit applies: staged or from the source query, without duplicates; no target changes."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def in_own_types(request: CommitRequest, database: Target, relation: str) -> str
 
 
 def refuse_empty(request: CommitRequest, rows: int) -> None:
-    """Refuse a load without rows that would clear the target, unless that is wanted."""
+    """Refuse a load without rows that would clear the target, unless that is allowed."""
     if rows == 0 and request.refuse_empty:
         message = (
             f"the source of {request.token.pipeline} is empty, and {request.mode} would remove every row of the target"

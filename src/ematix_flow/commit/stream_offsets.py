@@ -1,4 +1,4 @@
-"""How far a stream has come, as each target remembers it; positions move with the rows, or because an operator said so."""
+"""How far a stream has come, as each target stores it; positions move with the rows, or by an operator."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ematix_flow.errors import StreamLostError
 from ematix_flow.records import SourceWatermark
 
 TURN = "turn"
-"""Key under which a position that an operator chose says how often that has happened.
+"""Key in a position for how often an operator has moved it.
 
-The same messages may be read again after that, so their loads must not be taken for those of before.
+The same messages may be read again after that, so their loads must not be taken for the earlier ones.
 """
 
 if TYPE_CHECKING:
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OffsetStore:
-    """Where a target remembers how far a stream has come, and under which names."""
+    """Where a target stores how far a stream has come, and under which names."""
 
     database: Target
     name: str
-    """Under which the position is kept."""
+    """The name under which the position is stored."""
     stream: str
     target: str
-    """Both under which loads are kept."""
+    """The pipeline and target under which loads are stored."""
 
 
 def position_in(offset_store: OffsetStore, source_id: str) -> Position | None:
-    """Return the position that a target remembers, None before the first load; one that is gone since then is refused."""
+    """Return the position that a target stores, None before the first load; one that is gone since then is refused."""
     database, name = offset_store.database, offset_store.name
     if not database.exists():
         return None
@@ -61,7 +61,7 @@ def position_in(offset_store: OffsetStore, source_id: str) -> Position | None:
 
 
 def _has_loaded(ledger: Ledger, session: Session, offset_store: OffsetStore, source_id: str) -> bool:
-    """Return whether a target knows of a load from a source."""
+    """Return whether a target has a load from a source."""
     begins = f"{source_id} "
     rows = session.query(
         f"SELECT COUNT(*) FROM {ledger.name('ledger')} "
@@ -86,18 +86,18 @@ def ended_at(offset_store: OffsetStore, source_id: str, position: Position) -> b
 
 
 def advanced(position: Position, end: Position) -> Position:
-    """Return the end of a stretch with what its beginning says beside the place."""
+    """Return the end of a range with the turn of its beginning."""
     return end | {TURN: position[TURN]} if TURN in position else end
 
 
 def remember(offset_store: OffsetStore, source_id: str, position: Position, clock: Clock) -> None:
-    """Write a position without rows: the beginning of a stream, or where an operator wants it to go on."""
+    """Write a position without rows: the beginning of a stream, or where an operator lets it go on."""
     ledger, session, now = Ledger(offset_store.database), offset_store.database.session(), clock.now()
     try:
         ledger.ensure(session)
         ledger.ensure_fence(session, offset_store.name, now)
         with transaction(session):
-            # Whoever runs this stream meanwhile may not commit any more.
+            # A run of this stream that is under way may not commit any more.
             ledger.take_fence(session, offset_store.name, now)
             before = ledger.watermark(session, offset_store.name)
             again = before is not None or _has_loaded(ledger, session, offset_store, source_id)

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.target import Target
 
 RAISING = ("postgres", "duckdb")
-"""Dialects in which a value can break off a query; the others give NULL for it."""
+"""Dialects in which a value can break off a query; the others return NULL for it."""
 SEARCHED = 100_000
-"""Source rows up to which the one that breaks the query is looked for."""
+"""Source rows up to which the one that breaks the query is searched."""
 _NUMBER = "_flow_row"
 
 
@@ -34,7 +34,7 @@ def unreadable_row(request: CommitRequest, database: Target, reason: str) -> Exc
 
 @dataclass(frozen=True, slots=True)
 class _UnreadableSearch:
-    """The query of a load, and where the user's own part of it stands."""
+    """The query of a load, and where the user's own part of it is."""
 
     request: CommitRequest
     database: Database

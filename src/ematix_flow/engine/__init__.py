@@ -1,6 +1,6 @@
-"""The conductor: plan, run, commit, observe; every door of the product calls these functions and nothing below them.
+"""Plan, run, commit, observe; every command and API of the product calls these functions and nothing below them.
 
-Each is loaded when it is first asked for, so that Java can start while the planner is still being imported.
+Each is loaded at its first use, so that Java can start while the planner is still being imported.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connection.registry import Connection as Declared
 
 ENGINE = "ematix_flow.engine"
-"""Looked up at the call: a load gives this object to functions of the user, which may start loads with it again."""
+"""Imported at the call: a load passes this object to functions of the user, which may start loads with it again."""
 
 ROW_WORK = (
     "select",
@@ -90,19 +90,19 @@ class Connection:
         return dsn_of(self._declared)
 
     def ping(self) -> None:
-        """Ask the database for a sign of life."""
+        """Check that the database answers."""
         with self._translating_errors() as session:
             session.query("SELECT 1")
 
     def execute(self, sql: str) -> int:
-        """Run one statement and give the rows it changed."""
+        """Run one statement and return the number of rows it changed."""
         with self._translating_errors() as session:
             if (
                 self._within
                 and not self._database.capabilities.transactional_ddl
                 and first_keyword(sql) not in ROW_WORK
             ):
-                # What this database would do by itself, said aloud: what came before is kept.
+                # What this database would do by itself, made explicit: earlier statements are committed.
                 session.commit()
                 changed = session.execute(sql)
                 session.begin()
@@ -155,7 +155,7 @@ class Connection:
         return {"pipeline_name": pipeline_name, "column_name": watermark.column, "last_value": watermark.value}
 
     def ensure_table(self, spec_json: str | dict[str, Any], on_drift: str = "error") -> dict[str, Any]:
-        """Create the table of a spec where it is missing; gives the action and the differences."""
+        """Create the table of a spec where it is missing; return the action and the differences."""
         result: dict[str, Any] = _engine().ensure_table(table_from_spec(spec_json), self, on_drift)
         return result
 
@@ -196,19 +196,19 @@ class Connection:
                 ledger.record(session, row)
 
     def run_append(self, target: Any, source: Any, **keywords: Any) -> dict[str, Any]:
-        """Append a source to a table of this database and give the result."""
+        """Append a source to a table of this database and return the result."""
         return self._run("append", target, source, keywords)
 
     def run_truncate(self, target: Any, source: Any, **keywords: Any) -> dict[str, Any]:
-        """Replace the rows of a table of this database and give the result."""
+        """Replace the rows of a table of this database and return the result."""
         return self._run("truncate", target, source, keywords)
 
     def run_merge(self, target: Any, source: Any, **keywords: Any) -> dict[str, Any]:
-        """Merge a source into a table of this database and give the result."""
+        """Merge a source into a table of this database and return the result."""
         return self._run("merge", target, source, keywords)
 
     def run_scd2(self, target: Any, source: Any, **keywords: Any) -> dict[str, Any]:
-        """Add versions to a table of this database and give the result."""
+        """Add versions to a table of this database and return the result."""
         return self._run("scd2", target, source, keywords)
 
     def _run(self, mode: str, target: Any, source: Any, keywords: dict[str, Any]) -> dict[str, Any]:
@@ -229,7 +229,7 @@ class Connection:
 
 
 class PlaceholderConnection:
-    """Stands for a connection while only a plan is wanted; any use says so."""
+    """Stands for a connection while only a plan is requested; any use raises."""
 
     def __init__(self, reference: str | Declared) -> None:
         self.connection_ref = reference

@@ -1,4 +1,4 @@
-"""Asks this machine and the connections whether they answer, each within a few seconds; it changes nothing."""
+"""Checks this machine and whether the connections answer, each within a few seconds; it changes nothing."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ ANSWER_SECONDS = 15.0
 
 
 class Skipped(Exception):  # noqa: N818 - not an error: nothing can be said
-    """A connection that cannot be asked from here."""
+    """A connection that cannot be checked from this machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """What one part of the surroundings said."""
+    """The health of one component."""
 
     name: str
     kind: str
@@ -52,7 +52,7 @@ class HealthReport:
 
 
 def run_doctor() -> list[HealthReport]:
-    """Return a report on every connection that a name means, by name; they are asked side by side."""
+    """Return a report on every named connection, by name; they are checked in parallel."""
     waiting = [(name, listed.kind, _start_check(name)) for name, listed in list_connections().items()]
     return [_answer(name, kind, answers) for name, kind, answers in waiting]
 
@@ -69,7 +69,7 @@ def machine_health() -> list[HealthReport]:
 
 
 def _start_check(name: str) -> SimpleQueue[HealthReport]:
-    """Ask a connection in a thread of its own, since some drivers cannot be told how long to wait."""
+    """Check a connection in a thread of its own, since some drivers have no timeout."""
     answers: SimpleQueue[HealthReport] = SimpleQueue()
     Thread(target=lambda: answers.put(_connection_health(name)), name=f"asking {name}", daemon=True).start()
     return answers
@@ -106,7 +106,7 @@ def _timed(name: str, kind: str, probe: Callable[[], str]) -> HealthReport:
 
 
 def _probe(connection: Connection) -> str:
-    """Return a sentence about a connection that answers."""
+    """Return a message about a connection that answers."""
     kind = connection.kind
     if kind in DATABASES:
         return _database(connection)
@@ -130,7 +130,7 @@ def _database(connection: Connection) -> str:
 
 
 def _broker(connection: Any) -> str:
-    """Log in at a broker; without its package the most that can be said is whether somebody listens."""
+    """Log in at a broker; without its package only whether its port accepts connections is checked."""
     try:
         return _BROKERS[connection.kind](connection)
     except MissingExtraError as missing:
@@ -180,7 +180,7 @@ _BROKERS: dict[str, Callable[[Any], str]] = {
     "pubsub": _pubsub,
     "kinesis": _kinesis,
 }
-"""Kind -> what asks it."""
+"""Kind -> its check."""
 
 
 def _existing(folder: Path) -> Path:
@@ -234,7 +234,7 @@ def _run_log() -> str:
 
 
 def _scheduler() -> str:
-    """Return who looks for what is due; nobody needs to where nothing is scheduled."""
+    """Return the health of the scheduler; none is required where nothing is scheduled."""
     if not PROJECT.has_schedules:
         raise Skipped("no module with a schedule is loaded")
     from ematix_flow.commit.runlog.open import open_run_log

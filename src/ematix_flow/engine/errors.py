@@ -1,4 +1,4 @@
-"""Errors of drivers and engines in the words of this product, with the place of the declaration and without secrets."""
+"""Errors of drivers and engines as errors of this product, with the location of the declaration and without secrets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def translating_errors(origin: Origin | None) -> Iterator[None]:
 
 
 def translate_error(error: E, origin: Origin | None) -> E | FlowError:
-    """Return the error with the place of the declaration; errors of drivers become ours, without secrets."""
+    """Return the error with the location of the declaration; errors of drivers become ours, without secrets."""
     if isinstance(error, FlowError):
         return error.at(origin)
     module = type(error).__module__.split(".")[0]

@@ -1,4 +1,4 @@
-"""Maintenance of targets: clears staging, books and old versions, puts small files together; loads are the engine's others.
+"""Maintenance of targets: clears staging, metadata and old versions, compacts small files; it loads nothing.
 
 Where tables are locked for loads, the lock is held meanwhile: nothing is removed while a change of a load is undecided.
 """
@@ -40,7 +40,7 @@ STAGING_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """What was done about one place, or would be: a lake table, or all tables of a connection that keeps one book."""
+    """What was done about one unit, or would be: a lake table, or all tables of one metadata store."""
 
     target: str
     status: str
@@ -51,7 +51,7 @@ class Maintained:
     error: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as plain data."""
+        """Return it as plain data."""
         last = self.last.isoformat() if self.last is not None else None
         steps = {name: dict(numbers) for name, numbers in self.steps.items()}
         return {"target": self.target, "status": self.status, "steps": steps, "last": last, "error": self.error}
@@ -71,14 +71,14 @@ class _MaintenanceUnit:
 def maintain(
     name: str | None = None, options: Options | None = None, *, due: bool = False, dry_run: bool = False
 ) -> list[Maintained]:
-    """Maintain the targets of a pipeline, a table, or everything, and give what was done about each."""
+    """Maintain the targets of a pipeline, a table, or everything, and return what was done about each."""
     return _maintain(targets_named(name), options or Options(), due=due, dry_run=dry_run)
 
 
 def maintain_pipeline(
     pipeline: Pipeline, options: Options | None = None, *, due: bool = False, dry_run: bool = False
 ) -> list[Maintained]:
-    """Maintain the targets of a pipeline and give what was done about each."""
+    """Maintain the targets of a pipeline and return what was done about each."""
     return _maintain(pipeline.targets, options or Options(), due=due, dry_run=dry_run)
 
 
@@ -111,7 +111,7 @@ def _maintain(targets: Iterable[TargetDeclaration], options: Options, *, due: bo
 
 
 def _units(targets: Iterable[TargetDeclaration], options: Options) -> list[_MaintenanceUnit]:
-    """Return every place once, however many pipelines write there."""
+    """Return every unit once, however many pipelines write there."""
     units: dict[tuple[str, ...], _MaintenanceUnit] = {}
     for target in targets:
         connection = resolve_connection("default" if target.connection is None else target.connection)
@@ -123,7 +123,7 @@ def _units(targets: Iterable[TargetDeclaration], options: Options) -> list[_Main
         unit = _MaintenanceUnit(database, display_name, schema, name, table.maintenance or Maintenance())
         known = units.setdefault((*database.identity(), schema, name), unit)
         if table.maintenance is not None and unit.rules.every < known.rules.every:
-            # What is kept together is taken up as often as the table that asks for it most often.
+            # Tables of one unit are maintained as often as the one with the shortest interval.
             units[*database.identity(), schema, name] = unit
     return list(units.values())
 
@@ -180,7 +180,7 @@ def _transacted(unit: _MaintenanceUnit, session: Session, options: Options) -> d
 def _run_tasks(
     unit: _MaintenanceUnit, options: Options, maintenance_tasks: Sequence[MaintenanceTask]
 ) -> dict[str, Numbers]:
-    """Do chores one after the other, each told before and after."""
+    """Do maintenance tasks one after the other, each with an event before and after."""
     steps: dict[str, Numbers] = {}
     for task in maintenance_tasks:
         options.bus.emit(MaintenanceStep("", unit.display_name, task.name))
@@ -203,7 +203,7 @@ def _history(unit: _MaintenanceUnit, at: datetime) -> HistoryRow:
 
 
 def _note_failure(unit: _MaintenanceUnit, options: Options, text: str) -> None:
-    """Write the failure into the books, unless they cannot be reached or are not there."""
+    """Write the failure into the metadata tables, unless they cannot be reached or are missing."""
     database, now = unit.database, options.clock.now()
     row = replace(_history(unit, now), status=metadata_cleanup.FAILED, finished_at=now, error=text[:4000])
     try:

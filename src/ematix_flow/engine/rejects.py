@@ -61,7 +61,7 @@ def replay_rejects(pipeline: Pipeline, ids: Sequence[str] = (), options: Options
 
 
 def _append_only(target: TargetDeclaration) -> TargetDeclaration:
-    """Return the target for a replay, which is no full source: it deletes nothing and remembers neither watermark nor files."""
+    """Return the target for a replay, which is no full source: it deletes nothing, stores no watermark and no files."""
     write = replace(
         target.write,
         on_bad_row="reject",
@@ -71,7 +71,7 @@ def _append_only(target: TargetDeclaration) -> TargetDeclaration:
         handle_deletes=None,
         mode="append" if target.write.mode == "truncate" else target.write.mode,
     )
-    # A few rows of a load say nothing about the whole of one.
+    # Expectations about a whole load do not apply to a few of its rows.
     by_row = tuple(replace(one, severity="reject") for one in target.quality.expectations if one.kind in BY_ROW)
     return replace(target, write=write, quality=replace(target.quality, expectations=by_row))
 

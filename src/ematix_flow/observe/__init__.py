@@ -1,1 +1,1 @@
-"""Tells: subscribers to events; one that fails never stops a run."""
+"""Subscribers to events: alerts, metrics, traces and lineage; one that fails never stops a run."""

@@ -1,4 +1,4 @@
-"""Hands things to somebody slow in the background: a bounded queue with one thread, which never delays who puts them in."""
+"""Delivers items to a slow receiver in the background: a bounded queue with one thread, which never blocks."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 Thing = TypeVar("Thing")
 
 LONGEST = 200
-"""How many things may wait."""
+"""How many items may wait."""
 
 
 class BackgroundQueue(Generic[Thing]):
-    """Delivers things in order; what cannot be delivered is told once and dropped."""
+    """Delivers items in order; what cannot be delivered is reported once and dropped."""
 
     def __init__(self, deliver: Callable[[Thing], None], name: str) -> None:
         self._deliver = deliver
@@ -34,7 +34,7 @@ class BackgroundQueue(Generic[Thing]):
         self._warned = False
 
     def put(self, item: Thing) -> None:
-        """Take something to deliver; a full box takes no more."""
+        """Queue an item; a full queue takes no more."""
         with self._changed:
             if self._closed or len(self._waiting) >= LONGEST:
                 full = "too many wait, so the newest are dropped"
@@ -47,7 +47,7 @@ class BackgroundQueue(Generic[Thing]):
             self._changed.notify_all()
 
     def flush(self, seconds: float) -> bool:
-        """Wait until everything is delivered, but not longer; gives whether it is."""
+        """Wait until everything is delivered, but not longer; return whether it is."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._waiting and not self._busy, seconds)
 

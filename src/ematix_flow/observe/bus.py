@@ -21,7 +21,7 @@ class Bus:
 
     @property
     def has_subscribers(self) -> bool:
-        """True when somebody listens, so that it is worth watching a long step."""
+        """Return whether there is a subscriber, so that it is worth watching a long step."""
         return bool(self._subscribers)
 
     def subscribe(self, subscriber: Callable[[Event], None]) -> None:
@@ -29,7 +29,7 @@ class Bus:
         self._subscribers.append(subscriber)
 
     def emit(self, event: Event) -> None:
-        """Tell every subscriber; one that fails is reported and the others still hear."""
+        """Send an event to every subscriber; one that fails is reported and the others still get it."""
         for subscriber in self._subscribers:
             try:
                 subscriber(event)

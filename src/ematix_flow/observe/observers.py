@@ -1,4 +1,4 @@
-"""Puts together who hears of runs, from options or the environment; what nobody asked for is not even loaded."""
+"""Builds the observers of runs, from options or the environment; what was not requested is not even loaded."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ if TYPE_CHECKING:
     from ematix_flow.observe.otlp.traces import Tracing
 
 FLUSH_SECONDS = 10.0
-"""How long the end of a command waits for those who are slow to be told."""
+"""How long the end of a command waits for slow observers."""
 
 GRACE_SECONDS = 1.0
-"""Each of them keeps to that time itself and tells of what was left, which takes a moment."""
+"""Each observer keeps to that time itself and reports what was left, which takes a little longer."""
 
 _FREQUENT = (StageProgress, StreamIdle, StreamLag, StreamWatermark, BatchLoaded)
-"""Events that nobody is alerted of and that could fill a queue."""
+"""Events that never alert and that could fill a queue."""
 
 _BETWEEN = re.compile(r",(?=\s*(?:[A-Za-z][A-Za-z0-9+.-]*://|\$\{))")
 
 
 @dataclass
 class Observers:
-    """Those who hear of runs."""
+    """The observers of runs."""
 
     subscribers: list[Callable[[Event], None]] = field(default_factory=list)
     incidents: Incidents | None = None
-    """Where news of quality and freshness go; None when nobody is alerted."""
+    """Where updates of quality and freshness go; None without alerters."""
     closing: list[Callable[[float], None]] = field(default_factory=list)
 
     def subscribe_to(self, bus: Bus) -> None:
-        """Let all of them hear what this bus carries."""
+        """Subscribe all of them to a bus."""
         for subscriber in self.subscribers:
             bus.subscribe(subscriber)
 
     def close(self, seconds: float) -> None:
-        """Give all of them the same few seconds to send what they still have."""
+        """Let all of them send what they still have, within the same few seconds."""
         until = time.monotonic() + seconds
         ends = [in_background(partial(end, seconds), "flow-observers") for end in self.closing]
         for end in ends:
@@ -74,9 +74,9 @@ def observers(
     incidents: IncidentStore | None = None,
     rules: Callable[[str], AlertRules] | None = None,
 ) -> Iterator[Observers]:
-    """Return those whom the options name, or else the environment; at the end they send what they still have.
+    """Return the observers that the options name, or else the environment; at the end they send what they still have.
 
-    An alerter or a sink that the caller made is told too; a sink is the caller's to close.
+    An alerter or a sink of the caller is an observer too; the caller closes its sink.
     """
     result = Observers()
     _add_alerts(result, alerters or _listed("EMATIX_FLOW_ALERTERS"), incidents, rules)
@@ -90,7 +90,7 @@ def observers(
 
 
 def incident_store_in(log: object) -> IncidentStore | None:
-    """Return a run log as the book of incidents; None where it keeps none."""
+    """Return a run log as the store of incidents; None where it stores none."""
     if not (hasattr(log, "find") and hasattr(log, "swap")):
         return None
     return cast("IncidentStore", log)
@@ -135,7 +135,7 @@ def _add_alerts(
 
 def _alerters(configured: Sequence[Alerter | str]) -> list[Alerter]:
     """Return alerters, those of URLs and those that were registered; a bad URL is a warning."""
-    # Nobody can have registered one without this module.
+    # None can be registered without this module.
     active = sys.modules.get("ematix_flow.observe.alerts.registry")
     alerters: list[Alerter] = [] if active is None else active.active_alerters()
     for url in configured:

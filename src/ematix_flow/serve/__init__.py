@@ -1,1 +1,1 @@
-"""Thin doors onto the engine."""
+"""Thin clients of the engine."""

@@ -1,4 +1,4 @@
-"""What a run log needs of the place that keeps it: records with compare-and-set, runs, and a clock; the rules stand in `log`."""
+"""What a run log needs of its storage: records with compare-and-set, runs, and a clock; the rules are in `log`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ACTIVE = ("requested", "running", "paused")
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """Which runs are asked for."""
+    """Which runs are requested."""
 
     pipeline: str | None = None
     status: str | None = None
@@ -42,12 +42,12 @@ def last_of(attempts: Sequence[RunRecord]) -> RunRecord | None:
 
 
 class RunLogBackend(ABC):
-    """A place that keeps a run log. Whatever a method has returned from survives a crash; RunLogError when it is away."""
+    """Storage of a run log. What a method has written when it returns survives a crash; RunLogError when it is away."""
 
     @property
     @abstractmethod
     def display_address(self) -> str:
-        """Return the place for people; no secret."""
+        """Return the address for people; no secret."""
 
     @property
     def path(self) -> Path | None:
@@ -56,26 +56,26 @@ class RunLogBackend(ABC):
 
     @property
     def project(self) -> ProjectName:
-        """Return the project whose records these are; one without a name where none are told apart."""
+        """Return the project whose records these are; one without a name where projects are not distinguished."""
         return ProjectName()
 
     @property
     def projects(self) -> tuple[str, ...] | None:
-        """Return the names whose runs count as those of the project; None where none are told apart."""
+        """Return the names whose runs count as those of the project; None where projects are not distinguished."""
         return None
 
     @property
     def everything(self) -> RunLogBackend:
-        """Return the book with the records of all projects, under the keys by which they are kept."""
+        """Return the backend with the records of all projects, under the keys by which they are stored."""
         return self
 
     @abstractmethod
     def ensure(self) -> None:
-        """Make what is missing, or say that it is missing where nothing may be made; safe when two do it at once."""
+        """Create what is missing, or raise where nothing may be created; safe when two processes do it at once."""
 
     @abstractmethod
     def now(self) -> datetime:
-        """Return the time by the clock that all who use this book share."""
+        """Return the time by the clock that all processes with this run log share."""
 
     @abstractmethod
     def find(self, kind: type[R], key: tuple[str, ...]) -> R | None:
@@ -91,7 +91,7 @@ class RunLogBackend(ABC):
 
     @abstractmethod
     def drop(self, record: Record) -> bool:
-        """Forget a record, if it is still this one."""
+        """Delete a record, if it is still this one."""
 
     @abstractmethod
     def put_run(self, run: RunRecord) -> None:
@@ -114,7 +114,7 @@ class RunLogBackend(ABC):
 
     @abstractmethod
     def forget_runs(self, before: datetime, runs: Collection[str], requests: Collection[str]) -> int:
-        """Forget runs that are over and began earlier, but for these runs and those of these requests; gives how many."""
+        """Delete ended runs that began earlier, except these runs and those of these requests; return how many."""
 
     def clean_up(self, before: datetime) -> None:
         """Remove what is left of records that were dropped earlier; there is nothing by default."""
@@ -122,4 +122,4 @@ class RunLogBackend(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what is kept open; the book can be used again."""
+        """Close what is open; the backend can be used again."""

@@ -1,4 +1,4 @@
-"""Leases: who may run a pipeline until when, by the clock of the book; whoever dies loses the lease when it ends."""
+"""Leases: who may run a pipeline until when, by the clock of the backend; one that dies loses it at its end."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 NAME = "~"
-"""What stands before the name in a token, so that a lease is found again without a look at all others."""
+"""The separator before the name in a token, so that a lease is found without reading all others."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimResult:
-    """The answer to a claim: the token of the one who has it now, or who has it instead."""
+    """The answer to a claim: the token of the new holder, or the worker that holds the lease."""
 
     acquired: bool
     token: str | None
@@ -33,7 +33,7 @@ class ClaimResult:
 
 @dataclass(frozen=True, slots=True)
 class ExpiredClaim:
-    """A lease that its worker neither renewed nor gave back."""
+    """A lease that its worker neither renewed nor released."""
 
     pipeline: str
     worker_id: str
@@ -41,7 +41,7 @@ class ExpiredClaim:
 
 
 def claim(backend: RunLogBackend, pipeline: str, worker_id: str, lease_seconds: float) -> ClaimResult:
-    """Take the lease of a pipeline unless somebody has it."""
+    """Take the lease of a pipeline unless a worker holds it."""
     while True:
         held, now = backend.find(Claim, (pipeline,)), backend.now()
         if held is not None and held.claim_token and instant(held.expires_at) > now:
@@ -65,9 +65,9 @@ def claim(backend: RunLogBackend, pipeline: str, worker_id: str, lease_seconds: 
 
 
 def heartbeat(backend: RunLogBackend, token: str, lease_seconds: float, worker_id: str = "") -> bool:
-    """Let a lease last longer from now on; False when somebody took or swept it.
+    """Renew a lease from now on; return False when it was taken over or swept.
 
-    A worker that begins what a scheduler has claimed for it says who it is.
+    A worker that begins what a scheduler has claimed for it passes its own id.
     """
     while True:
         held = _held(backend, token)
@@ -79,7 +79,7 @@ def heartbeat(backend: RunLogBackend, token: str, lease_seconds: float, worker_i
 
 
 def release(backend: RunLogBackend, token: str) -> bool:
-    """Give a lease back; False when it was lost before. The epoch stays."""
+    """Release a lease; return False when it was lost before. The epoch stays."""
     while True:
         held = _held(backend, token)
         if held is None:
@@ -89,9 +89,9 @@ def release(backend: RunLogBackend, token: str) -> bool:
 
 
 def cancel(backend: RunLogBackend, pipeline: str, by: str) -> Claim | None:
-    """Ask the holder of a lease to stop, whoever renews it at the same moment; gives the lease, None when nobody has it.
+    """Request that the holder of a lease stops, also while it is renewed; return the lease, None when it is free.
 
-    The lease stays until the holder has stopped or is silent for too long, so that nobody runs beside it.
+    The lease stays until the holder has stopped or is silent for too long, so that no other run begins meanwhile.
     """
     while (held := backend.find(Claim, (pipeline,))) is not None and held.claim_token:
         stored = backend.swap(held, replace(held, cancelled_by=held.cancelled_by or by))
@@ -101,12 +101,12 @@ def cancel(backend: RunLogBackend, pipeline: str, by: str) -> Claim | None:
 
 
 def held(backend: RunLogBackend, token: str) -> Claim | None:
-    """Return the lease of a token; None when somebody took or swept it."""
+    """Return the lease of a token; None when it was taken over or swept."""
     return _held(backend, token)
 
 
 def sweep(backend: RunLogBackend, now: datetime | None) -> list[ExpiredClaim]:
-    """Free the leases that have ended, and give them; one that was renewed meanwhile is left alone."""
+    """Free the leases that have ended, and return them; one that was renewed meanwhile is left alone."""
     at = now or backend.now()
     ended = [held for held in backend.all(Claim) if held.claim_token and instant(held.expires_at) <= at]
     return [
@@ -121,7 +121,7 @@ def _held(backend: RunLogBackend, token: str) -> Claim | None:
     if name:
         held = backend.find(Claim, (name,))
         return held if held is not None and held.claim_token == token else None
-    # Tokens of earlier versions do not say whose lease they are.
+    # Tokens of earlier versions do not name their lease.
     return next((held for held in backend.all(Claim) if token and held.claim_token == token), None)
 
 

@@ -1,4 +1,4 @@
-"""The run log under the names that programs already call: attempts, outcomes and what people ask for; all of it in `log`'s records."""
+"""The run log under the names that programs already call: attempts, outcomes and actions, in `log`'s records."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class LegacyNames(ABC):
     # Outcomes and attempts
 
     def record_run(self, name: str, ts: datetime, success: bool) -> None:  # noqa: FBT001 - as it is called already
-        """Remember when a pipeline ran last and how that went."""
+        """Record when a pipeline ran last and how that went."""
         at, outcome = format_instant(ts), "success" if success else "failure"
 
         def changed(state: PipelineState) -> PipelineState:
@@ -67,7 +67,7 @@ class LegacyNames(ABC):
         self.change_state(name, changed)
 
     def record_attempt(self, name: str, attempt: AttemptState) -> None:
-        """Remember how often a pipeline was tried."""
+        """Record how often a pipeline was tried."""
         at = format_instant(attempt.last_attempt_at) if attempt.last_attempt_at else ""
         status = "gave_up" if attempt.gave_up else "failed"
         self.change_state(
@@ -80,7 +80,7 @@ class LegacyNames(ABC):
         self.change_state(name, lambda state: replace(state, slot_status="succeeded", **cleared))  # type: ignore[arg-type]
 
     def restore_into_process(self) -> dict[str, PipelineState]:
-        """Return the state of every pipeline by its name; the process itself remembers nothing."""
+        """Return the state of every pipeline by its name; the process itself stores nothing."""
         return {state.pipeline: state for state in self.all(PipelineState)}
 
     def attempt_state(self, name: str) -> AttemptState | None:
@@ -91,18 +91,18 @@ class LegacyNames(ABC):
         at = instant(state.last_attempt_at) if state.last_attempt_at else None
         return AttemptState(state.attempt, at, state.slot_status == "gave_up")
 
-    # What people ask for
+    # Requested actions
 
     def record_run_record(self, run: RunRecord) -> None:
         """Write or replace one run."""
         self.record(run)
 
     def enqueue_restart(self, prior: RunRecord | str, from_step: str | None = None) -> str:
-        """Ask for a run that goes on where an earlier one failed; gives the id of the request."""
+        """Request a run that goes on where an earlier one failed; return the id of the request."""
         return self._enqueue("restart", prior, from_step or "")
 
     def enqueue_rerun(self, prior: RunRecord | str) -> str:
-        """Ask for an earlier run to be made again from the beginning; gives the id of the request."""
+        """Request an earlier run again from the beginning; return the id of the request."""
         return self._enqueue("rerun", prior, "")
 
     def _enqueue(self, kind: str, prior: RunRecord | str, from_step: str) -> str:
@@ -117,22 +117,22 @@ class LegacyNames(ABC):
         return request
 
     def set_pause(self, pipeline: str, paused: bool = True) -> None:  # noqa: FBT001, FBT002 - as it is called already
-        """Let a pipeline rest, or go on."""
+        """Pause a pipeline, or end its pause."""
         self.change_state(pipeline, lambda state: replace(state, paused=paused))
 
     def pending_actions(self, pipeline: str | None = None) -> list[Action]:
-        """Return what was asked for and nobody has taken, the oldest first."""
+        """Return the requested actions that no process has claimed, the oldest first."""
         waiting = [a for a in self.all(Action) if a.state == ACTION_REQUESTED and pipeline in (None, a.pipeline)]
         return sorted(waiting, key=lambda action: (action.asked_at, action.id))
 
     def consume_requested_run(self, request_id: str) -> RunRecord | None:
-        """Take a requested run, so that nobody else does; None when there is none or somebody has."""
+        """Claim a requested run, so that no other process does; return None when there is none or it is claimed."""
         action = next((a for a in self.pending_actions() if a.note == request_id), None)
         if action is None or self.swap(action, replace(action, state=ACTION_CLAIMED)) is None:
             return None
         return self.get_run(request_id)
 
     def add_action(self, action: Action) -> Action:
-        """Write down what somebody asks for, under an id of its own."""
+        """Write a requested action under an id of its own."""
         stored = self.swap(None, replace(action, id=f"act-{uuid.uuid4().hex}"))
         return stored or self.add_action(action)

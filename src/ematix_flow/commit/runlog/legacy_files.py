@@ -1,4 +1,4 @@
-"""SQLite files of earlier versions: what they know is taken over, once; nothing here is about new files."""
+"""SQLite files of earlier versions: what they have is taken over, once; nothing here is about new files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def prepare(session: Session, existing: Mapping[str, set[str]], create: str) -> 
 
 
 def take_over(session: Session, existing: Mapping[str, set[str]]) -> None:
-    """Fill the state of pipelines with the last runs and attempts that an earlier version kept."""
+    """Fill the state of pipelines with the last runs and attempts that an earlier version stored."""
     if "run_log" not in existing:
         return
     session.execute(

@@ -40,20 +40,20 @@ PRUNE_EVERY = timedelta(days=1)
 
 
 class RunLog(LegacyNames):
-    """What is remembered about pipelines, in a book. RunLogError when the book is away; a run never fails for that."""
+    """What is stored about pipelines, in a backend. RunLogError when that is away; a run never fails for that."""
 
     def __init__(self, backend: RunLogBackend) -> None:
         self.backend = backend
         self._lock = threading.RLock()
         self._waiting: dict[str, Callable[[], None]] = {}
-        """What could not be written, by what it is about."""
+        """What could not be written yet, by its subject."""
 
     def __repr__(self) -> str:
         return f"RunLog({self.backend.display_address!r})"
 
     @property
     def display_address(self) -> str:
-        """Return the place for people; no secret."""
+        """Return the address for people; no secret."""
         return self.backend.display_address
 
     @property
@@ -68,14 +68,14 @@ class RunLog(LegacyNames):
 
     @property
     def folder(self) -> Path:
-        """Return the folder for what is kept beside the run log: that of its file, or the user's own."""
+        """Return the folder for what is stored next to the run log: that of its file, or the user's own."""
         path = self.backend.path
         if path is None:
             return Path.home() / ".ematix-flow"
         return path.absolute() if path.is_dir() else path.absolute().parent
 
     def close(self) -> None:
-        """Write what waits and give back what is kept open."""
+        """Write what waits and close what is open."""
         self.reconcile()
         self.backend.close()
 
@@ -90,15 +90,15 @@ class RunLog(LegacyNames):
         return self.backend.all(kind)
 
     def swap(self, before: R | None, after: R) -> R | None:
-        """Write a record in place of exactly `before` (None: there must be none); None when somebody else was first."""
+        """Write a record in place of exactly `before` (None: there must be none); None if another process was first."""
         return self.backend.swap(before, storable(after))
 
     def drop(self, record: Record) -> bool:
-        """Forget a record; False when it is no longer this one."""
+        """Delete a record; return False when it is no longer this one."""
         return self.backend.drop(record)
 
     def change_state(self, pipeline: str, change: Callable[[PipelineState], PipelineState]) -> PipelineState:
-        """Change the state of a pipeline, whoever else does so at the same time."""
+        """Change the state of a pipeline, also while other processes do so."""
         while True:
             existing = self.backend.find(PipelineState, (pipeline,))
             stored = self.swap(existing, change(existing or PipelineState(pipeline)))
@@ -108,19 +108,19 @@ class RunLog(LegacyNames):
     # Requests
 
     def open_request(self, pipeline: str, at: datetime, *, new: bool = False) -> Request:
-        """Return the interrupted request of this pipeline, or a fresh one."""
+        """Return the interrupted request of this pipeline, or a new one."""
         return requests.open_request(self.backend, pipeline, at, new=new)
 
     def close_request(self, request: Request, at: datetime) -> None:
-        """Mark a request as done; later when the book is away now."""
+        """Mark a request as done; later when the backend is away now."""
         self._write(f"request {request.id}", lambda: requests.close_request(self.backend, request, at))
 
     def finish_request(self, request: Request, result: str) -> None:
-        """Keep the result of a request until it was delivered; later when the book is away now."""
+        """Store the result of a request until it was delivered; later when the backend is away now."""
         self._write(f"request {request.id}", lambda: requests.finish_request(self.backend, request, result))
 
     def release_request(self, request: Request, ended: str = requests.FAILED) -> None:
-        """Keep a failed or stopped request open for the next run, owned by no process; later when the book is away."""
+        """Keep a failed or stopped request open for the next run, owned by no process; later if the backend is away."""
         self._write(f"request {request.id}", lambda: requests.release_request(self.backend, request, ended))
 
     def next_attempt(self, request: Request, target: str | None = None) -> int:
@@ -130,7 +130,7 @@ class RunLog(LegacyNames):
     # Runs
 
     def record(self, run: RunRecord) -> None:
-        """Write or replace one run; later when the book is away now."""
+        """Write or replace one run; later when the backend is away now."""
         written = storable(run)
         self._write(f"run {record_key(run)}", lambda: self.backend.put_run(written))
 
@@ -152,10 +152,10 @@ class RunLog(LegacyNames):
         """Return one run of the project, or of any, by its id or a unique beginning of it."""
         return self.backend.run(run_id, None if all_projects else self.backend.projects)
 
-    # What waits while the book is away
+    # What waits while the backend is away
 
     def _write(self, about: str, write: Callable[[], None]) -> None:
-        """Write now, and what waits after it; when the book is away it waits too, in place of what waited about the same."""
+        """Write now, then what waits; while the backend is away it waits, and replaces what waited for its subject."""
         with self._lock:
             self._waiting.pop(about, None)
             try:
@@ -166,14 +166,14 @@ class RunLog(LegacyNames):
                 self._flush()
 
     def _flush(self) -> str:
-        """Write what waits; gives what the book said about the first entry that it did not take."""
+        """Write what waits; return the error of the first entry that the backend did not take."""
         failures: list[str] = []
         for about, write in list(self._waiting.items()):
             try:
                 write()
             except RunLogError as error:
                 failures.append(error.what)
-                # One entry may be at fault; whoever takes none of two is away, and asking takes time.
+                # One entry may be at fault; a backend that takes none of two is away, and each try takes time.
                 if len(failures) > 1:
                     break
             else:
@@ -181,7 +181,7 @@ class RunLog(LegacyNames):
         return failures[0] if failures else ""
 
     def reconcile(self) -> int:
-        """Write what waits; warns and gives how much is left when the book does not take it."""
+        """Write what waits; warn and return how much is left when the backend does not take it."""
         with self._lock:
             failure = self._flush() if self._waiting else ""
             if failure:
@@ -193,7 +193,7 @@ class RunLog(LegacyNames):
     # Retention
 
     def prune(self, before: datetime) -> dict[str, int]:
-        """Forget what ended before an instant, of all projects, but nothing that a pipeline's state or an open request needs."""
+        """Delete what ended before an instant, of all projects, except what pipeline states or open requests need."""
         backend = self.backend.everything
         needed = {scoped(one.run_id, digest_in(one.pipeline)) for one in backend.all(PipelineState) if one.run_id}
         rows = backend.all(RequestRow)
@@ -209,7 +209,7 @@ class RunLog(LegacyNames):
         return counts
 
     def prune_daily(self, max_age: timedelta) -> None:
-        """Forget what is older than `keep`, once a day and by one process only."""
+        """Delete what is older than `max_age`, once a day and by one process only."""
         now, last_job = self.backend.now(), self.find(PeriodicJob, "prune")
         if last_job is not None and now - instant(last_job.done_at) < PRUNE_EVERY:
             return
@@ -219,15 +219,15 @@ class RunLog(LegacyNames):
     # Leases
 
     def claim(self, pipeline: str, worker_id: str, lease_seconds: float) -> ClaimResult:
-        """Take the lease of a pipeline unless somebody has it."""
+        """Take the lease of a pipeline unless a worker holds it."""
         return claims.claim(self.backend, pipeline, worker_id, lease_seconds)
 
     def heartbeat(self, token: str, lease_seconds: float, worker_id: str = "") -> bool:
-        """Let a lease last longer, from now on as that of a worker where one is named; False when it is lost."""
+        """Renew a lease, from now on as that of a worker where one is named; return False when it is lost."""
         return claims.heartbeat(self.backend, token, lease_seconds, worker_id)
 
     def release(self, token: str) -> bool:
-        """Give a lease back; False when it was lost before."""
+        """Release a lease; return False when it was lost before."""
         return claims.release(self.backend, token)
 
     def held(self, token: str) -> Claim | None:
@@ -235,15 +235,15 @@ class RunLog(LegacyNames):
         return claims.held(self.backend, token)
 
     def cancel_lease(self, pipeline: str, by: str) -> Claim | None:
-        """Ask the holder of a pipeline's lease to stop; gives the lease, None when nobody has it."""
+        """Request that the holder of a pipeline's lease stops; return the lease, None when it is free."""
         return claims.cancel(self.backend, pipeline, storable_text(by))
 
     def cancel_request(self, pipeline: str, by: str) -> RequestRow | None:
-        """Ask the process that works on a request to stop; gives the request, None when no process is known to."""
+        """Request that the process of a request stops; return the request, None when no process is known."""
         return requests.cancel(self.backend, pipeline, storable_text(by))
 
     def sweep_expired_leases(self, now: datetime | None = None) -> list[ExpiredClaim]:
-        """Free the leases that have ended by the book's clock, and give them."""
+        """Free the leases that have ended by the backend's clock, and return them."""
         return claims.sweep(self.backend, now)
 
 

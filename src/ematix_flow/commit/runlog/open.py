@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 DEFAULT = "~/.ematix-flow/run_log.db"
 
 _TABLES = {"requests", "run_records", "pipeline_state", "run_log", "attempt_state", "pipeline_claims"}
-"""Tables by which a run log is known, those of earlier versions included."""
+"""Tables by which a run log is recognised, those of earlier versions included."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _NO_CONNECTION = Address("", "")
@@ -38,7 +38,7 @@ _NO_CONNECTION = Address("", "")
 def open_run_log(url: str | Connection | None = None, path: str | None = None, *, required: bool = False) -> RunLog:
     """Return the run log of a URL, a path, the environment or the default file, in this order.
 
-    One that does not answer is a warning, and what this process does is then forgotten; an error where it is required.
+    One that does not answer is a warning, and what this process does is then not stored; an error where it is required.
     """
     try:
         return from_url(url) if isinstance(url, Connection) else _opened_at(url, path)
@@ -76,7 +76,7 @@ def from_url(url: str | Connection) -> RunLog:
 
 
 def backend_of(address: Address) -> RunLogBackend:
-    """Return the book of an address; nothing is asked of it yet."""
+    """Return the backend of an address; no request is sent to it yet."""
     create = address.switch("create_tables", default=True)
     match address.kind:
         case "sqlite":
@@ -100,7 +100,7 @@ def backend_of(address: Address) -> RunLogBackend:
 
 
 def ddl(url: str) -> str:
-    """Return the statements that make the tables of a run log in a database; nothing is run."""
+    """Return the statements that create the tables of a run log in a database; nothing is run."""
     address = read_address(url)
     backend = sqlite_backend(Path(url)) if address is None else backend_of(address)
     if not isinstance(backend, SqlBackend):
@@ -122,7 +122,7 @@ def sqlite_run_log(path: str | Path) -> RunLog:
 
 
 def sqlite_backend(path: Path, *, create: bool = True, lasting: bool = True) -> SqlBackend:
-    """Return the book in an SQLite file; it is opened for each call, so that many processes can share it.
+    """Return the backend in an SQLite file; it is opened for each call, so that many processes can share it.
 
     One that ends with this process anyway need not wait for the disk.
     """
@@ -178,7 +178,7 @@ def _at_path(path: str) -> RunLog:
 
 
 def _backend_at(path: str, *, create: bool = True) -> RunLogBackend:
-    """Return the book of a path: objects in a folder that is there or whose name ends with a slash, else an SQLite file."""
+    """Return the backend of a path: objects in a folder that exists or ends with a slash, else an SQLite file."""
     location = Path(path).expanduser()
     if not path.endswith("/") and not location.is_dir():
         return sqlite_backend(Path(path), create=create)
@@ -188,7 +188,7 @@ def _backend_at(path: str, *, create: bool = True) -> RunLogBackend:
 
 
 def _names_connection(name: str) -> bool:
-    """Return whether a bare word is the name of a connection; what there is a file of is a path, and so is the rest."""
+    """Return whether a bare name is that of a connection; that of an existing file is a path, and so is the rest."""
     if not _NAME.fullmatch(name) or Path(name).exists():
         return False
     from ematix_flow.connect.config.lookup import find_connection

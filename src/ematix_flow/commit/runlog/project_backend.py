@@ -1,8 +1,8 @@
-"""The part of a run log that belongs to one project: records and runs under its own keys, given with plain names.
+"""The part of a run log that belongs to one project: records and runs under its own keys, returned with plain names.
 
-Records from before projects were told apart, or before this one had a name, are seen as long as there is none of its own. The
-first change takes such a record over, once and by one project: an open request of an old run log is resumed by nobody else.
-A former record is given out with its version below zero, so that it is never taken for an own one of the same version.
+Records from before there were projects, or before this one had a name, are seen while there is none of its own. The
+first change takes such a record over, once and by one project: no other one resumes an open request of an old run log.
+A legacy record is returned with its version below zero, so that it is never taken for an own one of the same version.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class ProjectBackend(RunLogBackend):
-    """One project's view of a book that several share."""
+    """One project's view of a run log that several share."""
 
     def __init__(self, inner: RunLogBackend, project: ProjectName) -> None:
         self._inner, self._project = inner, project
@@ -48,12 +48,12 @@ class ProjectBackend(RunLogBackend):
 
     @property
     def display_address(self) -> str:
-        """Return the place of the whole book."""
+        """Return the address of the whole run log."""
         return self._inner.display_address
 
     @property
     def path(self) -> Path | None:
-        """Return the file or the folder of the whole book."""
+        """Return the file or the folder of the whole run log."""
         return self._inner.path
 
     @property
@@ -68,29 +68,29 @@ class ProjectBackend(RunLogBackend):
 
     @property
     def everything(self) -> RunLogBackend:
-        """Return the whole book."""
+        """Return the whole run log."""
         return self._inner
 
     def ensure(self) -> None:
-        """Make what is missing of the whole book."""
+        """Create what is missing of the whole run log."""
         self._inner.ensure()
 
     def now(self) -> datetime:
-        """Return the time of the whole book."""
+        """Return the time of the whole run log."""
         return self._inner.now()
 
     def clean_up(self, before: datetime) -> None:
-        """Tidy the whole book."""
+        """Clean up the whole run log."""
         self._inner.clean_up(before)
 
     def close(self) -> None:
-        """Close the whole book."""
+        """Close the whole run log."""
         self._inner.close()
 
     # Records
 
     def find(self, kind: type[R], key: tuple[str, ...]) -> R | None:
-        """Return the project's own record, or the former one that it may take over."""
+        """Return the project's own record, or the legacy one that it may take over."""
         if pipeline_field(kind) is None:
             return self._inner.find(kind, key)
         if not is_keyed(kind):
@@ -103,7 +103,7 @@ class ProjectBackend(RunLogBackend):
         return None if legacy is None else _as_adoptable(legacy)
 
     def all(self, kind: type[R]) -> list[R]:
-        """Return the project's own records, and former ones that it may take over."""
+        """Return the project's own records, and legacy ones that it may take over."""
         everything = self._inner.all(kind)
         if pipeline_field(kind) is None:
             return everything
@@ -118,7 +118,7 @@ class ProjectBackend(RunLogBackend):
         return sorted(by_key.values(), key=key_of)
 
     def swap(self, before: R | None, after: R) -> R | None:
-        """Write the project's own record; one that replaces a former record takes it over."""
+        """Write the project's own record; one that replaces a legacy record takes it over."""
         own = scoped_record(after, self._project.digest)
         if before is None or before.version >= 0:
             stored = self._inner.swap(before, own)
@@ -128,16 +128,16 @@ class ProjectBackend(RunLogBackend):
         return None if stored is None else unscoped_record(stored)
 
     def drop(self, record: Record) -> bool:
-        """Forget the project's own record, or the former one that was read in its place."""
+        """Delete the project's own record, or the legacy one that was read in its place."""
         if record.version >= 0:
             return self._inner.drop(scoped_record(record, self._project.digest))
         legacy = self._read_as(record)
         return legacy is not None and self._inner.drop(legacy)
 
-    # Former records
+    # Legacy records
 
     def _legacy_record(self, kind: type[R], key: tuple[str, ...]) -> R | None:
-        """Return the newest former record of a key that no other project has taken over."""
+        """Return the newest legacy record of a key that no other project has taken over."""
         for digest in self._legacy:
             record = self._inner.find(kind, scoped_key(kind, key, digest))
             if record is not None and self._may_take(self._inner.find(Adoption, (adoption_key(record),))):
@@ -145,7 +145,7 @@ class ProjectBackend(RunLogBackend):
         return None
 
     def _free(self, records: list[R]) -> list[R]:
-        """Return those of some former records that no other project has taken over."""
+        """Return those of some legacy records that no other project has taken over."""
         adoptions = {one.record: one for one in self._inner.all(Adoption)} if records else {}
         return [record for record in records if self._may_take(adoptions.get(adoption_key(record)))]
 
@@ -153,7 +153,7 @@ class ProjectBackend(RunLogBackend):
         return adoption is None or (adoption.project == self._project.digest and not adoption.done)
 
     def _read_as(self, before: R) -> R | None:
-        """Return the former record that was read as `before`; None when there is an own one, or it has changed."""
+        """Return the legacy record that was read as `before`; None when there is an own one, or it has changed."""
         kind, key = type(before), key_of(before)
         if self._inner.find(kind, scoped_key(kind, key, self._project.digest)) is not None:
             return None
@@ -161,9 +161,9 @@ class ProjectBackend(RunLogBackend):
         return legacy if legacy is not None and legacy.version == -before.version else None
 
     def _adopted(self, legacy: R, after: R) -> R | None:
-        """Write the project's own record in place of a former one.
+        """Write the project's own record in place of a legacy one.
 
-        Who may do so is settled first, and the former record goes last: a crash in between loses no open request and
+        The right to do so is decided first, the legacy record goes last: a crash in between loses no open request and
         leaves none to another project.
         """
         adoption = self._claim_adoption(adoption_key(legacy))
@@ -174,14 +174,14 @@ class ProjectBackend(RunLogBackend):
         if stored is None:
             return None
         failpoint("runlog.adopted")
-        if not self._inner.drop(legacy):  # a process of before has changed it meanwhile
+        if not self._inner.drop(legacy):  # a process of an earlier version has changed it meanwhile
             self._inner.drop(stored)
             return None
         self._inner.swap(adoption, replace(adoption, done=True))
         return stored
 
     def _claim_adoption(self, key: str) -> Adoption | None:
-        """Note that this project takes a record over; None when another one does."""
+        """Record that this project takes a record over; return None when another one does."""
         adoption = self._inner.swap(None, Adoption(key, self._project.digest)) or self._inner.find(Adoption, (key,))
         return adoption if adoption is not None and self._may_take(adoption) else None
 
@@ -194,7 +194,7 @@ class ProjectBackend(RunLogBackend):
         self._inner.put_run(replace(run, run_id=run_id, request_id=request_id, project=self._project.name))
 
     def runs(self, run_filter: RunFilter) -> tuple[list[RunRecord], int]:
-        """Return the newest runs of the projects that are wanted."""
+        """Return the newest runs of the requested projects."""
         page, total = self._inner.runs(run_filter)
         return [unscoped_run(run) for run in page], total
 
@@ -209,14 +209,14 @@ class ProjectBackend(RunLogBackend):
         return None if record is None else unscoped_run(record)
 
     def last_attempt(self, request_id: str, target: str | None) -> int:
-        """Return the highest number, also of attempts that were made under a former name."""
+        """Return the highest number, also of attempts under an earlier name."""
         return max(self._inner.last_attempt(scoped(request_id, digest), target) for digest in self._digests)
 
     def forget_runs(self, before: datetime, runs: Collection[str], requests: Collection[str]) -> int:
-        """Forget runs of the whole book, by the ids that are kept there."""
+        """Delete runs of the whole run log, by the ids that are stored there."""
         return self._inner.forget_runs(before, runs, requests)
 
 
 def _as_adoptable(legacy: R) -> R:
-    """Return a former record to whoever may take it over."""
+    """Return a legacy record as one that the project may take over."""
     return with_version(unscoped_record(legacy), -legacy.version)

@@ -1,4 +1,4 @@
-"""Keys of a run log with the project in them: `<name> #<mark>`; a key without a mark belongs to no project."""
+"""Keys of a run log with the project in them: `<name> #<digest>`; a key without a digest belongs to no project."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _MARKED = re.compile(r"(.*) #([0-9a-f]{12})", re.DOTALL)
 
 
 def scoped(name: str, digest: str) -> str:
-    """Return a name with the mark of a project."""
+    """Return a name with the digest of a project."""
     return f"{name} #{digest}" if digest and name else name
 
 
 def digest_in(name: str) -> str:
-    """Return the mark that a name has; empty for none."""
+    """Return the digest that a name has; empty for none."""
     match = _MARKED.fullmatch(name)
     return match[2] if match else ""
 
 
 def unscoped(name: str) -> str:
-    """Return a name without the mark of its project."""
+    """Return a name without the digest of its project."""
     match = _MARKED.fullmatch(name)
     return match[1] if match else name
 
@@ -45,18 +45,18 @@ def is_keyed(kind: type[Record]) -> bool:
 
 
 def scoped_key(kind: type[Record], key: tuple[str, ...], digest: str) -> tuple[str, ...]:
-    """Return a key with the mark of a project."""
+    """Return a key with the digest of a project."""
     own = pipeline_field(kind)
     return tuple(scoped(value, digest) if name == own else value for name, value in zip(kind.key, key, strict=True))
 
 
 def digest_of_record(record: Record) -> str:
-    """Return the mark of the project that a record belongs to."""
+    """Return the digest of the project that a record belongs to."""
     return digest_in(str(getattr(record, pipeline_field(type(record)) or "", "")))
 
 
 def scoped_record(record: R, digest: str) -> R:
-    """Return a record as it is kept for a project."""
+    """Return a record as it is stored for a project."""
     return _renamed(record, lambda name: scoped(name, digest))
 
 
@@ -71,7 +71,7 @@ def unscoped_run(run: RunRecord) -> RunRecord:
 
 
 def adoption_key(record: Record) -> str:
-    """Give the key under which the taking over of a record is noted; of one size, since keys are as long as a database takes."""
+    """Return the key of the adoption of a record; of one size, since keys may be as long as a database takes."""
     digest = hashlib.sha256("\x1f".join(key_of(record)).encode(errors="surrogatepass")).hexdigest()[:32]
     return f"{type(record).table}/{digest}"
 

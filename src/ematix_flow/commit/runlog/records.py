@@ -1,4 +1,4 @@
-"""What a run log keeps beside the history of runs: frozen records with a key and a version; how they are stored is not known here."""
+"""What a run log stores besides the history of runs: frozen records with a key and a version; backends know how."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 class Record(Protocol):
-    """A value under a key; version 0 means that it is not kept yet."""
+    """A value under a key; version 0 means that it is not stored yet."""
 
     table: ClassVar[str]
     """Name of the table, or of the folder of objects."""
     key: ClassVar[tuple[str, ...]]
-    """Fields that tell it from others of its kind."""
+    """Fields that distinguish it from others of its kind."""
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def version(self) -> int:
-        """Return how often it was written, so that whoever writes it next knows what they replace."""
+        """Return how often it was written, so that the next writer knows what it replaces."""
 
 
 R = TypeVar("R", bound=Record)
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Who may run a pipeline now; a row without a token is free and remembers the epoch."""
+    """The worker that may run a pipeline now; a row without a token is free and keeps the epoch."""
 
     table: ClassVar[str] = "pipeline_claims"
     key: ClassVar[tuple[str, ...]] = ("pipeline_name",)
@@ -44,15 +44,15 @@ class Claim:
     claimed_at: str = ""
     expires_at: str = ""
     epoch: int = 0
-    """Grows with every claim of this name, also after it was given back."""
+    """Grows with every claim of this name, also after it was released."""
     cancelled_by: str = ""
-    """Who asked the holder to stop; empty when nobody did."""
+    """Who requested that the holder stops; empty without such a request."""
     version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that a person asked for and a scheduler or worker does."""
+    """Something that a user requested and a scheduler or worker does."""
 
     table: ClassVar[str] = "actions"
     key: ClassVar[tuple[str, ...]] = ("id",)
@@ -98,7 +98,7 @@ class Backfill:
 
 @dataclass(frozen=True, slots=True)
 class RequestRow:
-    """The newest run of a pipeline that somebody asked for, and the process that works on it."""
+    """The newest run of a pipeline that a user requested, and the process that works on it."""
 
     table: ClassVar[str] = "requests"
     key: ClassVar[tuple[str, ...]] = ("pipeline",)
@@ -116,15 +116,15 @@ class RequestRow:
     result: str = ""
     """The result of a finished request as JSON, without secrets."""
     ended: str = ""
-    """failed or stopped when the last attempt said so; empty after a crash."""
+    """failed or stopped when the last attempt recorded it; empty after a crash."""
     cancelled_by: str = ""
-    """Who asked the process to stop; empty when nobody did."""
+    """Who requested that the process stops; empty without such a request."""
     version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PeriodicJob:
-    """Work on the run log itself that is done once in a while by whoever comes first."""
+    """Work on the run log itself that is done once in a while by the first process that is there."""
 
     table: ClassVar[str] = "chores"
     key: ClassVar[tuple[str, ...]] = ("name",)
@@ -136,7 +136,7 @@ class PeriodicJob:
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """Which project has taken over a record from before projects were told apart; the first one does, and no other."""
+    """Which project has taken over a record from before there were projects; the first one does, and no other."""
 
     table: ClassVar[str] = "adoptions"
     key: ClassVar[tuple[str, ...]] = ("record",)
@@ -144,7 +144,7 @@ class Adoption:
     record: str
     """The table and a digest of the key."""
     project: str = ""
-    """The mark of the project."""
+    """The digest of the project."""
     done: bool = False
     """The old record is gone; a later one under its key belongs to no project."""
     version: int = 0
@@ -160,7 +160,7 @@ def columns_of(kind: type[Record]) -> tuple[tuple[str, str], ...]:
 
 
 def key_of(record: Record) -> tuple[str, ...]:
-    """Return the values that tell a record from others of its kind."""
+    """Return the values that distinguish a record from others of its kind."""
     return tuple(str(getattr(record, name)) for name in type(record).key)
 
 
@@ -200,12 +200,12 @@ def from_document(kind: type[R], document: Mapping[str, Any]) -> R:
 
 
 def with_version(record: R, version: int) -> R:
-    """Return a record as it is kept."""
+    """Return a record as it is stored."""
     return replace(record, version=version)
 
 
 def storable(value: T) -> T:
-    """Return a value whose texts every database can keep: no zero bytes, nothing that is no character."""
+    """Return a value whose texts every database can store: no zero bytes, nothing that is no character."""
     texts = {field.name: getattr(value, field.name) for field in fields(value)}  # type: ignore[arg-type]
     changed = {
         name: storable_text(text) for name, text in texts.items() if isinstance(text, str) and not _is_storable(text)
@@ -218,12 +218,12 @@ def _is_storable(text: str) -> bool:
 
 
 def storable_text(text: str) -> str:
-    """Return a text that every database can keep."""
+    """Return a text that every database can store."""
     return text.encode(errors="backslashreplace").decode().replace("\0", "\\0")
 
 
 def instant(text: str) -> datetime:
-    """Return the instant that a text tells; the earliest there is when it tells none."""
+    """Return the instant that a text holds; the earliest there is when it holds none."""
     if not text:
         return datetime.min.replace(tzinfo=UTC)
     parsed = datetime.fromisoformat(text)

@@ -1,4 +1,4 @@
-"""Runs that somebody asked for: opened once per pipeline, resumed after a failure or a crash, owned by one process of a host."""
+"""Runs that a user requested: one per pipeline, resumed after a failure or a crash, owned by one process of a host."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STOPPED = "stopped"
 
 
 def open_request(backend: RunLogBackend, pipeline: str, at: datetime, *, new: bool = False) -> Request:
-    """Return the interrupted request of this pipeline, or a fresh one; refused while a process of this host works on it.
+    """Return the interrupted request of this pipeline, or a new one; refused while a process of this host works on it.
 
     A finished request comes with its result: everything is committed, and only the delivery is left to do.
     """
@@ -65,7 +65,7 @@ def is_unclosed(row: RequestRow) -> bool:
 
 
 def cancel(backend: RunLogBackend, pipeline: str, by: str) -> RequestRow | None:
-    """Ask the process of a request to stop; None when no process works on it, as far as this machine can know."""
+    """Request that the process of a request stops; return None when this machine knows no process that works on it."""
     while (existing := backend.find(RequestRow, (pipeline,))) is not None and existing.state == OPEN and existing.pid:
         if existing.host == socket.gethostname() and existing.pid != os.getpid() and not _alive(existing):
             return None
@@ -76,7 +76,7 @@ def cancel(backend: RunLogBackend, pipeline: str, by: str) -> RequestRow | None:
 
 
 def cancelled_by(backend: RunLogBackend, request: Request) -> str:
-    """Return who asked for a request to stop; empty when nobody did."""
+    """Return who cancelled a request; empty when it was not cancelled."""
     existing = backend.find(RequestRow, (request.pipeline,))
     return existing.cancelled_by if existing is not None and existing.request_id == request.id else ""
 
@@ -113,6 +113,6 @@ def is_gone(host: str, pid: int, started: str) -> bool:
 
 
 def worked_on(backend: RunLogBackend) -> dict[str, str]:
-    """Return the pipelines with a request that a process of this machine works on, each with the process in words."""
+    """Return the pipelines with a request that a process of this machine works on, each with the process as text."""
     open_ = [row for row in backend.all(RequestRow) if is_unclosed(row)]
     return {row.pipeline: f"in process {row.pid}" for row in open_ if row.pid == os.getpid() or _alive(row)}

@@ -1,4 +1,4 @@
-"""Reads the address of a run log: what kind of place it is and what its options say; nothing is opened here."""
+"""Reads the address of a run log: its kind of backend and its options; nothing is opened here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCHEMES = {
     "azure": "azure",
     "azureblob": "azure",
 }
-"""Scheme of an address -> kind of place."""
+"""Scheme of an address -> kind of backend."""
 
 _EVERYWHERE = ("create_tables", "retention_days")
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
@@ -55,7 +55,7 @@ class Address:
     url: str = field(repr=False)
     """What a driver is given: the address without our options."""
     location: str = field(default="", repr=False)
-    """What stands between the scheme and the options."""
+    """The text between the scheme and the options."""
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def switch(self, name: str, default: bool) -> bool:  # noqa: FBT001 - what holds when nothing is said
@@ -67,7 +67,7 @@ class Address:
 
     @property
     def retention(self) -> timedelta | None:
-        """Return how long things are remembered; None for ever."""
+        """Return how long records are retained; None for ever."""
         days_text = self.options.get("retention_days")
         if days_text is None:
             return None
@@ -98,7 +98,7 @@ def read_address(text: str) -> Address | None:
     if others and kind not in _DRIVERS:
         name = others[0][0]
         raise DeclareError(f"a run log in {scheme}:// has no option {name!r}", hint=did_you_mean(name, own))
-    # A driver is given its options letter for letter: each has its own idea of what a plus sign means.
+    # A driver is given its options unchanged: each has its own meaning of a plus sign.
     left = "&".join(option for _, option in others)
     plain = location if kind in _DRIVERS else unquote(location)
     options = {name: unquote(option.partition("=")[2]) for name, option in pairs if name in own}

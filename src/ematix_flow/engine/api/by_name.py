@@ -44,12 +44,12 @@ def get_pipeline(name: str) -> PipelineHandle:
 
 
 def run_pipeline(name: str, options: Options | None = None) -> Any:
-    """Run a pipeline now and give its result."""
+    """Run a pipeline now and return its result."""
     return conductor.run_pipeline(PROJECT.pipeline(name), options)
 
 
 def run_transform(name: str, options: Options | None = None) -> dict[str, Any]:
-    """Run a declared transform on its own and give status, metrics and run id."""
+    """Run a declared transform on its own and return status, metrics and run id."""
     return conductor.run_transform(name, options)
 
 
@@ -80,7 +80,7 @@ def plan(name: str, *, diff: bool = False, sample: int | None = None) -> Any:
 
 
 def apply(plan_id: str, options: Options | None = None) -> Any:
-    """Commit exactly what a plan staged and give the result as a run does."""
+    """Commit exactly what a plan staged and return the result as a run does."""
     from ematix_flow.engine.review.apply import apply_plan
 
     return apply_plan(plan_id, options)

@@ -1,4 +1,4 @@
-"""Brings one declared table into being outside a load, under the same drift rules as a load."""
+"""Creates or widens one declared table outside a load, under the same drift rules as a load."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def ensure_table(declared: Any, connection: Any, on_drift: str = "error") -> dict[str, Any]:
-    """Create a table where it is missing and give the action with the differences; framework columns included."""
+    """Create a table where it is missing and return the action with the differences; framework columns included."""
     table = table_of(declared)
     rules = write("append", on_drift=on_drift)
     database = target_for(reference_to(connection), table, session_for(Options()))

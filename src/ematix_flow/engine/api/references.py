@@ -1,4 +1,4 @@
-"""What a caller may write where a connection is wanted: a name, a URL, a declared connection or an open handle."""
+"""What a caller may pass as a connection: a name, a URL, a declared connection or an open handle."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _remembered: dict[str, Declared] = {}
 
 
 def reference_to(value: Any) -> str | Declared | None:
-    """Return a name or a declared connection for whatever the caller wrote."""
+    """Return a name or a declared connection for what the caller passed."""
     if value is None or isinstance(value, Declared):
         return value
     if isinstance(value, Connection):
@@ -40,9 +40,9 @@ def reference_to(value: Any) -> str | Declared | None:
 
 
 def connect(name: str = "default", *, url: str | None = None, **fields: Any) -> Connection:
-    """Return a handle on one database: by its name, or by a URL or fields given here.
+    """Return a handle on one database: by its name, or by a URL or fields of this call.
 
-    What is given here is also remembered under the name until the next such call, unless the name was declared.
+    The URL or fields are also registered under the name until the next such call, unless the name was declared.
     """
     settings = {**fields, **({"url": url} if url is not None else {})}
     if not settings:
@@ -60,13 +60,13 @@ def open_url(url: str) -> Connection:
 
 
 def opened(reference: str | Declared | None) -> Connection:
-    """Return a handle on a database; no connection is made before its first use."""
+    """Return a handle on a database; no connection is opened before its first use."""
     declared = resolve_connection("default" if reference is None else reference)
     return Connection(open_database(declared), declared)
 
 
 def check_connection(name: str) -> tuple[bool, str]:
-    """Return whether a connection works, with a sentence about it that holds no secret."""
+    """Return whether a connection works, with a message about it that holds no secret."""
     try:
         declared = resolve_connection(name)
         if declared.kind not in {*DATABASES, *FILES, *LAKES}:

@@ -1,4 +1,4 @@
-"""Rows given as Python values, as an Arrow table; the declared columns say the types where the values allow it."""
+"""Rows given as Python values, as an Arrow table; they get the declared types where the values allow it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _array(values: list[Any], column: Column | None) -> pa.Array:
 
     plain = [_arrow_value(value) for value in values]
     bare = all(value is None for value in plain)
-    # A normaliser may want the value as the source has it, for example text that it parses.
+    # A normaliser may require the value as the source has it, for example text that it parses.
     declared_type = arrow_type(column.type) if column is not None and (bare or not column.normalizers) else None
     for data_type in (declared_type, None):
         if data_type is None and bare:

@@ -48,10 +48,10 @@ def sync(  # noqa: PLR0913 - the public keywords
     options: Options | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """Load a source into a table now and give the result; `dry_run=True` counts and changes nothing.
+    """Load a source into a table now and return the result; `dry_run=True` counts and changes nothing.
 
     `source` is a `Source`, SQL text for the target's own database, a frame or a list of dicts. `compress` is accepted
-    and needs nothing: rows go from the source to the target's staging through this process and its workers only.
+    and has no effect: rows go from the source to the target's staging through this process and its workers only.
     """
     del compress
     keywords = {
@@ -80,13 +80,13 @@ def sync(  # noqa: PLR0913 - the public keywords
 
 
 def _fingerprint(pipeline: Pipeline) -> str:
-    """Return what tells this load from another one into the same table, so that only itself is resumed."""
+    """Return what distinguishes this load from another one into the same table, so that only itself is resumed."""
     source, write = pipeline.function(), pipeline.targets[0].write
     digest = hashlib.sha256(repr(write).encode())
     if isinstance(source, str | Source):
         digest.update(repr(source).encode())
     elif type(source).__module__.startswith("pyspark"):
-        # What such a frame will give is not known before it is read, so no load of one is another's repetition.
+        # The rows of such a frame are not known before it is read, so no load of one is another's repetition.
         digest.update(uuid.uuid4().bytes)
     else:
         from ematix_flow.connect.types.arrow import arrow_table

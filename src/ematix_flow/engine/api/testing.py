@@ -64,7 +64,7 @@ def run_with(
     """Load rows through a pipeline as it is declared, into an empty target or one that has rows already.
 
     `rows` is a list of dicts or a frame and stands for the source; the pipeline's function is not called. `target` is
-    a list of dicts, or a dict of such lists by table when the pipeline has several targets. Post steps speak the SQL
+    a list of dicts, or a dict of such lists by table when the pipeline has several targets. Post steps use the SQL
     of the declared database and run only with `posts=True`. Spark is started only for what a database cannot do; with
     `spark=` the whole load runs on that session.
     """
@@ -174,7 +174,7 @@ def _fill_one(pipeline: Pipeline, target: TargetDeclaration, rows: Any, options:
 
 
 def _write_source_rows(connection: DuckDBConnection, frame: Any) -> None:
-    """Put the rows where the stand-in's source query finds them."""
+    """Write the rows to the table that the stand-in's source query reads."""
     session = _stand_in(connection).session()
     try:
         session.execute(f"CREATE SCHEMA IF NOT EXISTS {SOURCE_TABLE.split('.', maxsplit=1)[0]}")

@@ -1,4 +1,4 @@
-"""Fixes the range of an incremental load of files and frames, over the shaped rows; databases are asked elsewhere."""
+"""Fixes the range of an incremental load of files and frames, over the shaped rows; `inspect` queries databases."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CARRIED_AS_TEXT = ("json", "uuid")
 
 @dataclass(frozen=True, slots=True)
 class BoundsRequest:
-    """Rows whose range is wanted, and the load that wants it."""
+    """Rows whose range is required, and the load that requires it."""
 
     pipeline: Pipeline
     target: TargetDeclaration
@@ -39,7 +39,7 @@ class BoundsRequest:
 
 
 def bound_rows(request: BoundsRequest, inspection: Inspection, spark: Callable[[], Any]) -> Inspection:
-    """Return the observation with the range of the load; Spark is asked only where it evaluates the shape."""
+    """Return the inspection with the range of the load; Spark is queried only where it evaluates the shape."""
     shaping = _shaping(request, inspection) if inspection.source_columns else None
     if shaping is None or shaping.place.value != TASK:
         return _bound_in_spark(request, inspection, spark)
@@ -68,7 +68,7 @@ def _highest(request: BoundsRequest, sql: str) -> tuple[str | None, int]:
 
 
 def _declared(target: TargetDeclaration) -> SourceColumn:
-    """Return the watermark's column as the shape gives it."""
+    """Return the watermark's column as the shape returns it."""
     name = target.write.incremental_column
     column = next((column for column in target.table.columns if column.name == name), None)
     if column is None:

@@ -1,4 +1,4 @@
-"""Turns a plan into the order that a commit or its simulation carries out; it decides nothing that the plan did not."""
+"""Turns a plan into the request of a commit or its simulation; it decides nothing that the plan did not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def commit_request_for(
     plan: TargetPlan, fence: Fence, history: HistoryRow, spec: StageSpec | None, reports: tuple[TaskReport, ...]
 ) -> CommitRequest:
-    """Return the order for a plan; without staging the target reads the source query itself."""
+    """Return the commit request for a plan; without staging the target reads the source query itself."""
     return CommitRequest(
         token=plan.token,
         fence=fence,

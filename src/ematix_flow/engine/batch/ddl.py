@@ -29,7 +29,7 @@ def can_simulate(database: Catalog, plan: TargetPlan) -> bool:
 
 
 def expand(database: Target, session: Session, plan: TargetPlan) -> None:
-    """Bring the target up to its plan; each statement is idempotent over retries because the plan looked first."""
+    """Bring the target up to its plan; statements are idempotent over retries because the plan inspected it first."""
     definition, rows = plan.ensure.wanted, database.data(session)
     if plan.ensure.statements:
         if definition.place.schema:
@@ -41,7 +41,7 @@ def expand(database: Target, session: Session, plan: TargetPlan) -> None:
 
 
 def _expand_points(database: Target, session: Session, table_name: TableName, columns: Sequence[StageColumn]) -> None:
-    """Create the table of folded events; it is ours, so it follows its target under every drift policy."""
+    """Create the table of folded events; it is a metadata table, so it follows its target under every drift policy."""
     table = TableDefinition(table_name, tuple(ColumnDefinition(column, nullable=True) for column in columns), (), ())
     existing = database.find_table(session, table_name)
     if existing is not None:
@@ -63,7 +63,7 @@ def _ddl(database: Target, session: Session, statement: str, definition: TableDe
     plain = creates and not definition.partitions
     if plain and isinstance(database, LakeTable) and database.create_table(_created_columns(definition, database)):
         return
-    # A lake table is a folder before it is a table: somebody may be halfway.
+    # A lake table is a folder before it is a table: another run may be creating it.
     may_pass = creates and not database.capabilities.rolls_back
     try:
         for attempt in attempts(CREATE_LAKE_TABLE, on=lambda error: may_pass and database.is_transient(error)):

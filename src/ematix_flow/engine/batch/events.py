@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def facts_about(plan: TargetPlan, target: System, source: OpenSource | None) -> LoadFacts:
     """Return what a load reads and writes; to work that out takes a while."""
-    # Loaded here: the way of columns through SQL is only followed for those who ask.
+    # Imported here: column lineage through SQL is only computed when a subscriber reads it.
     from ematix_flow.plan.explain.lineage import DatasetLocation, facts_of
 
     def dataset_location(system: System, dialect: str) -> DatasetLocation:

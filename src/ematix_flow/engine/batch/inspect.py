@@ -1,4 +1,4 @@
-"""Asks source and target what the planner needs to know; it changes nothing."""
+"""Inspects source and target for the planner; it changes nothing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Opener: TypeAlias = "Callable[[Catalog], Session]"
 
 @dataclass(frozen=True, slots=True)
 class LoadInspection:
-    """What was seen, and the files that were chosen."""
+    """What was inspected, and the files that were chosen."""
 
     inspection: Inspection
     files: FileSet | None = None
@@ -58,17 +58,17 @@ class LoadInspection:
 
 
 def wait_for(database: Catalog) -> Session:
-    """Open a session as a load does, waiting for whoever holds the database."""
+    """Open a session as a load does, waiting while another process holds the database."""
     return database.session()
 
 
 def inspect_now(database: Catalog) -> Session:
-    """Open a session as a preview does, waiting for nobody."""
+    """Open a session as a preview does, without waiting."""
     return database.read_only_session()
 
 
 def inspect_source(source: OpenSource, opened: Opener = wait_for, loaded: LoadedFiles | None = None) -> LoadInspection:
-    """Describe the source: its SQL, its columns and its files; of these only the new ones where `loaded` tells them."""
+    """Describe the source: its SQL, its columns and its files; of these only the new ones where `loaded` is given."""
     value = source.value
     inspection = Inspection(
         source_name=source.name,
@@ -125,7 +125,7 @@ def source_query(source: OpenSource) -> str:
     if source.lake is not None:
         return value.sql or f"SELECT * FROM {'.'.join(part for part in value.table or () if part)}"
     if value.sql and source.database is not None and len(statements_in(value.sql, source.dialect)) != 1:
-        # Asking about the first statement would run the second one.
+        # Describing the first statement would run the second one.
         message = f"the source is not one query: {value.sql}"
         raise PlanError(message, hint="return one SELECT statement.")
     if value.sql or source.database is None:
@@ -163,14 +163,14 @@ def _inspect_files(
 def _queried(files: Files, value: SourceValue) -> dict[str, FileSet]:
     """Return the files of each table that a query over files reads: folders, and `source` for all files.
 
-    A query that names none of them is not ours to refuse: Spark says what it does not know.
+    A query that names none of them is not refused here: Spark raises for what it does not know.
     """
     named = tables_named(value.sql, (ALL_FILES, *files.folders())) or (ALL_FILES,)
     return {name: files.file_set("" if name == ALL_FILES else name, value.options) for name in named}
 
 
 def _joined(sets: Sequence[FileSet]) -> FileSet:
-    """Return the files of several tables as one set, which is only for looking at."""
+    """Return the files of several tables as one set, which is only for inspection."""
     paths = dict.fromkeys(path for one in sets for path in one.paths)
     return replace(sets[0], paths=tuple(paths), columns=(), groups=())
 
@@ -239,7 +239,7 @@ def fix_bounds(source: OpenSource, target: TargetDeclaration, inspection: Inspec
 
 
 def with_bounds(target: TargetDeclaration, inspection: Inspection, lo: str | None, hi: Any, nulls: int) -> Inspection:
-    """Return the observation with its bounds; NULLs in the watermark column follow the declared policy."""
+    """Return the inspection with its bounds; NULLs in the watermark column follow the declared policy."""
     column = str(target.write.incremental_column)
     if nulls and target.write.null_watermark == "fail":
         message = f"{quantity(nulls, 'row')} with NULL in {column!r} would never be seen by an incremental load"

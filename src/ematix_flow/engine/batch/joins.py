@@ -1,4 +1,4 @@
-"""Queries over several connections: asks each system for its columns, and gives Spark the rows that the query needs of it."""
+"""Queries over several connections: inspects columns in each system, and passes the rows that it needs to Spark."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A connection of a query over several, under the word that stands for it there."""
+    """A connection of a query over several, under its name in the query."""
 
     alias: str
     name: str
@@ -59,9 +59,9 @@ class InspectedTable:
     described: tuple[SourceColumn, ...] = ()
     """All that a database describes."""
     where: tuple[str, ...] = ()
-    """What a database is asked to leave out."""
+    """The conditions that a database evaluates."""
     sql: str = ""
-    """What a database is asked."""
+    """The query that a database runs."""
     files: FileSet | None = None
 
     @property
@@ -87,7 +87,7 @@ class InspectedJoin:
 
 
 def inspect_join(sql: str, sides: Sequence[Side], opened: Opener) -> InspectedJoin:
-    """Ask every system about its tables; Spark is not asked, so columns of lake tables stay open."""
+    """Inspect the tables in every system; Spark is not queried, so columns of lake tables stay unknown."""
     by_alias = {side.alias: side for side in sides}
     query = read_joined(sql, by_alias)
     described = [_described(table, by_alias[table.alias], opened) for table in query.tables]
@@ -165,7 +165,7 @@ def _unknown(table: JoinedTable, database: SqlSource, opened: Opener, error_text
 
 
 def _reduced(query: JoinedQuery, inspected: InspectedTable, conditions: Sequence[Condition]) -> InspectedTable:
-    """Return the table with what the query needs of it alone."""
+    """Return the table with only what the query needs of it."""
     needed = query.needed(inspected.table, [column.name for column in inspected.columns])
     columns = tuple(column for column in inspected.columns if column.name in needed)
     system = inspected.side.system
@@ -181,7 +181,7 @@ def _reduced(query: JoinedQuery, inspected: InspectedTable, conditions: Sequence
 
 
 def _with_query(inspected: InspectedTable, database: SqlSource) -> InspectedTable:
-    """Return the table with the query that its database is asked."""
+    """Return the table with the query that its database runs."""
     table_name, names = (
         database.table_name(inspected.table.schema, inspected.table.name),
         {column.name for column in inspected.columns},
@@ -195,7 +195,7 @@ def _with_query(inspected: InspectedTable, database: SqlSource) -> InspectedTabl
 def bounded_join(
     join: InspectedJoin, pipeline: Pipeline, target: TargetDeclaration, lo: str | None, hi: str | None
 ) -> InspectedJoin:
-    """Return the join with the range of an incremental load asked of the database that decides about it, if one does."""
+    """Return the join with the range of an incremental load in the query of the database that decides it, if any."""
     known = {one.table.number: one.described for one in join.tables if one.described}
     match = bounding_column(join.query, known, pipeline, target)
     if match is None:
@@ -233,13 +233,13 @@ def with_versions(join: InspectedJoin, spark: Callable[..., Any]) -> InspectedJo
 
 
 def joined_columns(spark: Any, join: InspectedJoin) -> tuple[SourceColumn, ...]:
-    """Return the columns that the query gives; nothing is read, and nothing stays in the session."""
+    """Return the columns that the query returns; nothing is read, and nothing stays in the session."""
     with ExitStack() as resources:
         return frame_columns(joined_frame(spark, join, resources, reads=False))
 
 
 def joined_frame(spark: Any, join: InspectedJoin, resources: ExitStack, slots: int = 1, *, reads: bool = True) -> Any:
-    """Return the rows of the query; `kept` holds what they need until they were read. Without `reads` the frame is for looking."""
+    """Return the rows of the query; `resources` holds what they need until read. Without `reads` only inspect it."""
     from ematix_flow.run.read import frames, relations
 
     names: dict[int, tuple[str, ...]] = {}
@@ -263,7 +263,7 @@ def joined_frame(spark: Any, join: InspectedJoin, resources: ExitStack, slots: i
 
 
 def _database_frames(spark: Any, join: InspectedJoin, resources: ExitStack, slots: int) -> dict[int, Any]:
-    """Return the frames of databases by the numbers of their tables; what one connection is asked, it is asked at once."""
+    """Return the frames of databases by the numbers of their tables; all queries of one connection are sent at once."""
     sides: dict[str, list[InspectedTable]] = {}
     for one in join.tables:
         if one.sql:

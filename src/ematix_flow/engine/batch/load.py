@@ -1,4 +1,4 @@
-"""Loads one target: open the run, inspect, plan, expand, stage, commit, clean up; the order of a load is spelled here only."""
+"""Loads one target: open the run, inspect, plan, expand, stage, commit, clean up; the only definition of this order."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class SourceRows:
     slot: str
 
     def token(self, pipeline: Pipeline, target: TargetDeclaration) -> Token:
-        """Return what a load is known by in its target."""
+        """Return the token of the load in its target."""
         return token_for(pipeline, target, self.slot)
 
 
@@ -79,7 +79,7 @@ class PlannedRows:
     waiting: Waiting
 
     def token(self, pipeline: Pipeline, target: TargetDeclaration) -> Token:
-        """Return what the load is known by in its target: the plan has fixed it."""
+        """Return the token of the load in its target: the plan has fixed it."""
         del pipeline, target
         return self.waiting.plan.token
 
@@ -97,7 +97,7 @@ class LoadResult:
 
     @property
     def engine(self) -> str:
-        """Return who moved the rows; nobody where an earlier attempt had done so."""
+        """Return the engine that moved the rows; empty where an earlier attempt had done so."""
         return "none" if self.plan is None else engine_of(self.plan)
 
     @property
@@ -107,7 +107,7 @@ class LoadResult:
 
 
 def engine_of(plan: TargetPlan) -> str:
-    """Return who moves the rows of a plan: spark, local, database where the target reads its source itself, or none."""
+    """Return what moves the rows of a plan: spark, local, database where the target reads its source, or none."""
     return "database" if plan.path.value == "same_db" else MOVERS.get(plan.stage.by.value, "none")
 
 
@@ -131,7 +131,7 @@ class _Load:
 
 @dataclass(frozen=True, slots=True)
 class _Staged:
-    """What tasks have staged and reported; without a place where the target reads its source itself."""
+    """What tasks have staged and reported; without a location where the target reads its source itself."""
 
     spec: StageSpec | None = None
     reports: tuple[TaskReport, ...] = ()
@@ -204,7 +204,7 @@ def _recovered(load: _Load, committed: Committed) -> LoadResult:
 
 @contextmanager
 def _noting_failure(load: _Load) -> Iterator[None]:
-    """Note whatever goes wrong in this block in the target's history."""
+    """Record an error of this block in the target's history."""
     try:
         yield
     except BaseException as error:
@@ -215,7 +215,7 @@ def _noting_failure(load: _Load) -> Iterator[None]:
 
 
 def _inspect_and_plan(load: _Load) -> tuple[TargetPlan, LoadInspection | None]:
-    """Return the plan, and what was seen of the source for it; a stored plan needs no second look."""
+    """Return the plan, and the inspection of the source for it; a stored plan is not inspected again."""
     if isinstance(load.rows, PlannedRows):
         return load.rows.waiting.plan, None
     load_request = request_for(
@@ -239,7 +239,7 @@ def _inspect_and_plan(load: _Load) -> tuple[TargetPlan, LoadInspection | None]:
 
 
 def _emit_plan(load: _Load, plan: TargetPlan) -> None:
-    """Emit the plan and the start; what it says about columns is worked out when a subscriber wants to know."""
+    """Emit the plan and the start; its columns are computed when a subscriber reads them."""
     bus, name, run_id = load.options.bus, load.pipeline.name, load.token.run_id
     source = load.rows.source if isinstance(load.rows, SourceRows) else None
     facts = partial(facts_about, plan, load.database, source)
@@ -296,14 +296,14 @@ def _commit(load: _Load, plan: TargetPlan, fence: Fence, staged: _Staged) -> Com
 
 
 def _without_refused(load: _Load, request: CommitRequest, error: RefusedError) -> CommitRequest:
-    """Return the order without the rows that the target refuses; the error with their values where none may be left out."""
+    """Return the request without the rows that the target refuses; raise with their values otherwise."""
     if not searchable(request, load.database):
         raise naming_violation(request, load.database, error) from None
     return without_violations(request, load.database)
 
 
 def _commit_planned(load: _Load, request: CommitRequest, rows: PlannedRows) -> Committed:
-    """Commit what a plan has staged, if its target is as the plan has seen it."""
+    """Commit what a plan has staged, if its target is as the plan has inspected it."""
     waiting = rows.waiting
     request = replace(request, expected=waiting.expected, excluded=waiting.excluded)
     try:

@@ -1,4 +1,4 @@
-"""Asks the target which files were loaded before, and the source for the others; what is new is decided by the plan."""
+"""Queries the target for files that were loaded before, and the source for the others; the plan decides what is new."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def loaded_before(
 
 
 def refuse_changed(files: Files, paths: Sequence[str], chosen: Sequence[SourceFile]) -> None:
-    """Refuse rows of files that are no longer what the books would remember, half-written ones above all."""
+    """Refuse rows of files that differ from what the metadata would record, half-written ones above all."""
     changed = files.changed(paths, chosen)
     if changed:
         message = f"file {changed[0]} changed while it was read"

@@ -1,4 +1,4 @@
-"""How one run was asked for: by whom it is told, which clock and run log it uses."""
+"""How one run was requested: its bus, its clock and its run log."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Options:
     """Options of a run that are not part of the declaration."""
 
     new: bool = False
-    """Ask for a fresh load even if an earlier request was interrupted."""
+    """Begin a new load even if an earlier request was interrupted."""
     slot: str | None = None
-    """The scheduled instant of the run; None for a run that somebody asked for."""
+    """The scheduled instant of the run; None for a requested run."""
     run_log: RunLog | None = None
     bus: Bus = field(default_factory=Bus)
     clock: Clock = SYSTEM_CLOCK
@@ -30,7 +30,7 @@ class Options:
     source_frame: Any = None
     """Rows to use instead of the declared source; for tests of a user's pipeline."""
     request: str = ""
-    """What an interrupted request is found by, where the pipeline's name says too little."""
+    """The key of an interrupted request, where the pipeline's name is not enough."""
     attempt: int = 1
     """Which attempt it is for the rows of `replays`."""
     last_attempt: bool = False
@@ -38,8 +38,8 @@ class Options:
     replays: tuple[str, ...] = ()
     """Rejects whose rows `source_frame` has; the load marks them as replayed."""
     retain_result: bool = False
-    """Leave a finished request unclosed, with its result, until whoever asked for it has delivered that."""
+    """Leave a finished request unclosed, with its result, until the caller has delivered that."""
     halt: Halt | None = None
-    """Stops the run, and is asked right before a commit; a run by hand has one of its own."""
+    """Stops the run, and is checked right before a commit; a run by hand has one of its own."""
     user_dialect: str = ""
     """What the user's expressions are written in, when the source of this run is a stand-in."""

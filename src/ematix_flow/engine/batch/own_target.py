@@ -1,4 +1,4 @@
-"""Loads whose query reads their own target before it exists: how they are asked about, and what is said of it; nothing is created."""
+"""Loads whose query reads their own target before it exists: inspection and the note about it; creates nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def over_missing_target(load_request: LoadRequest, opened: Opener) -> LoadRequest | None:
-    """Return the load with no rows in the place of its own target; None when it does not read it or the table is there."""
+    """Return the load with no rows in place of its own target; None when it does not read it or the table is there."""
     source = load_request.source
     sql = empty_target_in(source.value.sql, source, load_request.target, load_request.database)
     if sql is None or not _is_missing(load_request, opened):
@@ -32,7 +32,7 @@ def over_missing_target(load_request: LoadRequest, opened: Opener) -> LoadReques
 
 
 def empty_target_in(sql: str, source: OpenSource, target: TargetDeclaration, database: Target) -> str | None:
-    """Return a query of a source with no rows in the place of a target; None when it does not read it."""
+    """Return a query of a source with no rows in place of a target; None when it does not read it."""
     naming = _naming(source, database) if sql else None
     if naming is None:
         return None
@@ -52,13 +52,13 @@ def _is_same(system: SqlSource | Files | LakeSource | None, database: Target) ->
 
 
 def note_about(load_request: LoadRequest) -> str:
-    """Return what is said to people about such a load."""
+    """Return the note for people about such a load."""
     name = load_request.target.table.qualified_name
     return f"the query reads {name}, which does not exist yet: a run creates it before it reads, so it has no rows"
 
 
 def _is_missing(load_request: LoadRequest, opened: Opener) -> bool:
-    """Return whether the table is surely missing; a database that does not answer is met again by whoever plans."""
+    """Return whether the table is surely missing; planning raises for a database that does not answer."""
     database = load_request.database
     failures: Any = (FlowError, *database.failures)
     with suppress(failures):

@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 
 SKIP = "EMATIX_SKIP_QUALITY"
-"""Environment variable: 1 leaves expectations out, which results tell."""
+"""Environment variable: 1 leaves expectations out, which results show."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """The load that a plan is wanted for."""
+    """The load that a plan is requested for."""
 
     pipeline: Pipeline
     target: TargetDeclaration
@@ -57,7 +57,7 @@ class LoadRequest:
     away: Away | None = None
     """Where tasks run, if not on this machine."""
     waits: bool = False
-    """The rows wait in staging until somebody applies them."""
+    """The rows wait in staging until they are applied."""
 
 
 def request_for(  # noqa: PLR0913 - everything that a plan is made from
@@ -79,7 +79,7 @@ def request_for(  # noqa: PLR0913 - everything that a plan is made from
 def plan_load(
     load_request: LoadRequest, inspect_load: Callable[[LoadRequest], LoadInspection]
 ) -> tuple[TargetPlan, LoadInspection]:
-    """Return the plan for what `observe` sees, and what it saw."""
+    """Return the plan for what `inspect_load` returns, and that inspection."""
     load_inspection = inspect_load(load_request)
     request = PlanRequest(
         load_request.pipeline,
@@ -102,7 +102,7 @@ def token_for(pipeline: Pipeline, target: TargetDeclaration, slot: str) -> Token
 
 
 def load_inspector(spark: Callable[[], Any]) -> Callable[[LoadRequest], LoadInspection]:
-    """Return the way to observe that a load needs: everything is asked, and what only Spark can read, Spark is asked."""
+    """Return the inspector of a load: everything is inspected, by Spark what only Spark can read."""
 
     def inspect_load(load_request: LoadRequest) -> LoadInspection:
         check_source(load_request.target.write, load_request.source.kind, load_request.source.value.sql)
@@ -133,7 +133,7 @@ def load_inspector(spark: Callable[[], Any]) -> Callable[[LoadRequest], LoadInsp
 
 
 def refuse_moved_position(inspection: Inspection) -> None:
-    """Refuse the stretch of a stream that does not begin where the target's rows end."""
+    """Refuse the range of a stream that does not begin where the target's rows end."""
     offset_range = inspection.span
     if offset_range is None:
         return
@@ -144,7 +144,7 @@ def refuse_moved_position(inspection: Inspection) -> None:
 
 
 def refuse_missing_target(load_request: LoadRequest, inspection: Inspection) -> None:
-    """Refuse to make a table anew that was loaded before: whoever replaces it by another one renames it for a moment."""
+    """Refuse to create a table again that was loaded before: replacing it by another one renames it briefly."""
     if (
         load_request.source.previously_loaded
         and inspection.existing is None
@@ -161,7 +161,7 @@ def away(table: str) -> TargetAwayError:
 
 
 def _inspect_source(load_request: LoadRequest) -> LoadInspection:
-    """Describe the source; without new files nobody is asked for their columns, and the declared ones are taken."""
+    """Describe the source; without new files none is read for its columns, and the declared ones are taken."""
     loaded = loaded_before(load_request.pipeline, load_request.target, load_request.database, wait_for)
     load_inspection = inspect_source(load_request.source, loaded=loaded)
     choice = load_inspection.inspection.files
@@ -183,7 +183,7 @@ def _inspect_source(load_request: LoadRequest) -> LoadInspection:
 def bounded_inspection(
     load_request: LoadRequest, load_inspection: LoadInspection, inspection: Inspection, bounds: Bounds | None
 ) -> LoadInspection:
-    """Return the look at a join with the range of the load asked of its tables: as far as it is known, from the last load on."""
+    """Return the inspection of a join with the range of the load in its queries, as far as it is known."""
     if load_inspection.join is None:
         return load_inspection
     lo = lower_bound(inspection.watermark, load_request.target.write)
@@ -196,7 +196,7 @@ def bounded_inspection(
 def known_to_spark(
     load_request: LoadRequest, load_inspection: LoadInspection, spark: Callable[[], Any]
 ) -> LoadInspection:
-    """Return the look with versions of lake tables and columns of queries, which Spark knows without reading rows."""
+    """Return the inspection with versions of lake tables and columns of queries, which Spark has without reading."""
     load_inspection = replace(
         load_inspection,
         inspection=between(load_request, _pinned(load_request.source, load_inspection.inspection, spark)),
@@ -223,7 +223,7 @@ def known_to_spark(
 
 
 def _known_join(source: OpenSource, load_inspection: LoadInspection, spark: Callable[[], Any]) -> LoadInspection:
-    """Return the look at a query over several connections with its versions and columns, which Spark knows."""
+    """Return the inspection of a query over several connections with its versions and columns, which Spark knows."""
     assert load_inspection.join is not None  # noqa: S101 - asked for joins alone
     if load_inspection.inspection.local_join:
         return load_inspection  # the plan refuses it, without Spark
@@ -236,7 +236,7 @@ def _known_join(source: OpenSource, load_inspection: LoadInspection, spark: Call
 
 
 def _pinned(source: OpenSource, inspection: Inspection, spark: Callable[[], Any]) -> Inspection:
-    """Return the observation with the versions of lake tables that this load reads, however long it takes."""
+    """Return the inspection with the versions of lake tables that this load reads, however long it takes."""
     if source.lake is None:
         return inspection
     lake, engine = source.lake, engine_on(spark)
@@ -246,7 +246,7 @@ def _pinned(source: OpenSource, inspection: Inspection, spark: Callable[[], Any]
 
 
 def between(load_request: LoadRequest, inspection: Inspection) -> Inspection:
-    """Return the observation with what follows from source and target together."""
+    """Return the inspection with what follows from source and target together."""
     source = load_request.source.database
     same = source is not None and source.identity() == load_request.database.identity()
     return replace(

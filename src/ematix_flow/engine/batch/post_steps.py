@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def parent_of(pipeline: Pipeline, result: dict[str, Any]) -> ParentContext:
-    """Return what the post steps are told of the load before them."""
+    """Return what the post steps get of the load before them."""
     return ParentContext(
         pipeline.name,
         str(result["run_id"]),
@@ -40,7 +40,7 @@ def parent_of(pipeline: Pipeline, result: dict[str, Any]) -> ParentContext:
 
 
 def resolve_step(pipeline: Pipeline, step: Any) -> tuple[Any, str | Declared | None]:
-    """Return SQL, a function or a pipeline for what a post step names, and the connection that it runs on."""
+    """Return SQL, a function or a pipeline for the name of a post step, and the connection that it runs on."""
     connection = pipeline.targets[0].connection
     if not isinstance(step, TransformRef):
         return step, connection

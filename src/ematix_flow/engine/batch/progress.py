@@ -1,6 +1,6 @@
-"""Rows staged so far, while tasks are still at work: each attempt keeps its count in a file, a thread adds them up.
+"""Rows staged so far, while tasks are still at work: each attempt writes its count to a file, a thread adds them up.
 
-It works where driver and tasks share a machine; elsewhere nothing is told until the rows are staged.
+It works where driver and tasks share a machine; elsewhere nothing is reported until the rows are staged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EVERY_SECONDS = 0.5
 
 
 def reporting(plan: TargetPlan, options: Options) -> Callable[[int, int], None] | None:
-    """Return what tells the bus of rows and attempts; None when nobody listens."""
+    """Return what emits rows and attempts on the bus; None when it has no subscriber."""
 
     def report(rows: int, tasks: int) -> None:
         options.bus.emit(StageProgress(plan.pipeline, plan.table_name, rows, tasks))

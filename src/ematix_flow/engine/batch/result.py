@@ -48,11 +48,11 @@ def counts_of(counts: Counts, mode: str) -> dict[str, int]:
 
 
 MAX_RESULT_CHARACTERS = 100_000
-"""How long a result may be in the run log; of a longer one the counts are kept."""
+"""How long a result may be in the run log; of a longer one only the counts are stored."""
 
 
 def result_to_text(result: Any) -> str:
-    """Return a result as the text that a run log keeps: JSON without secrets, of bounded length."""
+    """Return a result as the text that a run log stores: JSON without secrets, of bounded length."""
     for short in (result, _only_counts(result)):
         text = _as_json(short)
         if 0 < len(text) <= MAX_RESULT_CHARACTERS:
@@ -69,7 +69,7 @@ def _as_json(value: Any) -> str:
 
 
 def result_from_text(text: str) -> Any:
-    """Return the result that a run log kept, marked as one that an earlier run has loaded."""
+    """Return the result that a run log stored, marked as one that an earlier run has loaded."""
     result = json.loads(text)
     for one in _loads_in(result).values():
         one["recovered"] = True
@@ -77,7 +77,7 @@ def result_from_text(text: str) -> Any:
 
 
 def loaded_in(result: Any) -> str:
-    """Return what the loads of a result have changed, in words."""
+    """Return what the loads of a result have changed, as text."""
     changes = []
     for name, one in _loads_in(result).items():
         counts = [f"{value:,} {key.removeprefix('rows_')}" for key, value in _counts(one).items() if value]

@@ -1,4 +1,4 @@
-"""Runs a pipeline: every target under one request, then the post steps, then the run log; the only place of this order."""
+"""Runs a pipeline: all targets under one request, the post steps, then the run log; only this module has the order."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 
 
 def run_pipeline(pipeline: Pipeline, options: Options | None = None) -> Any:
-    """Run a pipeline now and give its result; an interrupted request is resumed."""
+    """Run a pipeline now and return its result; an interrupted request is resumed."""
     options = options or Options()
     log, request = open_request(pipeline, options)
     return _run_request(pipeline, request, log, options)
 
 
 def run_unclosed(pipeline: Pipeline, options: Options) -> tuple[Any, Callable[[], None]]:
-    """Run a pipeline like `run_pipeline`; gives the result, and what closes the request once that was delivered.
+    """Run a pipeline like `run_pipeline`; return the result, and what closes the request once that was delivered.
 
-    Until then a next run gives the same result and loads nothing, so that no crash of the caller loads it twice.
+    Until then a next run returns the same result and loads nothing, so that no crash of the caller loads it twice.
     """
     log, request = open_request(pipeline, options)
     result = _run_request(pipeline, request, log, replace(options, retain_result=True))
@@ -86,7 +86,7 @@ def _run_request(pipeline: Pipeline, request: Request, log: RunLog, options: Opt
 def _open_source(
     pipeline: Pipeline, recorder: Recorder, progress: Progress
 ) -> Sequence[tuple[TargetDeclaration, LoadRows]]:
-    """Call the pipeline's function and return the rows for each target; none where it gave a result that is all there is."""
+    """Call the pipeline's function and return the rows for each target; none where it returned the result itself."""
     if not pipeline.targets:
         progress.result = _call(pipeline, recorder)
         return ()
@@ -187,7 +187,7 @@ def _call(pipeline: Pipeline, recorder: Recorder) -> Any:
 
 
 def _measured(loaded: LoadResult, target: TargetDeclaration) -> dict[str, Any]:
-    """Return what the run log keeps of a load."""
+    """Return what the run log stores of a load."""
     committed, counts = loaded.committed, loaded.committed.counts
     extras: dict[str, Any] = {
         "path": loaded.path,

@@ -1,4 +1,4 @@
-"""Writes down how the runs of one request go: a record for each attempt at each target, from its beginning to its end."""
+"""Records the runs of one request: a record for each attempt at each target, from its beginning to its end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 RUNNING, SUCCEEDED, FAILED, CANCELLED, INTERRUPTED = "running", "succeeded", "failed", "cancelled", "interrupted"
 LEASED = "leased"
-"""Says in the record of a run that it has a lease, by which everybody sees whether it is alive."""
+"""Marks the record of a run that has a lease, which shows whether it is alive."""
 
 _SUMMARY = 2000
 _LEFT = 1000
@@ -33,7 +33,7 @@ _LEFT = 1000
 
 @dataclass(frozen=True, slots=True)
 class Recorder:
-    """One attempt at a request. A log that is away never fails a load, and hears of it later."""
+    """One attempt at a request. A log that is away never fails a load, and gets the records later."""
 
     log: RunLog
     request: Request
@@ -76,7 +76,7 @@ class Recorder:
 
     @contextmanager
     def failure_of(self, record: RunRecord) -> Iterator[None]:
-        """Write whatever goes wrong in this block; what was interrupted because of a stop ends with the stop's error."""
+        """Record an error of this block; what was interrupted because of a stop ends with the stop's error."""
         try:
             yield
         except BaseException as error:
@@ -92,7 +92,7 @@ class Recorder:
 
 
 def end_left(log: RunLog, request: Request, now: datetime, status: str = INTERRUPTED) -> None:
-    """Write that the earlier attempts at a request have ended, whose process never said so."""
+    """Write that the earlier attempts at a request have ended, whose process never recorded it."""
     running, _ = log.list_runs(pipeline=request.pipeline, status=RUNNING, limit=_LEFT)
     for run in running:
         if run.request_id == request.id:

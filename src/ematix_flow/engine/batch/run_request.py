@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def open_request(pipeline: Pipeline, options: Options) -> tuple[RunLog, Request]:
-    """Return the run log and the request; when the log is away the run goes on, and is forgotten afterwards."""
+    """Return the run log and the request; when the log is away the run goes on without a record."""
     log = options.run_log or open_run_log()
     sweep_once()
     try:
@@ -59,7 +59,7 @@ def reconciling(log: RunLog) -> Iterator[None]:
 
 @contextmanager
 def emitting_run(pipeline: Pipeline, request: Request, log: RunLog, options: Options) -> Iterator[RunOutcome]:
-    """Emit how a run by request goes, and remember it for what depends on the pipeline; the runner of a slot does so itself."""
+    """Emit the events of a run by request, and record its outcome for dependents; slot runners do so themselves."""
     outcome = RunOutcome()
     if options.slot is not None:
         yield outcome
@@ -74,7 +74,7 @@ def emitting_run(pipeline: Pipeline, request: Request, log: RunLog, options: Opt
 
 @contextmanager
 def _remembering(pipeline: Pipeline, log: RunLog, options: Options, outcome: RunOutcome) -> Iterator[None]:
-    """Let those who depend on the pipeline know how this block went."""
+    """Record the outcome of this block for pipelines that depend on this one."""
     success = False
     try:
         yield
@@ -99,7 +99,7 @@ class Progress:
 
 @contextmanager
 def ending(request: Request, log: RunLog, options: Options) -> Iterator[Progress]:
-    """End a request with this block: close it, keep its result, or leave it to the next run."""
+    """End a request with this block: close it, store its result, or leave it to the next run."""
     progress = Progress()
     try:
         yield progress

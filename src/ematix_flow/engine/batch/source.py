@@ -1,4 +1,4 @@
-"""Calls the user's function and says what it gave: the source of a run as a value, with the system it lives in."""
+"""Calls the user's function: the source of a run as a value, with the system it is in."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ class OpenSource:
     """The connections of a query over several of them."""
     stream: MessageRange | None = None
     span: OffsetRange | None = None
-    """The stretch of a stream that the rows are; the target remembers its end."""
+    """The range of a stream that the rows are; the target stores its end."""
     rejects: pa.Table | DataFrame | None = None
-    """Messages that could not be read before the rows were made, as rejects are staged."""
+    """Messages that could not be read before there were rows, as rejects are staged."""
     chosen: FileChoice | None = None
-    """The files that rows in memory were made of; the target remembers them."""
+    """The files that rows in memory were read from; the target records them."""
     previously_loaded: bool = False
-    """Whether earlier loads of a stream are in the target's table, so that it is not made anew when it is missing."""
+    """Whether earlier loads of a stream are in the target's table, so that it is not created when it is missing."""
     ordered: bool = False
-    """Whether rows of files are told their place, and rows in memory have it, because the last of a key counts."""
+    """Whether rows of files get their position, and rows in memory have it, because the last of a key counts."""
     user_dialect: str = ""
     """What the user's expressions are written in, where that is not the dialect of the source."""
     functions: tuple[tuple[Any, ...], tuple[Any, ...]] = ((), ())
@@ -90,7 +90,7 @@ class OpenSource:
 
 
 def open_source(pipeline: Pipeline, *, spark: Callable[[], Any]) -> OpenSource:
-    """Evaluate the pipeline's function and open the system that its source lives in."""
+    """Evaluate the pipeline's function and open the system that its source is in."""
     reference = pipeline.source_ref()
     kind, name = _kind_and_name(reference)
     returned = evaluate(pipeline, spark=spark)
@@ -215,6 +215,6 @@ def _argument(
 
 
 def _inline_connections(pipeline: Pipeline) -> list[Declared]:
-    """Return the connections that a pipeline names by themselves, without a name that means them."""
+    """Return the connections that a pipeline names by themselves, without a registered name."""
     named = [pipeline.source_ref(), *(target.connection for target in pipeline.targets)]
     return [connection for connection in named if connection is not None and not isinstance(connection, str)]

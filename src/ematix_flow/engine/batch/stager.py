@@ -49,14 +49,14 @@ class Staging:
 
 
 def stage_name(token: Token) -> str:
-    """Return a new name for the staging of a load, by which it is known as that load's."""
+    """Return a new name for the staging of a load, which holds the tag of that load."""
     return f"stg_{token.tag}_{uuid.uuid4().hex[:12]}"
 
 
 def stage(
     staging: Staging, spark: Callable[..., Any], report: Callable[[int, int], None] | None = None
 ) -> tuple[StageSpec, tuple[TaskReport, ...]]:
-    """Stage the rows of a plan and give the reports of the winning attempts; `report` hears rows and parts meanwhile."""
+    """Stage the rows of a plan and return the reports of the winning attempts; `report` gets rows and parts."""
     from ematix_flow.connect.types.arrow import staged_schema
 
     plan, database = staging.plan, staging.database
@@ -174,7 +174,7 @@ def _stage_query(
         with opened.resources or nullcontext():
             used = () if relayed else (*reader.task_imports, *work.target.task_imports)
             partitions = split_partitions(work, reader, opened.splits, relayed=relayed)
-            # Spark starts while all of the above is asked.
+            # Spark starts while all of the above is queried.
             imports = (TASKS, type(work.target).__module__, *used)
             return engine.stage_partitions(partitions, Tasks(imports, at_once, work.carrier))
     finally:
@@ -182,7 +182,7 @@ def _stage_query(
 
 
 def _stage_rows(engine: Engine, work: StageWork, staging: Staging, at_once: int | None) -> tuple[TaskReport, ...]:
-    """Stage files or rows in memory, shaped by whoever stages them."""
+    """Stage files or rows in memory, shaped by the tasks that stage them."""
     from ematix_flow.run.engine import Tasks
     from ematix_flow.run.stage.file_tasks import files_to_stage, frame_to_stage, partitions_to_stage
 
@@ -220,9 +220,9 @@ def raw_frame(  # noqa: PLR0913 - a source, and how much of it is wanted
     *,
     reads: bool = True,
 ) -> Any:
-    """Return the rows of a source as Spark sees them before the shape; `kept` holds what the frame needs until it was used.
+    """Return the rows of a source as Spark sees them before the shape; `resources` holds what the frame needs.
 
-    Without `reads` it is for looking at its columns and its plan alone. A database is read in about as many parts as there are `slots`.
+    Without `reads` it is only for its columns and its plan. A database is read in about as many parts as `slots`.
     """
     from ematix_flow.run.read import frames
     from ematix_flow.run.read.broadcasting import measured_joins

@@ -25,7 +25,7 @@ _REWRITES = ("merge", "scd2")
 
 
 def target_for(connection: str | Connection | None, table: Table, spark: Callable[..., Any]) -> Target:
-    """Return the system that a table lives in; `spark` is called if that system works with Spark."""
+    """Return the system that a table is in; `spark` is called if that system works with Spark."""
     database = open_target(connection, (table.schema, table.name))
     if database.spark_requirements.packages:
         require(database.spark_requirements)
@@ -35,7 +35,7 @@ def target_for(connection: str | Connection | None, table: Table, spark: Callabl
 
 
 def expect_lakes(pipeline: Pipeline) -> bool:
-    """Let the session have what the lake tables of a pipeline need, and say whether a run surely asks it for them."""
+    """Require for the session what lake tables of a pipeline need, and return whether a run certainly uses them."""
     if not pipeline.targets:
         return False
     source = resolve_connection(pipeline.source_ref() or "default")
@@ -62,9 +62,9 @@ def _may_take_files(database: LakeTable, target: TargetDeclaration) -> bool:
 
 
 def expect_work(database: Target, target: TargetDeclaration) -> None:
-    """Let a session that starts from now on be made for long work, where a load is going to rewrite a large lake table.
+    """Require sessions for long work from now on, where a load is going to rewrite a large lake table.
 
-    The table is not looked at while a session runs: that one stays as it is, and every batch of a stream is a load.
+    The table is not inspected while a session runs: that one stays as it is, and every batch of a stream is a load.
     """
     if not isinstance(database, LakeTable) or target.write.mode not in _REWRITES or session_runs():
         return
@@ -73,7 +73,7 @@ def expect_work(database: Target, target: TargetDeclaration) -> None:
 
 
 def refuse_duplicate_targets(pipeline: Pipeline) -> None:
-    """Refuse two targets that are one table under two names: they would share what the books remember of loads."""
+    """Refuse two targets that are one table under two names: they would share the metadata of their loads."""
     known_tables: set[tuple[str, ...]] = set()
     for target in pipeline.targets if pipeline.fan_out else ():
         name = target.table.qualified_name
@@ -83,7 +83,7 @@ def refuse_duplicate_targets(pipeline: Pipeline) -> None:
                 name,
             )
         except FlowError:
-            continue  # a target that cannot be opened says so when it is loaded
+            continue  # a target that cannot be opened fails when it is loaded
         if table_identity in known_tables:
             message = f"two targets of pipeline {pipeline.name!r} are the same table {name}"
             raise PlanError(message, hint="their connections lead to the same place; give each a table of its own.")

@@ -1,1 +1,1 @@
-"""Where a scheduler has slots run: in this process, in processes beside it, on Kubernetes or in a Lambda function."""
+"""Where a scheduler has slots run: in this process, in processes of its own, on Kubernetes or in a Lambda function."""

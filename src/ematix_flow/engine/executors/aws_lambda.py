@@ -65,7 +65,7 @@ class LambdaExecutor:
 
 
 def payload(spec: DispatchSpec) -> dict[str, Any]:
-    """Return what the function is sent: the fields of the slot, and the arguments of `flow` that mean the same."""
+    """Return the payload of the function: the fields of the slot, and the arguments of `flow` that mean the same."""
     fields = asdict(spec)
     if has_secret(spec.run_log_url):
         fields["run_log_url"] = None

@@ -1,4 +1,4 @@
-"""What every executor takes and gives, and how a worker is called; how it gets to its place is each executor's own."""
+"""The types of every executor, and how a worker is called; how a worker is started is each executor's own."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 RUN_LOG, ALERTERS, METRICS = "EMATIX_FLOW_RUN_LOG_URL", "EMATIX_FLOW_ALERTERS", "EMATIX_FLOW_METRICS_URL"
-"""Variables by which a worker finds what its command line must not show."""
+"""Variables that pass to a worker what its command line must not show."""
 
 _SECRET_NAMES = ("password", "secret", "token", "key", "sas", "credential")
 
 
 class DispatchError(RunError):
-    """A slot could not be handed over; it stays where it was and is tried again."""
+    """A slot could not be handed over; it stays as it was and is tried again."""
 
     transient = True
 
@@ -39,7 +39,7 @@ class DispatchSpec:
 
 @dataclass(frozen=True, slots=True)
 class DispatchHandle:
-    """A worker that was asked to run, and how its place knows it."""
+    """A worker that was requested, and its id where it runs."""
 
     pipeline_name: str
     backend: str
@@ -50,10 +50,10 @@ class Executor(Protocol):
     """Hands slots over to workers and does not wait for them."""
 
     def dispatch(self, spec: DispatchSpec) -> DispatchHandle:
-        """Have a worker run a slot; DispatchError when it cannot be asked to."""
+        """Have a worker run a slot; DispatchError when it cannot be requested."""
 
     def cancel(self, handle: DispatchHandle) -> None:
-        """Ask a worker to stop; one that has ended is no error."""
+        """Request that a worker stops; one that has ended is no error."""
 
 
 def worker_arguments(spec: DispatchSpec) -> list[str]:

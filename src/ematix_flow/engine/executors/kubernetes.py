@@ -1,4 +1,4 @@
-"""Has slots run by jobs of a Kubernetes cluster, asked for over its API with the account of this pod or of a proxy."""
+"""Has slots run by jobs of a Kubernetes cluster, requested by its API with the account of this pod or of a proxy."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class KubernetesExecutor:
-    """Makes a job for each slot."""
+    """Creates a job for each slot."""
 
     backend = "k8s"
 
@@ -48,7 +48,7 @@ class KubernetesExecutor:
         self._account, self._secret = service_account, secret
 
     def dispatch(self, spec: DispatchSpec) -> DispatchHandle:
-        """Make a job for a slot."""
+        """Create a job for a slot."""
         job = self.job(spec)
         self._request("POST", "", job)
         return DispatchHandle(spec.pipeline_name, self.backend, str(job["metadata"]["name"]))
@@ -58,7 +58,7 @@ class KubernetesExecutor:
         self._request("DELETE", f"/{quote(handle.ref)}", {"propagationPolicy": "Background"})
 
     def job(self, spec: DispatchSpec) -> dict[str, Any]:
-        """Return the job: one attempt of one pod, since attempts are the run log's business."""
+        """Return the job: one attempt of one pod, since the run log counts attempts."""
         short = spec.claim_token[:8]
         labels = {"ematix-flow/pipeline": _label(spec.pipeline_name), "ematix-flow/claim-token-short": _label(short)}
         pod: dict[str, Any] = {"restartPolicy": "Never", "containers": [self._container(spec)]}
@@ -113,7 +113,7 @@ class KubernetesExecutor:
 
 
 def _connection() -> tuple[http.client.HTTPConnection, dict[str, str]]:
-    """Return a connection to the API, and who asks."""
+    """Return a connection to the API, and the headers that authenticate it."""
     server = os.environ.get(SERVER_VARIABLE)
     if server:
         parts = urlsplit(server)

@@ -1,4 +1,4 @@
-"""Chooses an executor by URL; what it does is in the files beside."""
+"""Chooses an executor by URL; what it does is in the neighbouring modules."""
 
 from __future__ import annotations
 

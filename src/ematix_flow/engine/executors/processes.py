@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 STDERR = 2
-"""What workers print as their result is talk in the log of a scheduler."""
+"""What workers print as their result belongs to the log output of a scheduler."""
 
 
 class SubprocessExecutor:
@@ -32,7 +32,7 @@ class SubprocessExecutor:
         self._started: dict[str, subprocess.Popen[bytes]] = {}
 
     def dispatch(self, spec: DispatchSpec) -> DispatchHandle:
-        """Start a process for a slot; what it says goes where the scheduler's own words go."""
+        """Start a process for a slot; its output goes where the scheduler's own output goes."""
         command = [sys.executable, "-m", "ematix_flow", *worker_arguments(spec)]
         try:
             # A session of its own: a signal to the scheduler's terminal must not end the work.

@@ -54,12 +54,12 @@ class OpenPlan:
 
     stored: StoredPlan
     pipeline: Pipeline
-    """What stands for the pipeline: its name, its targets and its post steps."""
+    """Stands for the pipeline: its name, its targets and its post steps."""
     steps: tuple[_Step, ...]
 
 
 def apply_plan(plan_id: str, options: Options | None = None) -> Any:
-    """Commit what a plan staged and give the result as a run does; a plan that is applied already says so again."""
+    """Commit what a plan staged and return the result as a run does; that of an applied plan is returned again."""
     options = options or Options()
     options = replace(options, run_log=options.run_log or open_run_log())
     return apply_open(open_plan(plan_id, options), options)
@@ -92,7 +92,7 @@ def apply_open(plan: OpenPlan, options: Options) -> Any:
 
 
 def _step(stored: StoredPlan, waiting: Waiting, options: Options) -> _Step:
-    """Open the target of a plan; a name that leads somewhere else by now is refused."""
+    """Open the target of a plan; a name that means another system by now is refused."""
     declared = _declared(stored, waiting)
     expectations = () if declared is None else declared.quality.expectations
     plan = replace(waiting.plan, audit=with_functions(waiting.plan.audit, expectations))
@@ -159,7 +159,7 @@ def _is_open(step: _Step, *, compare: bool) -> bool:
     database, ledger = step.database, Ledger(step.database)
     session = database.session()
     try:
-        # A transaction, because it settles first what a dead owner of a lake's lock has left.
+        # A transaction, because it first resolves what a dead owner of a lake's lock has left.
         session.begin()
         if ledger.exists(session) and ledger.find(session, step.waiting.plan.token) is not None:
             return False
@@ -172,7 +172,7 @@ def _is_open(step: _Step, *, compare: bool) -> bool:
 
 
 def _expire(step: _Step, options: Options) -> None:
-    """Remove what waits for a plan that nobody may apply any more."""
+    """Remove what waits for a plan that may not be applied any more."""
     plan, ledger = step.waiting.plan, Ledger(step.database)
     drop_stages_of(step.database, plan.token)
     table, mode = step.target.table, plan.commit.write.spelled

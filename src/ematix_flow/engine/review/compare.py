@@ -37,7 +37,7 @@ FILES_COUNTED = "rows of a folder of files are counted and not compared"
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A staged load after its comparison: what it would change, what it was compared with and the order to commit."""
+    """A staged load after its comparison: what it would change, what it was compared with and the request to commit."""
 
     diff: Diff
     expected: tuple[TableSnapshot, ...]
@@ -69,7 +69,7 @@ def _compared(request: CommitRequest, comparison: _LoadComparison) -> Compared:
 
 
 class _LoadComparison:
-    """Looks at the rows of a load and at its target inside the transaction of a simulation."""
+    """Inspects the rows of a load and its target inside the transaction of a simulation."""
 
     def __init__(self, database: Target, plan: TargetPlan, sample: int) -> None:
         self.database = database
@@ -86,7 +86,7 @@ class _LoadComparison:
         self.verdicts: tuple[str, ...] = ()
 
     def prepare(self, session: Session) -> None:
-        """See the tables as they are, then make them what the load needs, where that is rolled back."""
+        """Take snapshots of the tables, then create or widen them for the load, where that is rolled back."""
         load = self.plan.commit.load
         table_names = [load.target]
         if load.points is not None and self.database.capabilities.rolls_back:
@@ -96,7 +96,7 @@ class _LoadComparison:
             expand(self.database, session, self.plan)
 
     def inspect(self, session: Session, relation: str) -> None:
-        """Ask for everything that the difference tells; refuse to tell it of two states at once."""
+        """Query everything that the difference shows; refuse to mix two states of the target."""
         if not self.database.capabilities.answers_sql:
             return
         rows = self.database.data(session)
@@ -116,7 +116,7 @@ class _LoadComparison:
         return self.plan.commit.write.mode
 
     def diff(self, counts: Counts) -> Diff:
-        """Return what was seen, with the counts of the load."""
+        """Return the difference, with the counts of the load."""
         if not self.database.capabilities.answers_sql:
             self.totals |= {ADDED: counts.inserted, REMOVED: counts.deleted}
             self.notes = (*self.notes, FILES_COUNTED)
@@ -132,7 +132,7 @@ class _LoadComparison:
         )
 
     def record_verdicts(self, audited: Audited | None) -> None:
-        """Take what was measured of the rows: whatever does not hold is told."""
+        """Store what was measured of the rows: every expectation that does not hold is shown."""
         self.verdicts = () if audited is None else tuple(f"expectation {text}" for text in verdicts_of(audited))
 
     def derived(self, staged: Counts) -> Counts:
@@ -191,7 +191,7 @@ class _LoadComparison:
         return bool(rows.query(staged)) or bool(there and rows.query(repeated_keys(load, keys)))
 
     def _count(self, rows: Session, relation: str, note: str) -> None:
-        """Count where keys tell no rows apart: every old row goes, every new one comes."""
+        """Count where no key distinguishes rows: every old row goes, every new one comes."""
         name = native_name(self.plan.commit.load.target, self.database.dialect)
         new = int(rows.query(f"SELECT COUNT(*) FROM {relation} AS counted")[0][0])
         self.old_rows = int(rows.query(f"SELECT COUNT(*) FROM {name}")[0][0]) if self.plan.ensure.exists else 0

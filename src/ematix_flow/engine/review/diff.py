@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ematix_flow.plan.explain.diff import Diff
 
 SAMPLE = 5
-"""How many keys of each kind are shown, unless somebody asks for more."""
+"""How many keys of each kind are shown, unless more are requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class DiffResult:
 
 
 def diff_pipeline(pipeline: Pipeline, options: Options | None = None, sample: int = SAMPLE) -> DiffResult:
-    """Stage every target, compare it with what is there and keep the plan for `apply_plan`."""
+    """Stage every target, compare it with what is there and store the plan for `apply_plan`."""
     refuse_plain(pipeline)
     refuse_duplicate_targets(pipeline)
     options = options or Options()
@@ -117,7 +117,7 @@ def diff_pipeline(pipeline: Pipeline, options: Options | None = None, sample: in
 
 
 def plan_store(log: RunLog) -> PlanStore:
-    """Return the plans that are kept beside a run log."""
+    """Return the plans that are stored next to a run log."""
     return PlanStore(log.folder / "plans")
 
 
@@ -150,7 +150,7 @@ def _wait(load_request: LoadRequest, written: Written, options: Options, sample:
 
 
 def _give_up(load_request: LoadRequest, error: BaseException, options: Options) -> None:
-    """Remove what waits for a plan that did not come to be, as far as its target can be reached."""
+    """Remove what waits for a plan that failed, as far as its target can be reached."""
     drop_stages_of(load_request.database, load_request.token)
     text = safe_text(error)[:4000]
     with suppress(*load_request.database.failures):
@@ -161,7 +161,7 @@ def _give_up(load_request: LoadRequest, error: BaseException, options: Options) 
 
 
 def _history(load_request: LoadRequest) -> HistoryRow:
-    """Return the row that keeps the staging of a plan from being tidied up."""
+    """Return the row that keeps the staging of a plan from being cleaned up."""
     table, name = load_request.target.table, history_name(load_request.pipeline, load_request.target.table)
     mode = load_request.target.write.spelled
     return HistoryRow(

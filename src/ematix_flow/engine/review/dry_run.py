@@ -1,4 +1,4 @@
-"""Counts what a run would do now: the load is carried out up to its commit and rolled back; nothing is kept."""
+"""Counts what a run would do now: the load is carried out up to its commit and rolled back; nothing is stored."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Spark: TypeAlias = "Callable[[], Any]"
 
 
 def dry_run_pipeline(pipeline: Pipeline, options: Options | None = None) -> PreviewResult:
-    """Return the plan with the counts that a run would have now; errors are kept per target and stop no other target."""
+    """Return the plan with the counts that a run would have now; errors are those of each target and stop no other."""
     refuse_plain(pipeline)
     options = options or Options()
     source = source_for(pipeline, options, session_for(options))
@@ -69,7 +69,7 @@ def dry_run_pipeline(pipeline: Pipeline, options: Options | None = None) -> Prev
 def simulate_target(
     pipeline: Pipeline, target: TargetDeclaration, source: OpenSource, options: Options
 ) -> TargetSummary:
-    """Rehearse one target; whatever goes wrong is part of the answer."""
+    """Simulate one target; errors are part of the result."""
     summary = TargetSummary(
         schema_qualified_name=target.table.qualified_name,
         mode=target.write.spelled,
@@ -90,7 +90,7 @@ def simulate_target(
 
 
 def _steps(load_request: LoadRequest, spark: Spark) -> Iterator[TargetSummary]:
-    """Plan, then count; gives what is known after each step."""
+    """Plan, then count; yield what is known after each step."""
     inspect_load = load_inspector(spark)
     stand_in = over_missing_target(load_request, wait_for)
     own = () if stand_in is None else (note_about(load_request),)
@@ -149,7 +149,7 @@ def _verdicts(audited: Audited | None) -> dict[str, Any] | None:
 
 @contextmanager
 def _database(target: TargetDeclaration, source: OpenSource, spark: Spark) -> Iterator[tuple[Target, OpenSource]]:
-    """Return the target, or a scratch one in the place of a file that does not exist and must not come to be."""
+    """Return the target, or a scratch one in place of a file that does not exist and must not be created."""
     declared = resolve_connection("default" if target.connection is None else target.connection)
     database = target_for(declared, target.table, spark)
     if database.exists():
@@ -170,7 +170,7 @@ def _database(target: TargetDeclaration, source: OpenSource, spark: Spark) -> It
 
 
 def _lake_moved(source: OpenSource, database: Target, scratch_connection: object) -> OpenSource:
-    """Return the source with a lake that does not exist yet at the place where the scratch target is."""
+    """Return the source with a lake that does not exist yet at the location of the scratch target."""
     if not isinstance(scratch_connection, LakeSource):
         return source
 

@@ -1,4 +1,4 @@
-"""Sees as much of source and target as can be seen without reading data, and says what had to be assumed."""
+"""Inspects source and target as far as possible without reading data, and notes what had to be assumed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 
 NOWHERE = "postgresql://unresolved"
-"""Address of a server that nobody asks."""
+"""Address of a server that is never called."""
 
 UNKNOWN = "not known before the function runs"
 
@@ -60,7 +60,7 @@ class PartialInspection(Generic[S]):
     name: str
     notes: tuple[str, ...] = ()
     resolved: bool = True
-    """False when nothing may be asked of the system, because it is only taken to be this one."""
+    """False when the system may not be queried, because it is only assumed to be this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class OfflineSource:
     notes: tuple[str, ...] = ()
     resolved: bool = True
     known: bool = True
-    """False when only a run can tell what the function gives, so that nobody can say how it is loaded."""
+    """False when only a run knows what the function returns, so that its path is unknown."""
 
     def unforced(self, pipeline: Pipeline) -> Pipeline:
         """Return the pipeline to plan for: a path cannot be forced or refused before the source is known."""
@@ -94,7 +94,7 @@ def partial(reference: str | Connection | None, opened: Callable[[Connection], S
 
 
 def inspect_target_offline(target: TargetDeclaration) -> PartialInspection[Target]:
-    """Return the system that a target lives in, and how it was found."""
+    """Return the system that a target is in, and how it was found."""
     return partial(
         target.connection, lambda connection: target_of(connection, (target.table.schema, target.table.name))
     )
@@ -143,7 +143,7 @@ def _uninspected(inspection: PartialInspection[Database | Files | LakeSource], n
 def inspecting_offline(
     *, source_resolved: bool, target_resolved: bool, spark: Callable[[], Any] | None = None
 ) -> Callable[[LoadRequest], LoadInspection]:
-    """Return the way to observe that a preview needs: no data is read, nobody is waited for, failures become notes.
+    """Return the inspector of a preview: no data is read, no lock is waited for, failures become notes.
 
     With `spark` columns that only Spark knows are not assumed.
     """
@@ -180,7 +180,7 @@ def inspecting_offline(
 
 
 def _loaded_or_note(load_request: LoadRequest, *, known: bool) -> tuple[LoadedFiles | None, tuple[str, ...]]:
-    """Return the files that were loaded before, or a note that nobody can tell."""
+    """Return the files that were loaded before, or a note that they are unknown."""
     if load_request.target.write.incremental is None:
         return None, ()
     failures: Any = (FlowError, *load_request.database.failures)
@@ -206,7 +206,7 @@ def _blank(load_request: LoadRequest) -> Inspection:
 
 
 def _source_or_stand_in(load_request: LoadRequest, loaded: LoadedFiles | None) -> LoadInspection:
-    """Look at the source; where it reads a target that a run creates first, as the run will find it."""
+    """Inspect the source; where it reads a target that a run creates first, as the run will find it."""
     stand_in = over_missing_target(load_request, inspect_now)
     if stand_in is None:
         return _source_or_note(load_request, loaded)
@@ -251,7 +251,7 @@ def _source_or_note(load_request: LoadRequest, loaded: LoadedFiles | None) -> Lo
 
 
 def _about_files(load_inspection: LoadInspection) -> tuple[str, ...]:
-    """Return what a run would say about files that have changed."""
+    """Return what a run would report about files that have changed."""
     choice = load_inspection.inspection.files
     error = refused(choice) if choice is not None else None
     if error is not None:
@@ -261,7 +261,7 @@ def _about_files(load_inspection: LoadInspection) -> tuple[str, ...]:
 
 
 def _with_open_bounds(load_request: LoadRequest, inspection: Inspection) -> Inspection:
-    """Return the observation with its lower bound; the upper one would have to be read from the data."""
+    """Return the inspection with its lower bound; the upper one would have to be read from the data."""
     write = load_request.target.write
     if write.incremental_column is None:
         return inspection

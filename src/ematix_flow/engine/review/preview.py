@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ematix_flow.plan.steps import TargetPlan
 
 PREVIEW_SLOT = "preview"
-"""Slot of a plan that nobody runs; it only decides about the `_batch_id` that is shown."""
+"""Slot of a plan that is not run; it only decides about the `_batch_id` that is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class PreviewResult:
 def preview_pipeline(pipeline: Pipeline, options: Options | None = None, *, physical: bool = False) -> PreviewResult:
     """Return the plan without touching any data; connections that cannot be resolved or reached become notes.
 
-    With `physical`, Spark is asked how it would run what it evaluates; otherwise it is not even loaded.
+    With `physical`, Spark explains how it would run what it evaluates; otherwise it is not even loaded.
     """
     refuse_plain(pipeline)
     offline_source = inspect_source_offline(pipeline)
@@ -184,7 +184,7 @@ def _physical(
 
 
 def _only_known(plan: TargetPlan, *, source: bool, target_known: bool) -> TargetPlan:
-    """Return the plan without what had to be made up: who loads an unknown source, where an open address leads."""
+    """Return the plan without what had to be assumed: the engine of an unknown source, an open address."""
     if not target_known:
         plan = replace(plan, connection_info={})
     if source:

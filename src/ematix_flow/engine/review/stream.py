@@ -1,6 +1,6 @@
 """Streams as plans: what the next batch of each target would do, shown, simulated or checked; no position moves.
 
-The batch is the one that a run would load, so there is no second way to its plan.
+The batch is the one that a run would load, so there is no second path to its plan.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def preview_stream(stream: Stream, options: StreamOptions | None = None) -> Prev
 
 
 def dry_run_stream(stream: Stream, options: StreamOptions | None = None) -> PreviewResult:
-    """Give the plan with the counts of the next batch: its messages are read, loaded and rolled back, or not sent."""
+    """Return the plan with the counts of the next batch: its messages are read, loaded and rolled back, or not sent."""
     return _reviewed(stream, options or StreamOptions(), simulates=True)
 
 
@@ -95,7 +95,7 @@ def _reviewed(stream: Stream, options: StreamOptions, *, simulates: bool) -> Pre
 def _summary(
     context: StreamContext, target: StreamTarget, resources: ExitStack, *, simulates: bool
 ) -> tuple[TargetSummary, list[str]]:
-    """Return what the next batch of one target would do; whatever goes wrong is part of the answer."""
+    """Return what the next batch of one target would do; errors are part of the result."""
     known = _declared(target)
     try:
         sink = sink_for(context, target, read_only=True)
@@ -118,7 +118,7 @@ def _summary(
 
 
 def _declared(target: StreamTarget) -> TargetSummary:
-    """Return what is known of a target before anybody is asked."""
+    """Return what is known of a target before any system is queried."""
     table = target.declared_table
     return TargetSummary(
         schema_qualified_name=target.destination
@@ -179,7 +179,7 @@ def _check_target(context: StreamContext, target: StreamTarget, resources: ExitS
 
 
 def _promise(context: StreamContext, target: StreamTarget) -> str:
-    """Return what the stream promises of this target."""
+    """Return the guarantee of the stream for this target."""
     source, into = resolve_connection(context.stream.sources[0].connection), resolve_connection(target.connection)
     promised = guarantee_of(source.kind, into.kind, context.stream.delivery)
     return f"{context.stream.key_of(target)}: {promised.level.replace('_', ' ')}: {promised.reason}"

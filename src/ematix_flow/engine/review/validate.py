@@ -44,12 +44,12 @@ EXPLAINABLE = ("select", "insert", "update", "delete", "merge", "replace", "with
 """First words of statements that every database can explain."""
 
 CHECKED = "_flow_checked"
-"""Scratch table in the place of the staged rows."""
+"""Scratch table in place of the staged rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValidateResult:
-    """What the databases say to a pipeline."""
+    """The errors and notes of the databases about a pipeline."""
 
     pipeline_name: str
     ok: bool
@@ -59,15 +59,15 @@ class ValidateResult:
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the answer as plain data."""
+        """Return the result as plain data."""
         return asdict(self) | {"errors": list(self.errors), "notes": list(self.notes)}
 
     def to_json(self, indent: int | None = 2) -> str:
-        """Return the answer as JSON."""
+        """Return the result as JSON."""
         return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
 
     def text(self, *, verbose: bool = False) -> str:
-        """Return the answer for people; `verbose` adds the query that was checked."""
+        """Return the result for people; `verbose` adds the query that was checked."""
         lines = [f"{self.pipeline_name}: {'ok' if self.ok else 'failed'}"]
         lines += [f"  error: {_indented(error)}" for error in self.errors]
         lines += [f"  note: {_indented(note)}" for note in self.notes]
@@ -88,14 +88,14 @@ class Findings:
         self.notes: dict[str, None] = {}
         self.source_sql = ""
         self.missing = False
-        """True when the first load creates a target, which later statements may speak of."""
+        """True when the first load creates a target, which later statements may refer to."""
 
     def note(self, *texts: str) -> None:
-        """Remember something that was not checked."""
+        """Add something that was not checked."""
         self.notes.update(dict.fromkeys(redact(text) for text in texts))
 
     def error(self, text: str) -> None:
-        """Remember something that would fail."""
+        """Add something that would fail."""
         self.errors[redact(text)] = None
 
     @contextmanager
@@ -110,7 +110,7 @@ class Findings:
 
 
 def _error_text(error: BaseException) -> str:
-    """Return what an exception says; those of Python itself often say nothing without their name."""
+    """Return the text of an exception; those of Python itself often mean nothing without their name."""
     text, name = safe_text(error), type(error).__name__
     return f"{name}: {text}" if type(error).__module__ == "builtins" and text != name else text
 
@@ -196,7 +196,7 @@ def _check_read(plan: TargetPlan, source: OpenSource, findings: Findings) -> Non
 
 
 def _check_join(plan: TargetPlan, source: OpenSource, findings: Findings) -> None:
-    """Have each database explain what it is asked for a query over several connections; its columns are checked by name."""
+    """Have each database explain its part of a query over several connections; its columns are checked by name."""
     systems = {side.alias: side.system for side in source.sides}
     for table in plan.read.tables:
         system = systems[table.alias]

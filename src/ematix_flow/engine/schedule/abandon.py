@@ -24,9 +24,9 @@ UNRESOLVED = "cancelled, but its target does not answer whether it had committed
 
 
 def lose(pipeline: Pipeline, lost: Lose, runner: SlotRunner) -> PipelineState:
-    """Write down that a slot is not taken up by itself, and tell of it once; gives the state as it is then.
+    """Record that a slot is not taken up by itself, and emit it once; return the state as it is then.
 
-    Of a cancelled one the ledger of its target says whether it had committed; until it answers, the slot stays as it is.
+    Of a cancelled one the ledger of its target shows whether it committed; until it answers, the slot stays as it is.
     """
     before = runner.log.find(PipelineState, pipeline.name) or PipelineState(pipeline.name)
     if (before.slot_status, before.last_slot) != (retrying.RUNNING, lost.slot):

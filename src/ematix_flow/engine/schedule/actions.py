@@ -1,4 +1,4 @@
-"""What operators ask for: pause, resume, cancel, run and run again; told to the run log, where whoever runs pipelines sees it."""
+"""Actions of operators: pause, resume, cancel, run and rerun; written to the run log for schedulers and runs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _RESUMABLE = (retrying.FAILED, retrying.GAVE_UP, retrying.INTERRUPTED, retrying.
 
 
 def pause(log: RunLog, name: str) -> PipelineState:
-    """Let no slot of a pipeline begin; one that runs is left alone."""
+    """Pause a pipeline: no slot of it begins; one that runs is left alone."""
     return log.change_state(name, lambda state: replace(state, paused=True))
 
 
 def unpause(log: RunLog, name: str) -> PipelineState:
-    """Let slots begin again; what was missed meanwhile is caught up as the pipeline says."""
+    """End the pause of a pipeline; what was missed meanwhile is caught up as the pipeline declares."""
     return log.change_state(name, lambda state: replace(state, paused=False))
 
 
@@ -50,9 +50,9 @@ def resume(log: RunLog, name: str) -> PipelineState:
 
 
 def cancel(log: RunLog, name: str, by: str) -> str:
-    """Ask the run of a pipeline to stop; gives who was asked, empty when nothing of it runs.
+    """Request that the run of a pipeline stops; return its worker, empty when nothing of it runs.
 
-    The run stops itself and gives its lease back then: nothing else of the pipeline runs beside it meanwhile.
+    The run stops itself and then releases its lease: nothing else of the pipeline runs meanwhile.
     """
     pipeline = pipeline_of(log, name)
     state = log.find(PipelineState, pipeline)
@@ -71,7 +71,7 @@ def cancel(log: RunLog, name: str, by: str) -> str:
 
 
 def _cancel_workflow(log: RunLog, workflow: Workflow, by: str) -> str:
-    """End a workflow, so that it sets no further job off, and ask those of its jobs to stop that run."""
+    """End a workflow, so that it sets no further job off, and request that its running jobs stop."""
     now = log.backend.now()
     log.change_state(workflow.key, lambda state: retrying.cancelled(_with_cancel(state, by), now))
     notified = [cancel(log, job, by) for job in workflow.jobs if log.find(Claim, job) is not None]
@@ -85,13 +85,13 @@ def _with_cancel(state: PipelineState, by: str) -> PipelineState:
 def request_run(
     log: RunLog, kind: str, pipeline: str, *, run_id: str = "", from_step: str = "", by: str = ""
 ) -> Action:
-    """Ask for a run, which the next scheduler or `flow run-due` does."""
+    """Request a run, which the next scheduler or `flow run-due` does."""
     at = format_instant(log.backend.now())
     return log.add_action(Action("", kind, pipeline, run_id=run_id, from_step=from_step, asked_at=at, asked_by=by))
 
 
 def requested_runs(log: RunLog, held: Callable[[str], bool]) -> list[Action]:
-    """Return the runs that were asked for and that nobody is at work on, oldest first."""
+    """Return the requested runs that no worker has claimed, oldest first."""
     requested = [
         one
         for one in log.all(Action)

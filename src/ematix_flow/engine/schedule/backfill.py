@@ -1,4 +1,4 @@
-"""Runs the slots of a stretch of the past, one after the other: resumable, and beside the live schedule under its lease."""
+"""Runs the slots of a range of the past, one by one: resumable, and during the live schedule under its lease."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SlotDone:
 def open_backfill(
     log: RunLog, pipeline: Pipeline, first: datetime, last: datetime, *, again: bool = False
 ) -> tuple[Backfill, bool]:
-    """Return the backfill of a stretch, and whether it is one that was interrupted; `again` loads slots that ran before too."""
+    """Return the backfill of a range, and whether it was interrupted; `again` loads slots that ran before too."""
     if pipeline.schedule is None:
         message = f"pipeline {pipeline.name!r} has no schedule, so there are no slots to run"
         raise DeclareError(message, hint="give it schedule=, or run it now: flow run.", origin=pipeline.origin)
@@ -89,7 +89,7 @@ def slot_count(pipeline: Pipeline, backfill: Backfill) -> int:
 def run_backfill(
     pipeline: Pipeline, backfill: Backfill, runner: SlotRunner, stopped: Callable[[], bool] = lambda: False
 ) -> Iterator[SlotDone]:
-    """Run the slots that are not done yet and give each after its run; the first failure ends it, and it can be resumed."""
+    """Run the slots that are not done yet and yield each after its run; the first failure ends it, resumably."""
     total = slot_count(pipeline, backfill)
     done: list[str] = json.loads(backfill.done or "[]")
     known = frozenset(done)
@@ -127,6 +127,6 @@ def _run_slot(pipeline: Pipeline, backfill: Backfill, slot: str, runner: SlotRun
 
 
 def _has_run(log: RunLog, name: str) -> bool:
-    """Return whether the run log knows that a slot of a plain function has run; a load asks its target."""
+    """Return whether the run log has a success of a slot of a plain function; a load queries its target."""
     run = log.get_run(name)
     return run is not None and run.run_id == name and run.status == "succeeded"

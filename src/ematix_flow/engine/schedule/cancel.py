@@ -1,4 +1,4 @@
-"""Stops runs that somebody cancels or that take too long: it watches what was asked for; how work is interrupted stands in `connect.base.cancellation`."""
+"""Stops runs that are cancelled or take too long; `connect.base.cancellation` interrupts their work."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def stoppable(pipeline: Pipeline, request: Request, log: RunLog, options: Option
 
 @contextmanager
 def _watched(halt: Halt, request: Request, log: RunLog, options: Options) -> Iterator[None]:
-    """Look now and then whether somebody has cancelled a run by hand; the keeper of a lease looks itself."""
+    """Check now and then whether a run by hand was cancelled; the holder of a lease checks itself."""
     if options.halt is not None:
         yield
         return

@@ -1,4 +1,4 @@
-"""Asks how fresh the tables of pipelines are, also of those that do not run; it reads, and changes nothing."""
+"""Measures how fresh the tables of pipelines are, also of those that do not run; it reads, and changes nothing."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 EVERY = timedelta(minutes=1)
 RECENT = 500
-"""So many of the newest successful runs are looked through for one of a target."""
+"""How many of the newest successful runs are searched for one of a target."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Sla:
-    """A limit, and whose it is."""
+    """A limit with its pipeline and target."""
 
     pipeline: str
     sla: timedelta
@@ -51,7 +51,7 @@ class _Sla:
 
 
 def register_freshness_sla(pipeline: str, sla: Any) -> None:
-    """Let a pipeline have a limit for the age of its last success, besides what its declaration says."""
+    """Register a limit for the age of a pipeline's last success, besides its declared one."""
     PROJECT.slas[pipeline] = duration("freshness_sla", sla)
 
 
@@ -73,7 +73,7 @@ def evaluate_freshness(
 
 
 class FreshnessEvaluator:
-    """Remembers the states from one look to the next and tells of those that changed."""
+    """Keeps the states from one evaluation to the next and emits those that changed."""
 
     def __init__(self, bus: Bus | None = None, run_log: RunLog | None = None) -> None:
         self._bus = bus or Bus()
@@ -81,7 +81,7 @@ class FreshnessEvaluator:
         self._states: dict[tuple[str, str], str] = {}
 
     def evaluate(self, now: datetime | None = None) -> list[Freshness]:
-        """Look at everything with a limit; whoever enters or leaves `breached` is told on the bus."""
+        """Evaluate everything with a limit; a state that becomes or leaves `breached` is emitted on the bus."""
         results = evaluate_freshness(now=now, run_log=self._log)
         for one in results:
             before = self._states.get((one.pipeline, one.target), "")
@@ -92,14 +92,14 @@ class FreshnessEvaluator:
 
 
 class FreshnessWatch:
-    """Looks again and again, also when nothing runs; a scheduler asks it in every tick."""
+    """Evaluates repeatedly, also when nothing runs; a scheduler calls it in every tick."""
 
     def __init__(self, bus: Bus, run_log: RunLog) -> None:
         self._bus, self._log = bus, run_log
         self._evaluated_at: datetime | None = None
 
     def __call__(self, now: datetime) -> None:
-        """Tell of everything with a limit, once a minute; whoever alerts knows what has been told before."""
+        """Emit the state of everything with a limit, once a minute; alerting knows what was reported before."""
         if self._evaluated_at is not None and now - self._evaluated_at < EVERY:
             return
         self._evaluated_at = now
@@ -141,7 +141,7 @@ def _evaluated(one: _Sla, now: datetime, log: RunLog) -> Freshness:
 
 
 def _last(one: _Sla, log: RunLog) -> tuple[datetime | None, str, str]:
-    """Return the moment that counts, what it is and what stood in the way of a better one."""
+    """Return the instant that counts, what it is and why there is no better one."""
     note = ""
     if one.target is not None and one.column is not None:
         try:
@@ -152,7 +152,7 @@ def _last(one: _Sla, log: RunLog) -> tuple[datetime | None, str, str]:
 
 
 def _newest(target: TargetDeclaration, column: str) -> datetime | None:
-    """Ask a table for the newest value of a column; None where there is no table or no value."""
+    """Query a table for the newest value of a column; None where there is no table or no value."""
     database = target_for(target.connection, target.table, session_for(Options()))
     table_name = database.table_name(target.table.schema, target.table.name)
     name = native_column(column, database.dialect)

@@ -1,4 +1,4 @@
-"""Whether anybody looks for what is due: a scheduler that leads, or a `flow run-due` that was called lately."""
+"""Whether a process runs what is due: a scheduler that leads, or a `flow run-due` that was called lately."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ LATELY = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class SchedulerLiveness:
-    """Who looks for what is due."""
+    """The process that runs what is due."""
 
     alive: bool
     text: str
-    """In words: who it is, or when somebody was seen last."""
+    """As text: which process it is, or when the last one was active."""
 
 
 def scheduler_liveness(log: RunLog) -> SchedulerLiveness:
-    """Return who looks for what is due, by the clock of the run log."""
+    """Return the process that runs what is due, by the clock of the run log."""
     lead, round_, now = log.find(Claim, LEADER), log.find(PeriodicJob, _job_name(log)), log.backend.now()
     if lead is not None and lead.claim_token and instant(lead.expires_at) > now:
         return SchedulerLiveness(alive=True, text=f"{lead.worker_id} leads")
@@ -46,7 +46,7 @@ def scheduler_liveness(log: RunLog) -> SchedulerLiveness:
 
 
 def note_round(log: RunLog) -> None:
-    """Write down that somebody has looked for what is due; a run log that is away hears nothing."""
+    """Record that this process has run what is due; a run log that is away gets nothing."""
     with suppress(RunLogError):
         previous = log.find(PeriodicJob, _job_name(log))
         log.swap(previous, PeriodicJob(_job_name(log), format_instant(log.backend.now())))

@@ -1,4 +1,4 @@
-"""A lease on a pipeline that is renewed while its run lasts; that an old holder commits nothing is the fence's business."""
+"""A lease on a pipeline that is renewed while its run lasts; the fence ensures that an old holder commits nothing."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
     from ematix_flow.commit.runlog.log import RunLog
 
 LEASE_SECONDS = 60.0
-"""How long a run may be silent before somebody else takes it over."""
+"""How long a run may be silent before another worker takes it over."""
 
 BEATS = 3
 """Renewals in the time of one lease."""
 
 CHECK_SECONDS = 2.0
-"""How often a run looks whether somebody has cancelled it."""
+"""How often a run checks whether it was cancelled."""
 
 
 class PipelineLease:
-    """The right to run one pipeline, under a token that the run log gave."""
+    """The right to run one pipeline, under a token from the run log."""
 
     def __init__(self, log: RunLog, name: str, token: str, seconds: float, every: float | None = None) -> None:
         self.name, self.token, self.seconds = name, token, seconds
         self._log = log
         self._every = every or seconds / BEATS
         self.halt = Halt(lambda _: self._poll())
-        """Stops the run when the lease is lost or somebody cancels it."""
+        """Stops the run when the lease is lost or cancelled."""
         self._ended, self._lost = threading.Event(), threading.Event()
         self._renewed = time.monotonic()
         self._warned = False
@@ -53,15 +53,15 @@ class PipelineLease:
         self._ended.set()
         self._thread.join(self.seconds)
         if not self._lost.is_set():
-            with suppress(RunLogError):  # a lease that cannot be given back ends by itself
+            with suppress(RunLogError):  # a lease that cannot be released ends by itself
                 self._log.release(self.token)
 
     def check(self) -> None:
-        """Refuse to go on when somebody else has taken the run over or cancelled it; asked right before a commit."""
+        """Refuse to go on when the run was taken over or cancelled; called right before a commit."""
         self.halt.check()
 
     def _beat(self) -> None:
-        """Renew the lease now and then, and look more often whether somebody wants the run to stop."""
+        """Renew the lease now and then, and check more often whether the run was cancelled."""
         while not self._ended.wait(min(self._every, CHECK_SECONDS)) and not self._lost.is_set():
             if time.monotonic() - self._renewed >= self._every:
                 self._renew()
@@ -71,7 +71,7 @@ class PipelineLease:
     def _poll(self) -> None:
         """Read the lease; nothing is written, because a commit may be under way in the same database."""
         if time.monotonic() - self._renewed > self.seconds:
-            self._renew()  # this process slept; the answer says whether it was missed
+            self._renew()  # this process slept; the renewal shows whether the lease was lost
         else:
             with suppress(RunLogError):  # the fence of the target still keeps two runs apart
                 self._cancel_check(self._log.held(self.token))
@@ -97,12 +97,12 @@ class PipelineLease:
 
 
 def cancelled(pipeline: str, by: str) -> RunCancelledError:
-    """Return the error of a run that somebody cancelled."""
+    """Return the error of a cancelled run."""
     return RunCancelledError(f"the run of {pipeline} was cancelled by {by}", hint="nothing of it was committed.")
 
 
 def held_now(log: RunLog) -> dict[str, str]:
-    """Return who holds which lease, by the clock of the run log."""
+    """Return which worker holds which lease, by the clock of the run log."""
     held = [claim for claim in log.all(Claim) if claim.claim_token]
     if not held:
         return {}

@@ -1,4 +1,4 @@
-"""Sees whether messages have come to a topic, stream or folder since a workflow last looked; it takes none of them away."""
+"""Checks whether messages have come to a topic, stream or folder since a workflow's last check; it consumes none."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from ematix_flow.declare.pipeline.pipeline import Source
 
 WAIT_SECONDS = 5.0
-"""Seconds that everything else waits for a look at messages; one that takes longer is asked for its answer next time."""
+"""Seconds that everything else waits for a check of messages; the result of a longer one is read next time."""
 
 _PENDING_CHECKS: list[PendingCheck] = []
-"""Looks that are under way."""
+"""Checks that are under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class TriggerResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingCheck:
-    """A look at a source from a place on, under way in the background."""
+    """A check of a source from a position on, under way in the background."""
 
     source: Source
     position: str
@@ -43,9 +43,9 @@ class PendingCheck:
 
 
 def new_messages(source: Source, position: str) -> TriggerResult | None:
-    """Return what is new behind a place in the source; None when nothing is.
+    """Return what is new after a position in the source; None when nothing is.
 
-    A workflow that has never looked begins with the messages that come from now on.
+    A workflow without an earlier check begins with the messages that come from now on.
     """
     before = next((check for check in _PENDING_CHECKS if check.source is source and check.position == position), None)
     check = before or PendingCheck(

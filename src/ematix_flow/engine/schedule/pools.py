@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from ematix_flow.declare.project import Project
 
 ONE = 1
-"""Places of a pool whose size nobody said."""
+"""Size of a pool that is declared without one."""
 
 
 def pool_sizes(project: Project) -> dict[str, int]:
-    """Return the sizes of pools: those of the project file, and those of the module where it says more."""
+    """Return the sizes of pools: those of the project file, replaced by those of the module."""
     sizes: dict[str, int] = {}
     for name, size in {**project_table("pools"), **project.pools}.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
@@ -29,7 +29,7 @@ def pool_sizes(project: Project) -> dict[str, int]:
 
 
 def full(pipeline: Pipeline, held: Mapping[str, str], project: Project, sizes: Mapping[str, int]) -> str:
-    """Say that no place of a pipeline's pool is free; empty when one is, or when it has no pool."""
+    """Return the message that a pipeline's pool is full; empty when it is not, or when there is no pool."""
     if not pipeline.pool:
         return ""
     size = sizes.get(pipeline.pool, ONE)

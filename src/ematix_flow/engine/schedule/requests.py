@@ -1,4 +1,4 @@
-"""Carries out runs that an operator asked for: under the pipeline's lease, with a token of their own, and without a slot."""
+"""Carries out runs that an operator requested: under the pipeline's lease, with their own token and without a slot."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RequestedRun:
-    """A run that was asked for, after it."""
+    """The outcome of a requested run."""
 
     result: Any = None
     error_message: str = ""
@@ -36,7 +36,7 @@ class RequestedRun:
 
 
 def run_requested(action: Action, pipeline: Pipeline, runner: SlotRunner) -> Skip | RequestedRun:
-    """Do what was asked for and write down how it went."""
+    """Do the requested run and record its outcome."""
     token = leased(pipeline, runner)
     if isinstance(token, Skip):
         return token

@@ -86,7 +86,7 @@ class RunDueResult:
 
 
 Reporter = Callable[[str, str, str], None]
-"""Hears `firing`, `failed` or `skipping`, the name of the pipeline and more words about it."""
+"""Gets `firing`, `failed` or `skipping`, the name of the pipeline and a text about it."""
 
 
 def run_due(
@@ -103,11 +103,11 @@ def run_due(
         result = result.with_all(one_round)
         if not at.project.workflows or not one_round.fired:
             return requested.with_all(result)
-        runner, at = situation_or_empty(runner, window, catchup)  # a success may have set a workflow off
+        runner, at = situation_or_empty(runner, window, catchup)  # a success may have started a workflow
 
 
 def _concerns(pipeline: Pipeline, at: Situation) -> bool:
-    """Return whether a round tells of a pipeline: something of it is due, or its slot of the window runs elsewhere."""
+    """Return whether a round reports a pipeline: it is due, or another host runs its slot of the window."""
     state = at.state(pipeline.name)
     runs_on_another_host = pipeline.name in at.held and state.slot_status == retrying.RUNNING
     return decide(pipeline, at) is not None or (
@@ -116,7 +116,7 @@ def _concerns(pipeline: Pipeline, at: Situation) -> bool:
 
 
 def _run_requested(runner: SlotRunner, at: Situation, report: Reporter | None) -> RunDueResult:
-    """Do the runs that operators asked for."""
+    """Do the runs that operators requested."""
     result = RunDueResult()
     for action in requested_runs(runner.log, lambda name: name in at.held):
         pipeline = at.project.pipelines.get(action.pipeline)
@@ -135,7 +135,7 @@ def _run_requested(runner: SlotRunner, at: Situation, report: Reporter | None) -
 
 
 def run_named(names: Sequence[str], runner: SlotRunner, report: Reporter | None = None) -> RunDueResult:
-    """Run pipelines that somebody found to be due, with the same gates; a slot that has been begun is not begun again."""
+    """Run pipelines that the caller found to be due, with the same gates; one that has begun does not begin again."""
     runner, at = situation_or_empty(runner, WINDOW, None)
     requested_slots = {name: _newest_slot(at.project.pipeline(name), at) for name in names}
     return _round(at.project.order(list(names)), runner, replace(at, requested=requested_slots), report)
@@ -149,7 +149,7 @@ def run_due_with_dag_detailed(
     alerters: Sequence[Alerter | str] | None = None,
     metrics: MetricsSink | str | None = None,
 ) -> RunDueResult:
-    """Run pipelines that the caller found to be due, what is depended on first, and give what became of each."""
+    """Run pipelines that the caller found to be due, upstreams first, and return the outcome of each."""
     log = run_log if run_log is not None else open_run_log()
     with observers(alerters or (), metrics, incidents=incident_store_in(log)) as heard_by:
         bus = Bus()
@@ -160,12 +160,12 @@ def run_due_with_dag_detailed(
 
 
 def run_due_with_dag(due: Sequence[str], **options: Any) -> list[str]:
-    """Run pipelines that the caller found to be due and give the names of those that ran."""
+    """Run pipelines that the caller found to be due and return the names of those that ran."""
     return [event.name for event in run_due_with_dag_detailed(due, **options).fired]
 
 
 def situation_or_empty(runner: SlotRunner, window: timedelta, catchup: str | None) -> tuple[SlotRunner, Situation]:
-    """Return what decisions are made from; when the run log is away, one that is empty and ends with this process."""
+    """Return the situation of decisions; when the run log is away, an empty one that ends with the process."""
     try:
         return runner, read_situation(runner, window, catchup)
     except RunLogError as error:
@@ -176,7 +176,7 @@ def situation_or_empty(runner: SlotRunner, window: timedelta, catchup: str | Non
 
 
 def read_situation(runner: SlotRunner, window: timedelta, catchup: str | None) -> Situation:
-    """Return what the run log knows, with workflows set off and ended."""
+    """Return the state in the run log, with workflows started and ended."""
     log = runner.log
     states = {state.pipeline: state for state in log.all(PipelineState)}
     at = Situation(PROJECT, runner.decision_time(), states, held_now(log), window, catchup)
@@ -190,7 +190,7 @@ def _newest_slot(pipeline: Pipeline, at: Situation) -> str:
 
 
 def _round(names: Iterable[str], runner: SlotRunner, at: Situation, report: Reporter | None) -> RunDueResult:
-    """Go through pipelines in order; what one does counts for those behind it."""
+    """Go through pipelines in order; the outcome of one counts for the next ones."""
     result, states = RunDueResult(), dict(at.states)
     for name in names:
         now = replace(at, states=states)
@@ -239,7 +239,7 @@ def _run_slot(
 
 
 def under_lease(at: Situation, state: PipelineState) -> Situation:
-    """Return the situation as it is for whoever has the lease and reads the state anew."""
+    """Return the situation for the holder of the lease, with the state read again."""
     held = {name: holder for name, holder in at.held.items() if name != state.pipeline}
     return replace(_with_state(at, state), held=held)
 

@@ -22,7 +22,7 @@ _MOST = 10_000
 
 @dataclass(frozen=True, slots=True)
 class RunListQuery:
-    """Which runs are asked for."""
+    """Which runs are requested."""
 
     pipeline: str | None = None
     status: str | None = None
@@ -70,7 +70,7 @@ def _with_current_status(log: RunLog, runs: list[RunRecord]) -> list[RunRecord]:
 
 
 def _is_dead(run: RunRecord, held: Mapping[str, str], project: str) -> bool:
-    """Return whether the process of a run is known to be gone; leases of other projects are not seen."""
+    """Return whether the process of a run is known to be gone; leases of other projects are not visible."""
     if run.status != RUNNING or run.kind == "streaming":
         return False
     if run.extras.get(LEASED):

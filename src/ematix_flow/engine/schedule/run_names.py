@@ -1,4 +1,4 @@
-"""What a person means by a word: a pipeline, a workflow, a slot or a run, of which the beginning of the id is enough."""
+"""What a name on the command line means: a pipeline, a workflow, a slot or a run, by the beginning of its id."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Meant:
 
 
 def meant(log: RunLog, reference: str) -> Meant:
-    """Return what a word means: something declared first, then a name of the run log, then a slot or a run."""
+    """Return what a name means: something declared first, then a name of the run log, then a slot or a run."""
     if reference in PROJECT.pipelines or reference in PROJECT.streams:
         return Meant(reference)
     if reference in PROJECT.workflows:

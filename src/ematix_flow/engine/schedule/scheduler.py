@@ -48,7 +48,7 @@ class SchedulerSettings:
 
     module: str = ""
     executor: Executor | None = None
-    """Who runs slots; threads of this process when there is none."""
+    """What runs slots; threads of this process when there is none."""
     workers: int = 4
     poll_seconds: float = 10.0
     leader_seconds: float = 60.0
@@ -61,7 +61,7 @@ class SchedulerSettings:
     drain_seconds: float = 25.0
     """How long runs of this process may take to end after a signal."""
     sleep: Callable[[float], None] | None = None
-    """Waits between looks, in place of a wait that ends when a run does."""
+    """Waits between ticks, in place of a wait that ends when a run does."""
 
 
 @dataclass
@@ -72,11 +72,11 @@ class Scheduler:
     settings: SchedulerSettings = field(default_factory=SchedulerSettings)
     stop: threading.Event = field(default_factory=threading.Event)
     checks: tuple[Callable[[datetime], None], ...] = ()
-    """What is looked at in every tick even when nothing runs, such as the freshness of targets."""
+    """What is checked in every tick even when nothing runs, such as the freshness of targets."""
     _running: dict[str, Future[object]] = field(default_factory=dict)
     _checks_future: Future[object] | None = None
     _waiting: dict[str, str] = field(default_factory=dict)
-    """Why pipelines do not run, as far as it was told."""
+    """Why pipelines do not run, as last reported."""
     _leads: str = ""
     """The token of the leader's lease."""
 
@@ -105,7 +105,7 @@ class Scheduler:
                 return
 
     def begun(self) -> list[Future[object]]:
-        """Return the runs of this process that a look has begun or found under way."""
+        """Return the runs of this process that a tick has begun or found under way."""
         return list(self._running.values())
 
     def _ended(self) -> int:
@@ -141,7 +141,7 @@ class Scheduler:
             self._report("lease_expired", expired.pipeline, self._lost(expired))
 
     def _lost(self, expired: ExpiredClaim) -> str:
-        """Say who lost which slot, and what happens with it now."""
+        """Report which worker lost which slot, and what happens with it now."""
         state, pipeline = self.runner.log.find(PipelineState, expired.pipeline), PROJECT.pipelines.get(expired.pipeline)
         unbegun = self.settings.executor is not None and expired.worker_id == self.runner.worker_id
         who = "the requested worker never started" if unbegun else f"{expired.worker_id} was silent for too long"
@@ -173,7 +173,7 @@ class Scheduler:
                 self._dispatch_slot(PROJECT.pipelines[name], decision, at)
 
     def _collect(self) -> None:
-        """Forget the runs that have ended; what they met is told by themselves, unless it was the run log."""
+        """Drop the runs that have ended; they report their own errors, unless those of the run log."""
         for name, one in list(self._running.items()):
             if one.done():
                 del self._running[name]
@@ -182,7 +182,7 @@ class Scheduler:
                     self._report("tick_error", name, f"{type(error).__name__}: {safe_text(error)}")
 
     def _run_checks(self, now: datetime) -> None:
-        """Make the looks beside everything else: they may ask databases, which may be slow."""
+        """Run the checks in the background: they may query databases, which may be slow."""
         if self.checks and (self._checks_future is None or self._checks_future.done()):
             if self._checks_future is not None and (error := self._checks_future.exception()) is not None:
                 self._report("tick_error", "", f"{type(error).__name__}: {safe_text(error)}")
@@ -240,7 +240,7 @@ class Scheduler:
         self._report("dispatched", pipeline.name, f"{action.kind} requested by {action.asked_by or 'an operator'}")
 
     def _skip(self, skip: Skip) -> None:
-        """Tell why something waits, once as long as the reason is the same."""
+        """Report why something waits, once as long as the reason is the same."""
         if self._waiting.get(skip.pipeline) == skip.reason:
             return
         self._waiting[skip.pipeline] = skip.reason
@@ -250,7 +250,7 @@ class Scheduler:
         self.runner.options.bus.emit(SchedulerEvent(pipeline, "", what, text))
 
     def _drain(self, ticks: int) -> None:
-        """Wait for the runs of this process and give the lead away; what is not done then is taken up by others."""
+        """Wait for the runs of this process and release the lead; what is not done then is taken up by others."""
         seconds = None if ticks == self.settings.max_iterations else self.settings.drain_seconds
         left = wait(self._running.values(), seconds).not_done
         if left:

@@ -1,4 +1,4 @@
-"""A scheduler for programs that start one themselves, from plain values; what it does stands in `scheduler`."""
+"""A scheduler for programs that start one themselves, from plain values; what it does is in `scheduler`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run_scheduler(  # noqa: PLR0913 - the keywords that programs know
     now_fn: Callable[[], datetime] | None = None,
     sleep_fn: Callable[[float], None] | None = None,
 ) -> None:
-    """Have the pipelines of a module run when they are due, until `max_iterations` looks were taken.
+    """Have the pipelines of a module run when they are due, until `max_iterations` ticks are done.
 
     `executor` is an object, a URL or None for threads of this process. The run log keeps the history of runs, so
     `history` is taken and not needed.

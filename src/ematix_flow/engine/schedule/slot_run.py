@@ -1,4 +1,4 @@
-"""Runs one slot of a pipeline under a lease and writes down what became of it; which slot it is was decided before."""
+"""Runs one slot of a pipeline under a lease and records its outcome; which slot it is was decided before."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SlotRunner:
-    """Who runs slots: under which name, for how long at a time, and with which run log and options."""
+    """How this process runs slots: its name, the length of leases, its run log and options."""
 
     log: RunLog
     options: Options = field(default_factory=Options)
@@ -46,7 +46,7 @@ class SlotRunner:
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Sizes of pools."""
     now: datetime | None = None
-    """The clock of decisions where it was given; stamps of audits stay those of the wall."""
+    """The time of decisions where it was given; timestamps of audits are those of the clock."""
 
     def decision_time(self) -> datetime:
         """Return the instant that decisions are made for."""
@@ -69,7 +69,7 @@ class ClaimedSlot:
 
 @dataclass(frozen=True, slots=True)
 class SlotOutcome:
-    """What became of an attempt."""
+    """The outcome of an attempt."""
 
     pipeline: str
     slot: str
@@ -79,11 +79,11 @@ class SlotOutcome:
     error_message: str = ""
     error_type: str = ""
     overtaken: bool = False
-    """Another run has taken the slot over, so this one says nothing."""
+    """Another run has taken the slot over, so this one records nothing."""
 
     @property
     def cancelled(self) -> bool:
-        """Return whether somebody cancelled it before it committed."""
+        """Return whether it was cancelled before it committed."""
         return self.error_type == RunCancelledError.__name__
 
     @property
@@ -95,7 +95,7 @@ class SlotOutcome:
 def claim_slot(
     pipeline: Pipeline, due_slot: Fire, runner: SlotRunner, decide: Callable[[PipelineState], Decision | None]
 ) -> ClaimedSlot | Skip:
-    """Take the lease and note that the slot runs, if `decide` still says so of the state under the lease."""
+    """Take the lease and record that the slot runs, if `decide` still allows it for the state under the lease."""
     token = leased(pipeline, runner)
     if isinstance(token, Skip):
         return token
@@ -112,7 +112,7 @@ def claim_slot(
 
 
 def leased(pipeline: Pipeline, runner: SlotRunner) -> str | Skip:
-    """Take the lease on a pipeline and a place of its pool; gives the token, or why it cannot be had now."""
+    """Take the lease on a pipeline and a slot of its pool; return the token, or why it is not available now."""
     claim = runner.log.claim(pipeline.name, runner.worker_id, runner.lease_seconds)
     if not claim.acquired or claim.token is None:
         return Skip(pipeline.name, f"running on {claim.holder}")
@@ -153,7 +153,7 @@ def release_slot(claimed: ClaimedSlot, runner: SlotRunner, wait: timedelta) -> N
 
 
 def run_claimed(claimed: ClaimedSlot, runner: SlotRunner) -> SlotOutcome:
-    """Run the slot and write down what became of it; errors of the run are told in the outcome."""
+    """Run the slot and record its outcome, which has the errors of the run."""
     with PipelineLease(runner.log, claimed.pipeline.name, claimed.token, runner.lease_seconds) as lease:
         return _run_attempt(claimed, runner, lease)
 
@@ -189,7 +189,7 @@ def _record_outcome(
     fenced: bool = False,
     repeatable: bool = True,
 ) -> SlotOutcome:
-    """Write the outcome into the state, unless another run owns the slot by now, and tell of it."""
+    """Write the outcome into the state, unless another run owns the slot by now, and emit it."""
     now, pipeline = runner.decision_time(), claimed.pipeline
 
     def changed(state: PipelineState) -> PipelineState:
@@ -221,7 +221,7 @@ def _record_outcome(
 
 
 def ended_event(pipeline: Pipeline, state: PipelineState, now: datetime, seconds: float, error: str) -> PipelineEnded:
-    """Return what is told when a slot has ended; `error` is the class of what went wrong."""
+    """Return the event for a slot that has ended; `error` is the class of what went wrong."""
     return PipelineEnded(
         pipeline.name,
         "",
@@ -237,7 +237,7 @@ def ended_event(pipeline: Pipeline, state: PipelineState, now: datetime, seconds
 
 
 def _write(log: RunLog, ours: PipelineState, changed: Callable[[PipelineState], PipelineState]) -> PipelineState | None:
-    """Change the state as long as it is of our attempt; somebody may have paused the pipeline meanwhile."""
+    """Change the state as long as it is of our attempt; the pipeline may have been paused meanwhile."""
     while True:
         latest = log.find(PipelineState, ours.pipeline)
         if latest is None or (latest.last_slot, latest.attempt, latest.slot_status) != (
@@ -267,7 +267,7 @@ def run_leased(pipeline: Pipeline, run: str, runner: SlotRunner, lease: Pipeline
 
 
 def own_slot_id(pipeline: Pipeline, slot: str, runner: SlotRunner) -> str:
-    """Return the name of a slot's load in its target, with the name that somebody gave to the project."""
+    """Return the name of a slot's load in its target, with the declared name of the project."""
     return slot_id(pipeline.name, slot, runner.log.project.in_slots)
 
 
@@ -282,7 +282,7 @@ def slot_interval(pipeline: Pipeline, slot: str) -> Slot:
 
 
 def is_repeatable(error: BaseException, retry: Retry | None) -> bool:
-    """Return whether a policy tries again after an error: everything but what is the same every time, unless it says more."""
+    """Return whether a policy tries again after an error: all but permanent ones, unless it is more specific."""
     reasons = retry.retry_on if retry is not None else ()
     if not reasons:
         return not isinstance(error, TERMINAL)

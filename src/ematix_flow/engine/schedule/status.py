@@ -1,4 +1,4 @@
-"""How everything that is declared stands now: read from the run log at once, decided as a scheduler would, and nothing changed."""
+"""The status of everything declared: read from the run log once, decided as a scheduler would; it changes nothing."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 WINDOW = timedelta(seconds=60)
 SILENCE = timedelta(minutes=3)
-"""A stream that has written nothing about itself for so long has ended without a word."""
+"""A stream that has written nothing about itself for so long has died."""
 
 _MANY = 1000
-"""Runs that are looked at for one that goes on."""
+"""Runs that are read to find those that go on."""
 
 _TRIED = (retrying.RUNNING, retrying.FAILED, retrying.GAVE_UP, retrying.INTERRUPTED, retrying.CANCELLED)
-"""What a slot is in while its attempts count."""
+"""States of a slot in which its attempts count."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineStatus:
-    """How one pipeline, workflow or stream stands; instants are in ISO form, None where there is none."""
+    """The status of one pipeline, workflow or stream; instants are in ISO form, None where there is none."""
 
     name: str
     kind: str
@@ -61,18 +61,18 @@ class PipelineStatus:
     """How pauses between attempts grow; None without a policy."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Give it as plain data."""
+        """Return it as plain data."""
         fields = {name: getattr(self, name) for name in self.__slots__ if name != "backoff"}
         return {**fields, "depends_on": list(self.depends_on)}
 
 
 def status_snapshot(log: RunLog, now: datetime) -> list[dict[str, Any]]:
-    """Return how everything declared stands, by name, as plain data."""
+    """Return the status of everything declared, by name, as plain data."""
     return [one.as_dict() for one in pipeline_statuses(log, now)]
 
 
 def pipeline_statuses(log: RunLog, now: datetime) -> list[PipelineStatus]:
-    """Return how everything declared stands, by name."""
+    """Return the status of everything declared, by name."""
     states = {state.pipeline: state for state in log.all(PipelineState)}
     at = foreseen(Situation(PROJECT, now, states, held_now(log), WINDOW))
     sizes, by_hand = pool_sizes(PROJECT), requests.worked_on(log.backend)
@@ -83,7 +83,7 @@ def pipeline_statuses(log: RunLog, now: datetime) -> list[PipelineStatus]:
 
 
 def foreseen(at: Situation) -> Situation:
-    """Return the situation as a scheduler would make it: workflows set off or ended; messages are not looked for."""
+    """Return the situation as a scheduler would see it: workflows started or ended; messages are not checked."""
     states = dict(at.states)
     for _ in at.project.workflows:
         changed = False
@@ -97,7 +97,7 @@ def foreseen(at: Situation) -> Situation:
 
 
 def running_now(log: RunLog) -> set[str]:
-    """Return the pipelines that run, under a lease or because somebody of this machine asked for it, and the streams."""
+    """Return the pipelines that run, under a lease or by a request on this machine, and the streams."""
     return {*held_now(log), *requests.worked_on(log.backend), *_streams_running(log)}
 
 
@@ -141,7 +141,7 @@ def _of_pipeline(
 def _now(
     pipeline: Pipeline, state: PipelineState, at: Situation, sizes: Mapping[str, int], by_hand: Mapping[str, str]
 ) -> tuple[str, str | None]:
-    """Return in a word what a pipeline does, and why."""
+    """Return the state of a pipeline, and why."""
     if pipeline.name in at.held:
         stopping = f", and requested to stop by {state.cancelled_by}" if state.cancelled_by else ""
         return "running", f"running on {at.held[pipeline.name]}{stopping}"

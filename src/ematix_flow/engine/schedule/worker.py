@@ -1,4 +1,4 @@
-"""Runs a slot that a scheduler has claimed: the worker's side of a dispatch, known by the token of the lease."""
+"""Runs a slot that a scheduler has claimed: the worker's side of a dispatch, identified by the token of the lease."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def work(pipeline: Pipeline, token: str, runner: SlotRunner) -> SlotOutcome:
-    """Run the slot that was begun for this worker; refused when the lease has gone to somebody else meanwhile."""
+    """Run the slot that was begun for this worker; refused when another worker has the lease meanwhile."""
     claim = runner.log.find(Claim, pipeline.name)
     state = runner.log.find(PipelineState, pipeline.name)
     ours = claim is not None and claim.claim_token == token

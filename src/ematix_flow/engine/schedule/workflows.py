@@ -1,4 +1,4 @@
-"""Sets workflows off and ends them in the run log; what their jobs do then is decided like for every other pipeline."""
+"""Starts and ends workflows in the run log; what their jobs do then is decided like for every other pipeline."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def advance_workflows(at: Situation, log: RunLog) -> Situation:
-    """Return the situation after every workflow was set off or ended that could be; one of many schedulers does each step."""
+    """Return the situation after all due workflows were started or ended; one of many schedulers does each step."""
     states = dict(at.states)
     changed = True
-    while changed:  # a workflow that ends may set off another one
+    while changed:  # a workflow that ends may start another one
         changed = False
         for workflow in at.project.workflows.values():
             after = _after(workflow, replace(at, states=states))

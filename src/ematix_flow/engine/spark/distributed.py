@@ -18,7 +18,7 @@ _PAGE = "docs/cluster.md shows each step."
 
 
 def check_distribution(stream: Stream) -> None:
-    """Refuse a stream that wants to be distributed where nothing distributes it, or encrypted where nothing encrypts."""
+    """Refuse a stream that requires distribution or encryption where the settings have none."""
     transform, settings = stream.transform, spark_settings()
     if transform.engine == "distributed" and not settings.remote_address:
         raise UnsupportedError(_alone(stream, transform.peers), hint=_setting(transform.peers), origin=stream.origin)
@@ -40,7 +40,7 @@ def _alone(stream: Stream, peers: tuple[str, ...]) -> str:
 
 
 def _setting(peers: tuple[str, ...]) -> str:
-    """Return what to write: an address of Spark among the peers is taken as it is."""
+    """Return the setting for the hint: an address of Spark among the peers is taken as it is."""
     master = next((peer for peer in peers if peer.startswith(_MASTERS)), "spark://host:7077")
     name = "remote" if master.startswith("sc://") else "master"
     return f'write {name} = "{master}" under [spark], and no peers; or leave engine out to run on this machine. {_PAGE}'

@@ -1,4 +1,4 @@
-"""What `flow doctor --spark` says of executors: their answers compared with this machine; it changes nothing."""
+"""The executors in `flow doctor --spark`: their environment compared with this machine; it changes nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ematix_flow.run.spark.executor_probe import Questions
 
 ANSWER_SECONDS = 120.0
-"""After this a cluster counts as one that gives no executors."""
+"""After this a cluster counts as one without executors."""
 
 SKEW_SECONDS = 2.0
 _ALWAYS = ("pyspark", "pyarrow", "pandas", "sqlglot")
@@ -91,7 +91,7 @@ def _questions() -> Questions:
 
 
 def _address_of(connection: Connection) -> tuple[str, int] | None:
-    """Return the host and the port that a connection leads to; none for files and for services without an address."""
+    """Return the host and the port of a connection; none for files and for services without an address."""
     kind = connection.kind
     if kind in DATABASES:
         info = open_database(connection).info()

@@ -27,13 +27,13 @@ _UNUSED_PACKAGES = ("ematix_flow", "_editable_impl_", "__editable__", "pip", "_v
 
 _UNUSED_PATHS = frozenset({"pyspark/jars", "pyspark/examples", "pyspark/data", "pyspark/licenses"})
 
-# An interpreter that is linked with a library of its own looks for it where it was installed.
+# An interpreter that is linked with a library of its own searches it where it was installed.
 _START = f"""#!/bin/sh
 here=$(dirname "$(readlink -f "$0")")
 LD_LIBRARY_PATH="$here/../lib${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}" exec "$here/{_VERSION}" "$@"
 """
 
-# Some distributions look for packages under other names than site-packages.
+# Some distributions search packages under other names than site-packages.
 _SITE = f"""import os, site, sys
 site.addsitedir(os.path.join(sys.prefix, "lib", "{_VERSION}", "site-packages"))
 """
@@ -126,7 +126,7 @@ def _packages() -> Iterator[tuple[str, Path]]:
 
 
 def _files(root: Path, unused: frozenset[str]) -> Iterator[tuple[str, Path]]:
-    """Return the files below a folder with their places in it; folders of packages may be links."""
+    """Return the files below a folder with their paths in it; folders of packages may be links."""
     for base, folders, names in os.walk(root, followlinks=True):
         at_root = Path(base) == root
         folders[:] = [n for n in folders if n != "__pycache__" and not (at_root and n in unused)]

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from ematix_flow.run.engine import Engine, SparkEngine
 
 SHARE = 4
-"""Of its free connections a load takes one in so many: other loads run beside it, and a task may have one to either side."""
+"""Of its free connections a load takes one in so many: other loads run too, and a task may have one to either side."""
 
 DEFAULT_CONNECTIONS = 8
-"""Connections that are taken where a server does not tell how many are free, as behind a proxy."""
+"""Connections that are taken where a server does not report how many are free, as behind a proxy."""
 
 
 def engine_for(plan: TargetPlan, spark: Callable[..., Any]) -> Engine:
@@ -49,7 +49,7 @@ def slots_of(spark: Callable[..., Any]) -> int:
 
 
 def most_connected(database: Catalog, session: Session) -> int | None:
-    """Return how many tasks may be connected to a database at a time; None where that is no matter of a server."""
+    """Return how many tasks may be connected to a database at a time; None where there is no server."""
     try:
         free = session.free_connections()
     except database.errors:

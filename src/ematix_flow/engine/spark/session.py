@@ -1,4 +1,4 @@
-"""Gives a run its Spark session, built when the first load needs it; settings come from files and environment."""
+"""Provides the Spark session of a run, built when the first load needs it; settings come from files and environment."""
 
 from __future__ import annotations
 
@@ -71,26 +71,26 @@ def spark_transforms(options: Options) -> bool:
 
 
 LONG = SparkRequirements(heavy=True)
-"""What work needs that goes on for long, whatever it is."""
+"""The requirements of long work."""
 
 OWN = SparkRequirements(own=True)
-"""What work needs that brings code of the user to tasks, or that lives as long as its command."""
+"""The requirements of work that ships code of the user to tasks, or that lasts as long as its command."""
 
 _SHARES = threading.Event()
 """Whether sessions of this process may be those of the warm engine."""
 
 _REQUIREMENTS: list[SparkRequirements] = []
-"""What the systems need that this process has worked with; a session has all of it, so that it need not be replaced."""
+"""The requirements of the systems that this process has used; a session has all, so that it need not be replaced."""
 
 
 def require(requirements: SparkRequirements) -> None:
-    """Let every session from now on have what a system needs."""
+    """Require something for every session from now on."""
     if requirements not in _REQUIREMENTS:
         _REQUIREMENTS.append(requirements)
 
 
 def share_engine(*, share: bool = True) -> None:
-    """Let sessions from now on be those of the warm engine, unless the settings say `warm = "off"`; or no longer."""
+    """Use sessions of the warm engine from now on, unless the settings have `warm = "off"`; or no longer."""
     (_SHARES.set if share else _SHARES.clear)()
 
 
@@ -118,7 +118,7 @@ def session_settings() -> SparkSettings:
 
 
 def with_requirements(settings: SparkSettings, requirements: Sequence[SparkRequirements]) -> SparkSettings:
-    """Return the settings with what systems need; what the user says himself comes last."""
+    """Return the settings with what systems need; settings of the user come last."""
     all_ = sum(requirements, SparkRequirements())
     return replace(
         settings,
@@ -141,10 +141,10 @@ def readable(session: Any, *connections: Connection) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class SessionFactory:
-    """Return a session when a load calls this; modules may be named for workers to have at hand."""
+    """Returns a session when a load calls it; modules may be named that workers import early."""
 
     borrowed: Any = None
-    """The session of whoever asked for the load."""
+    """The session of the caller."""
 
     def __call__(self, imports: Sequence[str] = ()) -> Any:
         """Return the session, started if there is none."""

@@ -1,4 +1,4 @@
-"""Opens the way on which staged rows come to this machine from executors that cannot write to its disk, as the plan says."""
+"""Opens the transport of staged rows to this machine from executors that cannot write to its disk, as the plan says."""
 
 from __future__ import annotations
 

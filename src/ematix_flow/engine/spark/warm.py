@@ -1,4 +1,4 @@
-"""What people ask about the warm engine: start it, see it, stop it; loads find it through their session."""
+"""Operates the warm engine: start it, show it, stop it; loads find it through their session."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class WarmEngine:
 
     @property
     def spark(self) -> Any:
-        """Return the session of this process on the engine; should the engine have ended, on a new one."""
+        """Return the session of this process on the engine; if the engine has ended, on a new one."""
         from ematix_flow.run.spark.session import spark_session
 
         return spark_session(session_settings())
@@ -85,7 +85,7 @@ class WarmEngine:
         return engine_page()
 
     def stop(self) -> None:
-        """Give the session back; the engine goes on for others, and pipelines of this process have a session of their own."""
+        """Release the session; the engine goes on for others, pipelines of this process get their own session."""
         from ematix_flow.run.spark.session import stop_session
 
         share_engine(share=False)
@@ -99,7 +99,7 @@ class WarmEngine:
 
 
 def engine() -> WarmEngine:
-    """Let pipelines of this program run on the warm engine, which is started where there is none."""
+    """Run pipelines of this program on the warm engine, which is started where there is none."""
     return WarmEngine()
 
 
@@ -131,7 +131,7 @@ def engines() -> list[EngineReport]:
 
 
 def stop_engines(*, now: bool = False, every: bool = False) -> list[EngineReport]:
-    """Tell engines to end when nobody uses them, or end them at once; returns those that were told."""
+    """Request that engines end when no process uses them, or end them at once; return those engines."""
     from ematix_flow.run.warm.client import end_now, stop
 
     chosen = [(state, report) for state, report in _living() if report.current or every]
@@ -184,7 +184,7 @@ def _report(folder: Path, state: EngineState, *, current: bool) -> EngineReport:
 
 
 def _resident(pid: int) -> int:
-    """Return the bytes of memory that a process has in use; 0 where the system does not say."""
+    """Return the bytes of memory that a process has in use; 0 where the system does not report it."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1])
     except (OSError, ValueError, IndexError):

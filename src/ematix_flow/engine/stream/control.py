@@ -1,4 +1,4 @@
-"""What an operator may ask of a stream that stands still: where each target is, and to go on from somewhere else."""
+"""What an operator may do with a stream that does not run: show where each target is, and move it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from ematix_flow.engine.stream.options import StreamOptions
 
 LEDGER = "ledger"
-"""The word for the positions that the targets remember."""
+"""The name of the positions that the targets store."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamStatus:
-    """Where one target of a stream stands."""
+    """The position of one target of a stream."""
 
     target: str
     position: Position | None
@@ -48,7 +48,7 @@ class StreamStatus:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A target of a stream that goes on from somewhere else."""
+    """A target of a stream that was moved to another position."""
 
     target: str
     before: Position | None
@@ -56,7 +56,7 @@ class Moved:
 
 
 def stream_status(stream: Stream, options: StreamOptions) -> list[StreamStatus]:
-    """Return where every target of a stream stands and what waits for it."""
+    """Return the position of every target of a stream and what waits for it."""
     stream = filled_in(stream)
     with closing(source_of(stream, options)) as source:
         return [_status_of(stream, target, source, options) for target in stream.targets]
@@ -77,9 +77,9 @@ def _status_of(stream: Stream, target: StreamTarget, source: StreamSource, optio
 def move_stream(
     stream: Stream, where: str, options: StreamOptions, only: Sequence[str] = (), *, healthy: bool = False
 ) -> list[Moved]:
-    """Let targets go on from another position: a word, an instant, or a position as JSON; all targets, or some.
+    """Move targets to another position: a name, an instant, or a position as JSON; all targets, or some.
 
-    With `healthy`, only targets that stand somewhere can be moved. The word `ledger` moves nothing.
+    With `healthy`, only targets that have a position can be moved. The name `ledger` moves nothing.
     """
     stream = filled_in(stream)
     chosen = _chosen(stream, only)
@@ -106,7 +106,7 @@ def _chosen(stream: Stream, only: Sequence[str]) -> list[StreamTarget]:
 def _before(
     stream: Stream, target: StreamTarget, source: StreamSource, options: StreamOptions, *, healthy: bool, stays: bool
 ) -> Position | None:
-    """Return where a target stands; None where that says nothing about this source, which only one that stays minds."""
+    """Return the position of a target; None where it has none of this source; one that stays must have one."""
     try:
         position = _position(stream, target, source, options)
     except StreamLostError:

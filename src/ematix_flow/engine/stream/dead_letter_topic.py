@@ -1,4 +1,4 @@
-"""Copies of dead letters for a topic: written after the commit that keeps them, and again after a crash in between."""
+"""Copies of dead letters for a topic: written after the commit that stores them, and again after a crash in between."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def has_dead_letter_topic(stream: Stream) -> bool:
 
 
 def forward(stream: Stream, pipeline: Pipeline, database: Target) -> int:
-    """Copy dead letters that wait into the topic and note that it has them; gives how many there were."""
+    """Copy dead letters that wait into the topic and record that it has them; return how many there were."""
     count = 0
     while dead_letters := list_rejects(pipeline, status="pending", limit=AT_ONCE):
         _send(stream, [_fields_of_reject(reject) for reject in dead_letters])
@@ -56,7 +56,7 @@ def forward(stream: Stream, pipeline: Pipeline, database: Target) -> int:
 
 
 def send_rejects(stream: Stream, rejects: pa.Table, now: datetime) -> None:
-    """Write messages that no table keeps into the topic, before the batch that they belong to counts as done.
+    """Write messages that no table stores into the topic, before the batch that they belong to counts as done.
 
     A batch that is tried again writes them again, under the same ids.
     """
@@ -64,7 +64,7 @@ def send_rejects(stream: Stream, rejects: pa.Table, now: datetime) -> None:
 
 
 def send_again(stream: Stream, rejects: Sequence[dict[str, Any]], attempts: Mapping[str, int], now: datetime) -> None:
-    """Write messages that have failed again into the topic; `attempts` tells by their place how often that was."""
+    """Write messages that have failed again into the topic; `attempts` has by their offset how often that was."""
     dead_letters = [_fields_of_row(stream, row, now) for row in rejects]
     for dead_letter in dead_letters:
         dead_letter["attempt"] = attempts.get(dead_letter["place"], 1)
@@ -82,7 +82,7 @@ def _send(stream: Stream, dead_letters: Sequence[_DeadLetterFields]) -> None:
 
 
 class _DeadLetterFields(TypedDict):
-    """What is told of one message."""
+    """The fields of one message."""
 
     id: str
     stage: str

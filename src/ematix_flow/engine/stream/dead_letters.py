@@ -35,19 +35,19 @@ ATTEMPTS = 3
 EVERYTHING = 1_000_000
 
 WAITING = ("pending", SENT)
-"""Statuses of dead letters that may be tried again: those that a topic has a copy of are kept in the table too."""
+"""Statuses of dead letters that may be tried again: those that a topic has a copy of are stored in the table too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which dead letters are meant: some by id, the first so many, or all."""
+    """Which dead letters are selected: some by id, the first so many, or all."""
 
     ids: tuple[str, ...] = ()
     first: int | None = None
 
     @classmethod
     def of(cls, value: dict[str, Any]) -> Selection:
-        """Return the selection that its plain form says."""
+        """Return the selection of its plain form."""
         match value.get("kind"):
             case "all":
                 return cls()
@@ -60,7 +60,7 @@ class Selection:
                 raise RunError(message, hint="all, first_n or ids.")
 
     def among(self, dead_letters: Sequence[Reject]) -> list[Reject]:
-        """Return those that are meant, oldest first."""
+        """Return those that are selected, oldest first."""
         oldest = sorted(dead_letters, key=lambda dead_letter: (dead_letter.rejected_at, dead_letter.reject_id))
         if not self.ids:
             return oldest if self.first is None else oldest[: self.first]
@@ -101,12 +101,12 @@ def record_by_id(stream: Stream, dead_letter_id: str) -> Reject:
 
 
 def park(stream: Stream, chosen: Selection) -> int:
-    """Set dead letters aside, so that a replay of all leaves them; gives how many there were."""
+    """Set dead letters aside, so that a replay of all leaves them; return how many there were."""
     return _update_status(stream, chosen.among(waiting(stream)), "parked")
 
 
 def purge(stream: Stream, chosen: Selection) -> int:
-    """Remove dead letters, those that are parked or were replayed too; gives how many there were."""
+    """Remove dead letters, those that are parked or were replayed too; return how many there were."""
     return _update_status(stream, chosen.among(records(stream, status=None, limit=EVERYTHING)), None)
 
 

@@ -1,4 +1,4 @@
-"""The rows of a stretch of a stream after its SQL, as frames: tasks read, decode and transform, and no row comes to the driver."""
+"""Rows of a range of a stream after its SQL, as frames: tasks read, decode and transform, no row is in the driver."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class StreamFrames:
-    """Reads and transforms stretches; what Spark keeps of the last one stays, because every target asks for it."""
+    """Reads and transforms ranges; what Spark caches of the last one stays, because every target reads it."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class StreamFrames:
         return self._cached((offset_range.begin, offset_range.end), lambda: self._between(offset_range))
 
     def of_files(self, files: FileSet) -> FrameRows:
-        """Return the rows of files and what is rejected of them; they are read anew whenever they are asked for."""
+        """Return the rows of files and what is rejected of them; they are read again at every use."""
         self.close()
         return self._cached(files.paths, lambda: self._typed_files(files))
 
@@ -72,7 +72,7 @@ class StreamFrames:
         return self._last[1]
 
     def close(self) -> None:
-        """Let Spark forget the last stretch."""
+        """Release what Spark has cached of the last range."""
         if self._last is not None:
             self._last[1].release()
         self._last = None
@@ -88,7 +88,7 @@ class StreamFrames:
         named = mentioned(str(transform.sql), transform.dialect)
         metadata = tuple(column for column in source.columns if column.name in named)
         begin, end = from_text(offset_range.begin), from_text(offset_range.end)
-        # Where all messages are in one line, its pieces follow each other.
+        # Where all messages are in one sequence, its partitions follow each other.
         line = "" if source.has_one_line(begin, end) else source.line
         column_names = list(dict.fromkeys([*(column.name for column in metadata), *([line] if line else [])]))
         partitions = timed_partitions(source, begin, end, column_names, cut=not line)

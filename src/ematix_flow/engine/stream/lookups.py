@@ -41,7 +41,7 @@ class LookupRows:
         self._before: Any = None
         self._rows: Any = self._read() if spark is None else None
         self.column_names: Sequence[str] = self._described() if self._rows is None else self._rows.column_names
-        """The names of its columns; nobody has to read rows for them."""
+        """The names of its columns; no row has to be read for them."""
         if lookup.refresh_interval_ms is not None:
             threading.Thread(target=self._refresh, name=f"flow-lookup-{name}", daemon=True).start()
 
@@ -58,9 +58,9 @@ class LookupRows:
         self._release(self._before, self._rows)
 
     def _release(self, *frames: Any) -> None:
-        """Let Spark forget frames."""
+        """Release frames that Spark has cached."""
         for frame in frames if self._spark is not None else ():
-            # Spark may be gone, with everything it kept.
+            # Spark may be gone, with everything it cached.
             with suppress(Exception):
                 if frame is not None:
                     frame.unpersist()
@@ -106,7 +106,7 @@ class LookupRows:
 def open_lookups(
     lookups: Mapping[str, Lookup], resources: ExitStack, spark: Callable[[], Any] | None = None
 ) -> dict[str, LookupRows]:
-    """Return the rows of all lookups; `kept` ends their threads. With `spark` tasks read them."""
+    """Return the rows of all lookups; `resources` ends their threads. With `spark` tasks read them."""
     opened = {}
     for name, lookup in lookups.items():
         try:
@@ -134,7 +134,7 @@ def read_rows(database: SqlSource, sql: str) -> pa.Table:
 
 
 def read_frame(database: SqlSource, sql: str, spark: Any) -> DataFrame:
-    """Return the rows of a query as a frame that tasks have read and Spark keeps."""
+    """Return the rows of a query as a frame that tasks have read and Spark caches."""
     from ematix_flow.run.read.frames import database_frame, interchange_query
 
     with _lookup_session(database) as session, ExitStack() as resources:

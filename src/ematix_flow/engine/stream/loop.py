@@ -1,4 +1,4 @@
-"""The loop of a stream that runs: one round after the other over its targets; a target that rests does not hold up the others."""
+"""The loop of a stream that runs: rounds over its targets; one that is backing off does not delay the others."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from ematix_flow.records import Counts
 
 MOST = 100_000
-"""Messages of a batch, where nobody says."""
+"""Messages of a batch, unless declared."""
 
 CLEAN_UP_AFTER = 100
-"""Batches after which the books of a target are tidied."""
+"""Batches after which the metadata of a target is cleaned up."""
 
 _MISSING = re.compile(r"does not exist|doesn't exist|no such table|not found", re.IGNORECASE)
-"""How databases say that a table went away between the plan and the commit."""
+"""How databases report that a table went away between the plan and the commit."""
 
 MOVES = 3
 """How often a target may have moved on before its first load; a process that goes on moving it is alive."""
 
 LAG_EVERY = 5.0
-"""Seconds: how often a source is asked how much waits in it."""
+"""Seconds: how often the lag of a source is measured."""
 
 
 @dataclass
@@ -54,29 +54,29 @@ class Tally:
 
 @dataclass
 class TargetState:
-    """A target of a stream and how it fares."""
+    """A target of a stream and its state."""
 
     key: str
     open: Callable[[], StreamSink]
-    """Asks the target where it stands."""
+    """Opens the target at its position."""
     policy: RestartPolicy
     sink: StreamSink | None = None
     position: Position | None = None
-    """Where it stood when it was last seen."""
+    """Its last known position."""
     until: float | None = None
     """When a target that failed is tried again, in ticks of the clock."""
     loads: int = 0
     loads_before: int = 0
-    """How many loads there were when the target was last asked where it stands."""
+    """How many loads there were when the position was last read."""
     moves: int = 0
-    """How often it had moved on before the first load after that question."""
+    """How often it had moved on before the first load after that."""
     measured: float | None = None
 
     def reread_position(self) -> bool:
-        """Have the target asked again where it stands; False where another process goes on moving it.
+        """Read the position of the target again; return False where another process goes on moving it.
 
-        The commit of a process that was killed counts when the next one settles it, or arrives when that waits for it:
-        between the question and the first load.
+        The commit of a process that was killed counts when the next one resolves it, or arrives when that waits for it:
+        between reading the position and the first load.
         """
         if self.loads > self.loads_before or self.moves >= MOVES:
             return False
@@ -85,7 +85,7 @@ class TargetState:
         return True
 
     def close(self) -> None:
-        """Let go of the target; it is asked anew where it stands before it goes on."""
+        """Close the target; its position is read again before it goes on."""
         if self.sink is not None:
             self.sink.close()
         self.sink = None
@@ -103,9 +103,9 @@ class Loop:
     max_offset: Position | None = None
     """How far the target has come that is ahead of the others."""
     newest: datetime | None = None
-    """The newest event time that was told."""
+    """The newest event time that was emitted."""
     committed_offsets: list[Position] = field(default_factory=list)
-    """The positions that the source has heard of."""
+    """The positions that were committed to the source."""
 
     def run(self) -> None:
         """Load until there is a reason to stop."""
@@ -118,7 +118,7 @@ class Loop:
             self.options.stop.wait(self.stream.idle_pause_ms / 1000)
 
     def close(self) -> None:
-        """Let go of all targets."""
+        """Close all targets."""
         for target_state in self.target_states:
             target_state.close()
         forget_events(self.source)
@@ -188,7 +188,7 @@ class Loop:
         return counts
 
     def _watermark(self) -> None:
-        """Tell how far event time has come: the newest event that was seen, less what may come late."""
+        """Emit how far event time has come: the newest event that was seen, less what may come late."""
         newest = newest_event(self.source)
         if newest is not None and newest != self.newest:
             self.newest = newest
@@ -204,14 +204,14 @@ class Loop:
         return target_state.sink
 
     def _further(self, position: Position) -> int:
-        """Note how far a target has come and give how many messages no other one had before."""
+        """Store how far a target has come and return how many messages no other one had before."""
         new_messages = 0 if self.max_offset is None else self.source.distance(self.max_offset, position)
         if new_messages or self.max_offset is None:
             self.max_offset = position
         return new_messages
 
     def _commit_offsets(self) -> None:
-        """Tell the source how far all targets are; one that was never reached keeps everything, and so does a range."""
+        """Commit to the source how far all targets are; with a target that was never reached, or a range, nothing."""
         if self.options.ranged:
             return
         positions = [target_state.position for target_state in self.target_states if target_state.position is not None]
@@ -220,7 +220,7 @@ class Loop:
             self.committed_offsets = positions
 
     def _back_off(self, target_state: TargetState, error: Exception) -> None:
-        """Leave a target alone for a while; when none is left, or the error stays, it is the stream's error."""
+        """Pause a target for a while; when none is left, or the error stays, it is the stream's error."""
         target_state.close()
         last = target_state.policy.end_of(error) if self.options.restart else error
         if last is not None:
@@ -233,7 +233,7 @@ class Loop:
         self.options.bus.emit(StreamFailed(self.stream.name, target_state.key, safe_text(error), pause, trace))
 
     def _measure(self, target_state: TargetState) -> None:
-        """Tell how much waits for a target; a source that cannot be asked now says so when it is read."""
+        """Emit how much waits for a target; a source that does not answer now fails when it is read."""
         now = self.options.clock.ticks()
         if target_state.sink is None or (target_state.measured is not None and now - target_state.measured < LAG_EVERY):
             return

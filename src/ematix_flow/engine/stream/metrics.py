@@ -1,4 +1,4 @@
-"""Who hears of a stream that runs: the numbers, their server and the run log; each is only there if it was asked for."""
+"""The observers of a stream that runs: metrics, their server and the run log; each only if it was requested."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def stream_observers(streams: Sequence[Stream], options: StreamOptions) -> Iterator[dict[str, str]]:
-    """Let everybody hear of streams who was asked for: by a port for metrics, by a run log; return the id of each one's run."""
+    """Subscribe the requested observers of streams: metrics on a port, a run log; yield the id of each one's run."""
     run_ids = {stream.name: new_run_id(stream.name, options.clock.now()) for stream in streams}
     with ExitStack() as resources:
         _serve(streams, options, resources)
@@ -40,7 +40,7 @@ def _serve(streams: Sequence[Stream], options: StreamOptions, resources: ExitSta
     ports = {stream.metrics_port for stream in streams if stream.metrics_port is not None}
     if not ports:
         return
-    # Loaded here: a stream without metrics does not need it.
+    # Imported here: a stream without metrics does not need it.
     from ematix_flow.observe.metrics.stream import StreamMetrics, served
 
     metrics = StreamMetrics()

@@ -1,4 +1,4 @@
-"""Who moves the rows of a stream and why, known before it runs; the plan of every batch says it again for its target."""
+"""Which engine moves the rows of a stream and why, known before it runs; the plan of every batch has it too."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def mover_of(stream: Stream, options: StreamOptions) -> Choice:
-    """Return who moves the rows, with the reason."""
+    """Return the engine that moves the rows, with the reason."""
     if resolve_connection(stream.sources[0].connection).kind in LAKES:
         return Choice(SPARK, "it reads lake tables")
     reason = local_reason(options.load)

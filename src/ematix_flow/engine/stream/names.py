@@ -1,4 +1,4 @@
-"""Fills `${...}` into the names that a stream reads and writes, when it is run or looked at; a declaration keeps what was written."""
+"""Fills `${...}` into the names of a stream for a run or an inspection; declarations stay as written."""
 
 from __future__ import annotations
 

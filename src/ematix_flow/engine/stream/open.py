@@ -1,4 +1,4 @@
-"""Opens a stream for a run or a look: its source, what its messages become, and each target as what it is."""
+"""Opens a stream for a run or an inspection: its source, the rows of its messages, and the sink of each target."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def open_context(stream: Stream, options: StreamOptions, resources: ExitStack) -> StreamContext:
-    """Open a stream; what has to be let go is put into `kept`."""
+    """Open a stream; what has to be closed is put into `resources`."""
     source = resources.enter_context(closing(source_of(stream, options)))
     rows = StreamRows(stream, source, options, resources)
     return StreamContext(
@@ -40,7 +40,7 @@ def open_context(stream: Stream, options: StreamOptions, resources: ExitStack) -
 
 
 def sink_for(context: StreamContext, target: StreamTarget, *, read_only: bool = False) -> StreamSink:
-    """Return a target as what it is, where it stands; whoever only `looks` leaves everything as it is."""
+    """Return the sink of a target at its position; with `read_only` nothing is changed."""
     source = context.source
     if is_broker(target):
         kind = FileBrokerSink if isinstance(source, FileStream) else BrokerSink
@@ -53,7 +53,7 @@ def sink_for(context: StreamContext, target: StreamTarget, *, read_only: bool = 
 
 
 def offset_name(stream: Stream, options: StreamOptions) -> str:
-    """Return the name under which targets remember how far a run has come.
+    """Return the name under which targets store how far a run has come.
 
     A range has positions of its own, so that a run over it that was killed goes on and the stream is not moved.
     """

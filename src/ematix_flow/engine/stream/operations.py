@@ -1,4 +1,4 @@
-"""Dead letters and positions of streams as plain data, for programs: the functions of `ematix_flow._core`; the work is done elsewhere."""
+"""Dead letters and positions of streams as plain data, for `ematix_flow._core`; other modules do the work."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def dlq_stats(pipeline: Any) -> dict[str, Any]:
 
 
 def dlq_records(pipeline: Any, status: str | None = "pending", limit: int = 100) -> list[dict[str, Any]]:
-    """Return dead letters, newest first; those of a dead-letter topic are pending too, and without a status all are meant."""
+    """Return dead letters, newest first; those of a dead-letter topic are pending too; without a status, return all."""
     stream = stream_of(pipeline)
     statuses = dead_letters.WAITING if status == "pending" else (status,)
     rejects = [dead_letter for one in statuses for dead_letter in dead_letters.records(stream, status=one, limit=limit)]
@@ -77,7 +77,7 @@ def dlq_purge(pipeline: Any, selection: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stream_rewind(pipeline: Any, to: Any, *, confirm_state_reset: bool = False) -> dict[str, Any]:
-    """Let all targets of a stream go on from an instant, a position or a word, and return where they were and are."""
+    """Move all targets of a stream to an instant, a position or a name, and return where they were and are."""
     stream = stream_of(pipeline)
     if stream.is_stateful and not confirm_state_reset:
         message = f"stream {stream.name!r} remembers rows between batches"
@@ -88,7 +88,7 @@ def stream_rewind(pipeline: Any, to: Any, *, confirm_state_reset: bool = False) 
 
 
 def stream_of(pipeline: Any) -> Stream:
-    """Return the stream that is meant: a declared one by name or handle, or one of a TOML file by its path."""
+    """Return the stream of a reference: a declared one by name or handle, or one of a TOML file by its path."""
     if isinstance(pipeline, Stream):
         return pipeline
     if isinstance(pipeline, StreamHandle):
@@ -98,7 +98,7 @@ def stream_of(pipeline: Any) -> Stream:
 
 
 def _where(to: Any) -> str:
-    """Return a target of a rewind as the word, instant or position that the engine understands."""
+    """Return a target of a rewind as the name, instant or position that the engine understands."""
     if isinstance(to, str):
         return to
     kind = to.get("kind") if isinstance(to, Mapping) else None

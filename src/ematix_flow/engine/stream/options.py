@@ -1,4 +1,4 @@
-"""How one run of a stream was asked for: until when, from where, and who hears of it."""
+"""How one run of a stream was requested: until when, from where, and its observers."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class StreamOptions:
     available_now: bool = False
     """Load what is there at the start, then end."""
     begin: str | None = None
-    """Where a run over a range begins: a word, an instant or a position as JSON."""
+    """Where a run over a range begins: a name, an instant or a position as JSON."""
     end: str | None = None
-    """Where a run over a range ends; what lies there is not read."""
+    """Where a run over a range ends; what is at that position is not read."""
     most: int | None = None
-    """Messages of one batch at most, where the declaration does not say."""
+    """Messages of one batch at most, where the declaration has no limit."""
     restart: bool = False
     """Try again after an error, with growing pauses, instead of ending."""
     max_backoff: float = 60.0
@@ -34,7 +34,7 @@ class StreamOptions:
     stop: threading.Event = field(default_factory=threading.Event)
     """Set to end the run after its batch."""
     run_log: RunLog | None = None
-    """Where the run is remembered; nowhere if neither this nor an address is given."""
+    """Where the run is recorded; nowhere if neither this nor an address is given."""
     run_log_url: str | None = None
     bus: Bus = field(default_factory=Bus)
     clock: Clock = SYSTEM_CLOCK

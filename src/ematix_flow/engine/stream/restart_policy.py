@@ -26,7 +26,7 @@ from ematix_flow.wording import quantity
 
 
 class CrashLoopError(RunError):
-    """A stream fails again and again without getting on; trying once more would not help."""
+    """A stream fails again and again without progress; trying once more would not help."""
 
 
 TERMINAL = (
@@ -44,7 +44,7 @@ TERMINAL = (
     UnknownNameError,
     UnsupportedError,
 )
-"""Errors that are the same after every pause: somebody has to change something first."""
+"""Errors that are the same after every pause: a person has to change something first."""
 
 CRASHES = 8
 """So many failures without a batch in between are no accident, unless the other side is only away."""
@@ -52,22 +52,22 @@ CRASHES = 8
 
 @dataclass
 class RestartPolicy:
-    """How often something has failed since it last got on."""
+    """How often something has failed since its last progress."""
 
     what: str
-    """Whose failures they are, for people."""
+    """What has failed, for people."""
     longest: float
     """Seconds of the longest pause."""
     failures: int = 0
     crashes: int = 0
-    """Failures of which nothing says that they pass."""
+    """Failures that are not known to be transient."""
 
     def reset(self) -> None:
-        """Forget the failures."""
+        """Reset the count of failures."""
         self.failures = self.crashes = 0
 
     def end_of(self, error: Exception) -> Exception | None:
-        """Count a failure and give the error that it ends with; None when it may pass."""
+        """Count a failure and return the error that it ends with; None when it may pass."""
         if isinstance(error, TERMINAL):
             return error
         self.failures += 1

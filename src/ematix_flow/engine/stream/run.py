@@ -1,4 +1,4 @@
-"""Runs a stream: stretch after stretch goes down the load path of every target; the only place of this order."""
+"""Runs a stream: range after range goes through the load path of every target; this order is defined here only."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 
 
 MANY = 500_000
-"""Messages that are long work."""
+"""Number of messages that are long work."""
 
 
 def run_stream(stream: Stream, options: StreamOptions | None = None) -> dict[str, Any]:
-    """Run a stream until it is asked to stop or, where that was asked for, has reached its end; gives what it did."""
+    """Run a stream until it is stopped or, where that was requested, has reached its end; return what it did."""
     options, stream = options or StreamOptions(), filled_in(stream)
     with finishing(options.stop), stream_observers((stream,), options) as run_ids:
         return follow(stream, options, run_ids[stream.name])
 
 
 def follow(stream: Stream, options: StreamOptions, run_id: str) -> dict[str, Any]:
-    """Run a stream, and again after errors where that was asked for; signals and watchers are the caller's business."""
+    """Run a stream, and again after errors where that was requested; the caller handles signals and observers."""
     with emitting_attempt(stream.name, run_id, 1, options.bus, of_stream=True):
         return _followed(stream, options)
 
@@ -110,7 +110,7 @@ def _target_states(context: StreamContext) -> list[TargetState]:
 
 
 def _runs_long(context: StreamContext, end_offset: Position | None) -> bool:
-    """Return whether a run starts Spark, and that had better run quickly than start quickly."""
+    """Return whether a run starts Spark, and should run fast rather than start fast."""
     lakes = any(resolve_connection(target.connection).kind in LAKES for target in context.stream.targets)
     if local_reason(context.options.load) and not (lakes or context.rows.reads_rows):
         return False
@@ -125,7 +125,7 @@ def _end_offset(source: StreamSource, options: StreamOptions) -> Position | None
 
 @contextmanager
 def finishing(stop: threading.Event) -> Iterator[None]:
-    """Let SIGTERM and Ctrl-C end a stream after its batch, and the second one at once."""
+    """End a stream on SIGTERM and Ctrl-C after its batch, on the second one at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

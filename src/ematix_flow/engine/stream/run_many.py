@@ -1,4 +1,4 @@
-"""Runs several streams in one process, each in a thread of its own; they hear of signals together."""
+"""Runs several streams in one process, each in a thread of its own; they get signals together."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ StreamOutcome = dict[str, Any] | Exception
 
 
 def run_streams(streams: Sequence[Stream], options: StreamOptions) -> dict[str, StreamOutcome]:
-    """Run streams until all have ended and give for each what it did.
+    """Run streams until all have ended and return for each what it did.
 
     A stream that fails ends the others after their batch; where streams are to go on after errors, they do so without it.
     """

@@ -46,7 +46,7 @@ class StreamRecord:
         return self._record.run_id
 
     def __call__(self, event: Event) -> None:
-        """Refresh the record when it is time to; any event of the stream is a reason to look at the clock."""
+        """Refresh the record when it is time to; any event of the stream is a reason to check the clock."""
         if event.pipeline != self._record.pipeline:
             return
         now = self._clock.now()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def source_of(stream: Stream, options: StreamOptions) -> StreamSource:
-    """Return the source of a stream; no connection is made and no Spark is started yet."""
+    """Return the source of a stream; no connection is opened and no Spark is started yet."""
     one = stream.sources[0]
     source = open_stream(one.connection, one.query)
     if isinstance(source, LakeStream):
@@ -33,15 +33,15 @@ def source_of(stream: Stream, options: StreamOptions) -> StreamSource:
 
 
 def lake_frame(source: LakeStream, offset_range: OffsetRange, spark: Callable[[], Any]) -> Any:
-    """Return the rows that a lake table got in a stretch, as a frame of Spark."""
+    """Return the rows that a lake table got in a range, as a frame of Spark."""
     from ematix_flow.run.read.lake_frames import added_frame
 
-    source.engine()  # lets the session know where the table lies
+    source.engine()  # registers the location of the table in the session
     return added_frame(spark(), source.added(from_text(offset_range.begin), from_text(offset_range.end)))
 
 
 def _expect_lakes(stream: Stream) -> None:
-    """Let the session have what the targets need: the source starts it before they are opened."""
+    """Require for the session what the targets need: the source starts it before they are opened."""
     for target in stream.targets:
         connection = resolve_connection(target.connection)
         if connection.kind in LAKES:

@@ -1,6 +1,6 @@
 """Dead letters that only a topic has, because the stream writes to brokers: sent through the stream again, once each.
 
-How far a topic of dead letters was replayed is remembered by the target, with the messages, as for the stream itself.
+How far a topic of dead letters was replayed is stored by the target, with the messages, as for the stream itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TopicDeadLetter:
     id: str
     attempt: int
     source_offset: str
-    """Where the message stood in the source of its stream."""
+    """The position of the message in the source of its stream."""
     payload: bytes
     partition: str
     offset: int

@@ -1,4 +1,4 @@
-"""The rows of a stretch of a stream, in the types they show and after the SQL of the stream; read once for all targets."""
+"""The rows of a range of a stream, in the types they show and after the SQL of the stream; read once for all."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class StreamRows:
-    """Reads and transforms stretches; the last one is kept, because every target asks for it."""
+    """Reads and transforms ranges; the last one is cached, because every target reads it."""
 
     def __init__(self, stream: Stream, source: StreamSource, options: StreamOptions, resources: ExitStack) -> None:
         self._stream = stream
@@ -53,7 +53,7 @@ class StreamRows:
             self._read = nameable(self._read)
         self._stage = _stage(stream, source, options, resources)
         self.frames = self._framed(resources)
-        """Gives the rows of SQL as frames of Spark; None where this process reads the messages."""
+        """Returns the rows of SQL as frames of Spark; None where this process reads the messages."""
         self._last: tuple[str, str, frozenset[str], TypedRows] | None = None
 
     def _framed(self, resources: ExitStack) -> StreamFrames | None:
@@ -75,14 +75,14 @@ class StreamRows:
         return self.transforms or isinstance(self._source, LakeStream)
 
     def rows(self, offset_range: OffsetRange, metadata_columns: frozenset[str] = frozenset()) -> TypedRows:
-        """Return the rows between two positions; `wanted` has what messages tell beside their payload, where no SQL says it."""
+        """Return the rows between two positions; `metadata_columns` is the metadata of messages without SQL."""
         key = (offset_range.begin, offset_range.end, metadata_columns)
         if self._last is None or self._last[:3] != key:
             self._last = (*key, self._read_range(offset_range, metadata_columns))
         return self._last[3]
 
     def of_payloads(self, messages: Sequence[tuple[bytes, str]], *, transform: bool) -> TypedRows:
-        """Return the rows of payloads, each with the place it came from; with the SQL of the stream, or as they are."""
+        """Return the rows of payloads, each with its location; with the SQL of the stream, or as they are."""
         typed = rows_of_payloads(messages, self._read if transform else json_payload)
         if self._stage is None or not transform:
             return typed
@@ -103,7 +103,7 @@ class StreamRows:
         return self.transformed(typed_rows(partitions, self._read, metadata_names, line))
 
     def transformed(self, typed: TypedRows) -> TypedRows:
-        """Return what the SQL of the stream makes of rows."""
+        """Return what the SQL of the stream returns for rows."""
         if self._stage is None:
             return typed
         return self._answered(self._stage, typed, lenient=self._stream.transform.on_error != "fail")
@@ -156,9 +156,9 @@ def _stage(stream: Stream, source: StreamSource, options: StreamOptions, resourc
 def _columns_known(
     stream: Stream, source: StreamSource, options: StreamOptions, cache: dict[int, frozenset[str]]
 ) -> Iterator[frozenset[str]]:
-    """Return the columns that a batch may lack: what messages tell beside their payload, then those of the target tables.
+    """Return the columns that a batch may lack: the metadata of messages, then those of the target tables.
 
-    Tables that nobody declared are asked last and once, so that one that is away fails no batch that does without it.
+    Undeclared tables are inspected last and once, so that one that is away fails no batch that does without it.
     """
     declared = [target.declared_table for target in stream.targets if target.declared_table is not None]
     yield frozenset((*(c.name for c in source.columns), *(name for table in declared for name in table.column_names)))
@@ -172,7 +172,7 @@ def _columns_known(
 
 
 def _check_lookups(stream: Stream, sql: str, columns: Mapping[str, Collection[str]]) -> None:
-    """Refuse a column that a lookup has not; nobody has to read messages to know that."""
+    """Refuse a column that a lookup does not have; no message is read for that."""
     match = strange(sql, columns)
     if match is not None:
         table, column = match

@@ -1,1 +1,1 @@
-"""Alerts: what is told, to whom, and how it gets there."""
+"""Alerts: what is sent, by which channels, and when."""

@@ -1,4 +1,4 @@
-"""An alert as a value, and its words; nothing is sent here."""
+"""An alert as a value, and its text; nothing is sent here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KIND_TEXT = {
 
 @dataclass(frozen=True, slots=True)
 class AlertEvent:
-    """What somebody is told about a pipeline."""
+    """An alert about a pipeline."""
 
     kind: str
     """failed, gave_up, recovered, quality_failed or sla_breached."""
@@ -44,10 +44,10 @@ class AlertEvent:
 
 
 class Alerter(Protocol):
-    """Tells somebody."""
+    """Sends alerts."""
 
     def notify(self, event: AlertEvent) -> None:
-        """Tell of one event; whatever is raised here is shown once and never stops a run."""
+        """Send one alert; an error is shown once and never stops a run."""
         ...
 
 
@@ -58,7 +58,7 @@ def headline(event: AlertEvent) -> str:
 
 
 def details(event: AlertEvent) -> str:
-    """Return what went wrong, without secrets and not endlessly; empty when nothing did."""
+    """Return what went wrong, without secrets and of bounded length; empty when nothing did."""
     text = redact(event.error_message)
     if len(text) > LONGEST:
         text = text[:LONGEST] + " ..."

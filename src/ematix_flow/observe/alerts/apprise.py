@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AppriseAlerter:
-    """Tells by one channel of Apprise."""
+    """Sends alerts by one channel of Apprise."""
 
     channel: Any = field(repr=False)
     client: HttpClient = field(default=CLIENT, repr=False)
@@ -34,7 +34,7 @@ class AppriseAlerter:
         channel = self.channel
         hosts = {channel.host, getattr(channel, "smtp_host", None)} - {None, ""}
         if not any("{host}" in template for template in channel.templates):
-            hosts = set()  # the service has an address of its own, and what stands first in the URL is a token
+            hosts = set()  # the service has an address of its own, and the host part of the URL is a token
         for host in hosts:
             try:
                 endpoint = self.client.find(host, channel.port or (443 if channel.secure else 80))

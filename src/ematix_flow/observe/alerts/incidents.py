@@ -1,4 +1,4 @@
-"""Alerts are per incident: the first bad news alerts, then silence until it lasts or is over; the run log sees to "first"."""
+"""Alerts are per incident: the first failure alerts, then none until it lasts or ends; the run log ensures "first"."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from ematix_flow.events import Event
 
 TRIES = 20
-"""How often a record is looked at again because somebody else changed it in between."""
+"""How often a record is read again because another process changed it in between."""
 
 _BAD = {"failed": FAILED, "quality": QUALITY_FAILED, "freshness": SLA_BREACHED}
 """Kind of incident -> kind of the alert that opens it."""
 
 _INTERRUPTIONS = ("KeyboardInterrupt", "SystemExit", "StoppedError", "RunCancelledError")
-"""Errors that say that somebody stopped a run, which is no incident."""
+"""Errors of a run that was stopped on request, which is no incident."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlertRules:
-    """When a pipeline that stays bad is told of again."""
+    """When a pipeline that keeps failing alerts again."""
 
     realert_after: timedelta = timedelta(hours=1)
     every_attempt: bool = False
@@ -48,7 +48,7 @@ class AlertRules:
 
 
 def declared_rules(name: str) -> AlertRules:
-    """Return the rules of a pipeline of this process; the usual ones where it says nothing or is not known."""
+    """Return the rules of a pipeline of this process; the defaults where it declares none or is not known."""
     pipeline = PROJECT.pipelines.get(name)
     if pipeline is None:
         return AlertRules()
@@ -57,7 +57,7 @@ def declared_rules(name: str) -> AlertRules:
 
 @dataclass(frozen=True, slots=True)
 class IncidentUpdate:
-    """What was found out about a pipeline: whether it is bad, in one respect."""
+    """The result of one check of a pipeline: whether it is bad, in one respect."""
 
     pipeline: str
     incident: str
@@ -71,7 +71,7 @@ class IncidentUpdate:
 
 
 def run_update(event: PipelineEnded) -> IncidentUpdate | None:
-    """Return what the end of a run says; None when somebody stopped it."""
+    """Return the update for the end of a run; None when it was stopped on request."""
     if event.error_type in _INTERRUPTIONS:
         return None
     known = (event.error_message, event.error_type, event.attempt, event.max_attempts)
@@ -81,17 +81,17 @@ def run_update(event: PipelineEnded) -> IncidentUpdate | None:
 
 
 def quality_update(pipeline: str, message: str, target: str = "") -> IncidentUpdate:
-    """Return what a check of quality says; an empty message means that everything was as expected."""
+    """Return the update for a check of quality; an empty message means that everything was as expected."""
     return IncidentUpdate(pipeline, _of_target("quality", target), bool(message), message)
 
 
 def freshness_update(pipeline: str, message: str, target: str = "") -> IncidentUpdate:
-    """Return what a look at the freshness says; an empty message means that it is fresh enough."""
+    """Return the update for a check of freshness; an empty message means that it is fresh enough."""
     return IncidentUpdate(pipeline, _of_target("freshness", target), bool(message), message)
 
 
 def _of_target(kind: str, target: str) -> str:
-    """Return an incident of its own to each of several targets: one may be well while another is not."""
+    """Return the kind of incident of one of several targets: one may be well while another is not."""
     return f"{kind} {target}" if target else kind
 
 
@@ -102,7 +102,7 @@ def _shared(event: QualityMeasured | FreshnessChanged) -> str:
 
 
 def _failing(event: QualityMeasured) -> str:
-    """Return the checks that failed, for people; empty when nobody wants to hear of it."""
+    """Return the checks that failed, for people; empty when they do not alert."""
     audited = event.audited
     if audited.outcome != "fail" and not (audited.outcome == "warn" and event.alert_on_warn):
         return ""
@@ -124,7 +124,7 @@ def _age(event: FreshnessChanged) -> str:
 def decide(
     incident: Incident | None, update: IncidentUpdate, now: datetime, rules: AlertRules
 ) -> tuple[Incident | None, tuple[AlertEvent, ...]]:
-    """Return the incident after the news, None where there is none, and whom that alerts; pure."""
+    """Return the incident after the update, None where there is none, and the alert to send; pure."""
     is_open = incident is not None and not incident.closed_at
     if incident is None or not is_open:
         return _open_incident(incident, update, now) if update.bad else (incident, ())
@@ -148,7 +148,7 @@ def _open_incident(
 def _lasting(
     incident: Incident, update: IncidentUpdate, now: datetime, rules: AlertRules
 ) -> tuple[Incident, tuple[AlertEvent, ...]]:
-    """Count the news; it is told of when it is the end of all attempts, or the last alert was long ago."""
+    """Count the update; it alerts when it is the end of all attempts, or the last alert was long ago."""
     spent = _spent(update)
     kinds = [_bad(update)] if rules.every_attempt else []
     if spent and not incident.gave_up:
@@ -165,7 +165,7 @@ def _bad(update: IncidentUpdate) -> str:
 
 
 def _spent(update: IncidentUpdate) -> bool:
-    """Return whether a budget of attempts is used up; a pipeline without one has nothing to give up."""
+    """Return whether all attempts are used up; a pipeline without a retry policy never gives up."""
     return update.gave_up and update.max_attempts > 1
 
 
@@ -179,19 +179,19 @@ def _utc_text(at: datetime) -> str:
 
 
 class IncidentStore(Protocol):
-    """Where incidents are kept: the run log, so that all hosts know of them."""
+    """Where incidents are stored: the run log, so that all hosts see them."""
 
     def find(self, kind: type[Incident], /, *key: str) -> Incident | None:
         """Return the record of a pipeline and a kind of incident."""
         ...
 
     def swap(self, before: Incident | None, after: Incident, /) -> Incident | None:
-        """Replace a record as it was read; None when somebody else was first."""
+        """Replace a record as it was read; None when another process was first."""
         ...
 
 
 class MemoryIncidentStore:
-    """Keeps incidents as long as the process lives, where no run log does."""
+    """Stores incidents as long as the process lives, where no run log does."""
 
     def __init__(self) -> None:
         self._records: dict[tuple[str, ...], Incident] = {}
@@ -213,7 +213,7 @@ class MemoryIncidentStore:
 
 
 class Incidents:
-    """The door through which news becomes alerts."""
+    """Turns updates into alerts."""
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ class Incidents:
         self._memory_store = MemoryIncidentStore()
 
     def __call__(self, event: Event) -> None:
-        """Hear of a run that has ended, of rows that were measured and of tables that grow old."""
+        """Handle a run that has ended, rows that were measured and tables that become stale."""
         match event:
             case PipelineEnded():
                 update = run_update(event)
@@ -240,11 +240,11 @@ class Incidents:
             self.hear(update)
 
     def hear(self, update: IncidentUpdate) -> None:
-        """Keep the news first and alert afterwards, and only if nobody else was told to: one failure, one alert."""
+        """Store the update first and alert afterwards, and only if no other process does: one failure, one alert."""
         try:
             alerts = self._records(self._store, update)
         except TransientError:
-            # While the run log is away it is better to be told by two hosts than by none.
+            # While the run log is away, alerts of two hosts are better than none.
             alerts = self._records(self._memory_store, update)
         for alert in alerts:
             self._send(alert)

@@ -60,14 +60,14 @@ class EmailAlerter:
         except smtplib.SMTPNotSupportedError:
             raise RunError(f"mail server {self.host} offers no STARTTLS, or no login") from None
         except smtplib.SMTPResponseException as error:
-            # Its words may repeat the login.
+            # Its text may repeat the login.
             raise RunError(f"mail server {self.host} answers {error.smtp_code}") from None
         except (smtplib.SMTPException, OSError) as error:
             raise RunError(f"mail server {self.host} took no mail: {type(error).__name__}") from None
 
 
 class _Mailer(smtplib.SMTP):
-    """Talks to the very address that was looked at, and not before TLS does."""
+    """Connects to exactly the address that was checked, and sends nothing before TLS."""
 
     def __init__(self, endpoint: Reachable, seconds: float, sockets: list[socket.socket], *, starttls: bool) -> None:
         self._endpoint, self._sockets, self._starttls = endpoint, sockets, starttls

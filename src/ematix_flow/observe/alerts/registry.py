@@ -1,4 +1,4 @@
-"""The alerters of this process that Python code registered, and the desk that tells all alerters in the background."""
+"""The alerters that Python code of this process registered, and what sends to all alerters in the background."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _registered: list[Alerter] = []
 
 
 def register_alerter(alerter: Alerter) -> None:
-    """Let an alerter hear of every run of this process that is observed."""
+    """Register an alerter for every run of this process that is observed."""
     _registered.append(alerter)
 
 
@@ -26,18 +26,18 @@ def active_alerters() -> list[Alerter]:
 
 
 def clear_alerters() -> None:
-    """Forget the registered alerters."""
+    """Remove the registered alerters."""
     _registered.clear()
 
 
 class AlertDesk:
-    """Hands every alert to every alerter; each has a queue of its own, so that a slow one delays nobody."""
+    """Hands every alert to every alerter; each has a queue of its own, so that a slow one delays no other."""
 
     def __init__(self, alerters: Sequence[Alerter]) -> None:
         self._boxes = [BackgroundQueue(one.notify, f"alerts by {type(one).__name__}") for one in alerters]
 
     def send(self, event: AlertEvent) -> None:
-        """Take an alert."""
+        """Queue an alert."""
         for box in self._boxes:
             box.put(event)
 

@@ -45,7 +45,7 @@ def from_url(url: str, client: HttpClient = CLIENT) -> Alerter:
             return _pagerduty(parts, client)
         case "":
             raise DeclareError("the address of an alerter has no scheme", hint="write scheme://...")
-    # Loaded here: it takes as long as all the others together.
+    # Imported here: it takes as long as all the others together.
     from ematix_flow.observe.alerts.apprise import apprise_alerter
 
     return apprise_alerter(full, client)
@@ -60,10 +60,10 @@ def _plain_hook(url: str, client: HttpClient) -> SlackAlerter:
 
 
 def _remember_secrets(parts: SplitResult, url: str) -> None:
-    """Let the redactor know what must not be shown: the address of a hook is a key to it."""
+    """Register with the redactor what must not be shown: the address of a hook is a key to it."""
     host = parts.hostname or ""
     candidates = [*parts.path.split("/"), parts.username or "", "" if "." in host else parts.netloc]
-    # Words such as "services" or "hooks" stand in such addresses too, and hiding them would ruin other messages.
+    # Words such as "services" or "hooks" are in such addresses too, and hiding them would ruin other messages.
     keys = [secret for secret in candidates if len(secret) >= _SHORTEST_KEY and any(map(str.isdigit, secret))]
     for secret in (parts.password or "", *keys, *([url] if parts.path.strip("/") else ())):
         remember(secret)

@@ -1,4 +1,4 @@
-"""The one way out by HTTP: guarded hosts, no redirects, five seconds in all; what the other side says is not read."""
+"""The HTTP client of this process: guarded hosts, no redirects, five seconds in all; response bodies are not read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ematix_flow.observe.http.host_guard import Allowed, Reachable, Resolve
 
 SECONDS = 5.0
-"""From the first question for a name to the last byte of the answer's head."""
+"""From the DNS query to the last byte of the response's head."""
 
 PORTS = {"https": 443, "http": 80}
 _FINE = range(200, 300)
@@ -34,7 +34,7 @@ class HttpClient:
     """How requests go out; tests put their own resolver here."""
 
     allowed: Allowed | None = None
-    """None: what the environment allows at the moment."""
+    """None: what the environment allows at the time of the call."""
     resolve: Resolve = system_addresses
     seconds: float = SECONDS
 
@@ -47,7 +47,7 @@ CLIENT = HttpClient()
 
 
 def within(seconds: float, work: Callable[[list[socket.socket]], Result], what: str) -> Result:
-    """Return what the work gives; after the seconds its sockets, which it names in its argument, are closed."""
+    """Return the result of the work; after the seconds its sockets, which it adds to its argument, are closed."""
     sockets: list[socket.socket] = []
     future = in_background(lambda: work(sockets), "flow-outbound")
     try:
@@ -59,7 +59,7 @@ def within(seconds: float, work: Callable[[list[socket.socket]], Result], what: 
 
 
 def connected(endpoint: Reachable, seconds: float, sockets: list[socket.socket]) -> socket.socket:
-    """Return a connection to one of the very addresses that were looked at."""
+    """Return a connection to one of the addresses that were checked."""
     problem: OSError | None = None
     for address in endpoint.addresses:
         try:
@@ -74,7 +74,7 @@ def connected(endpoint: Reachable, seconds: float, sockets: list[socket.socket])
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], client: HttpClient = CLIENT) -> None:
-    """Send a body; anything but an answer of success is an error, and no answer is followed elsewhere."""
+    """Send a body; any response but success is an error, and no redirect is followed."""
     parts = _split_url(url)
     what = str(parts.hostname)
     status = within(client.seconds, lambda sockets: _status(parts, body, headers, client, sockets), what)
@@ -111,9 +111,9 @@ def _status(
         connection.request("POST", path, body, {"Host": _host(parts), **_login(parts), **headers})
         return connection.getresponse().status
     except TimeoutError:
-        raise  # told by whoever set the deadline
+        raise  # reported by the caller that set the deadline
     except (OSError, HTTPException, ValueError) as error:
-        # The text of an answer that is no HTTP stands in the error: it is not shown.
+        # The text of a response that is no HTTP is in the error: it is not shown.
         raise TransientError(f"{endpoint.host} did not answer as a web service does: {type(error).__name__}") from None
     finally:
         connection.close()

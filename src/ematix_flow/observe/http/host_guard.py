@@ -1,4 +1,4 @@
-"""Decides which hosts this process may talk to on behalf of a URL; it opens no connection itself."""
+"""Decides which hosts this process may connect to on behalf of a URL; it opens no connection itself."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class HostUnreachableError(TransientError):
 
 @dataclass(frozen=True, slots=True)
 class Reachable:
-    """A host that may be talked to, with the addresses that its name had when it was asked for."""
+    """A host that may be connected to, with the addresses that its name had when it was resolved."""
 
     host: str
     port: int
@@ -83,7 +83,7 @@ def system_addresses(host: str, port: int) -> list[str]:
 
 
 def reach(host: str, port: int, allowed: Allowed | None = None, resolve: Resolve = system_addresses) -> Reachable:
-    """Return the addresses of a host, asked for once, or refuse it."""
+    """Return the addresses of a host, resolved once, or refuse it."""
     allowed = allowed_hosts() if allowed is None else allowed
     name = host.lower().rstrip(".").strip("[]")
     written = _written_address(name)

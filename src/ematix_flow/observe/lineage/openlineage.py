@@ -1,4 +1,4 @@
-"""Tells of loads as OpenLineage events: what was read and written, and which column came from which."""
+"""Sends loads as OpenLineage events: what was read and written, and which column came from which."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class _LoadEvent:
 
 
 class Lineage:
-    """Hears events of loads and hands them on, in order and in the background."""
+    """Receives events of loads and hands them on, in order and in the background."""
 
     def __init__(self, deliver: Callable[[dict[str, Any]], None], clock: Clock = SYSTEM_CLOCK) -> None:
         self._box: BackgroundQueue[_LoadEvent] = BackgroundQueue(
@@ -62,7 +62,7 @@ class Lineage:
         self._lock = threading.Lock()
 
     def __call__(self, event: Event) -> None:
-        """Take in an event."""
+        """Handle an event."""
         key = (event.pipeline, event.target)
         match event:
             case RunPlanned():

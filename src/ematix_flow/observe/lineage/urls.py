@@ -1,4 +1,4 @@
-"""Chooses where lineage goes by a URL; one that cannot be had is told of, and then there is none."""
+"""Chooses where lineage goes by a URL; one that is not usable is reported, and then there is none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def from_url(url: str) -> Lineage | None:
 
 
 def lineage_of(url: str) -> Lineage:
-    """Return the lineage of a URL, or say what is wrong with it."""
+    """Return the lineage of a URL, or raise what is wrong with it."""
     try:
         parts = urlsplit(expand(url).removeprefix("openlineage+"))
     except ValueError:

@@ -12,7 +12,7 @@ DEFAULT_PORT = 9464
 
 
 class PrometheusSink:
-    """Counts, and is asked for the numbers by HTTP."""
+    """Counts, and serves the numbers by HTTP."""
 
     def __init__(self, port: int = DEFAULT_PORT, host: str = HOST) -> None:
         self.registry = CollectorRegistry()
@@ -26,11 +26,11 @@ class PrometheusSink:
         self._runs.labels(name, outcome).inc()
 
     def observe_duration(self, name: str, secs: float) -> None:
-        """Take in how long a run took."""
+        """Record how long a run took."""
         self._seconds.labels(name).observe(secs)
 
     def set_attempt(self, name: str, count: int) -> None:
-        """Take in how many attempts have failed in a row."""
+        """Record how many attempts have failed in a row."""
         self._attempt.labels(name).set(count)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What runs do as numbers: hears of pipelines that ended or were skipped and counts them in a sink, whichever it is."""
+"""What runs do as numbers: receives pipelines that ended or were skipped and counts them in a sink, whichever it is."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SCHEDULER = "_scheduler"
 """The name of what happens to a scheduler and to no pipeline."""
 
 COUNTED = ("dispatched", "dispatch_failed", "lease_expired", "tick_error")
-"""What a scheduler tells that is counted beside the runs."""
+"""Events of a scheduler that are counted besides the runs."""
 
 
 class MetricsSink(Protocol):
@@ -41,20 +41,20 @@ class MetricsSink(Protocol):
         ...
 
     def observe_duration(self, name: str, secs: float) -> None:
-        """Take in how long a run took."""
+        """Record how long a run took."""
         ...
 
     def set_attempt(self, name: str, count: int) -> None:
-        """Take in how many attempts have failed in a row."""
+        """Record how many attempts have failed in a row."""
         ...
 
     def close(self) -> None:
-        """Give away what is still here, and end."""
+        """Send what is left, and end."""
         ...
 
 
 class RunMetrics:
-    """Hears events and counts them; names are few and hold no secret."""
+    """Receives events and counts them; names are few and hold no secret."""
 
     def __init__(self, sink: MetricsSink) -> None:
         self.sink = sink
@@ -82,16 +82,16 @@ class RunMetrics:
 
 
 class NullSink:
-    """Forgets everything."""
+    """Drops everything."""
 
     def inc_runs(self, name: str, outcome: str) -> None:
         """Count nothing."""
 
     def observe_duration(self, name: str, secs: float) -> None:
-        """Take in nothing."""
+        """Record nothing."""
 
     def set_attempt(self, name: str, count: int) -> None:
-        """Take in nothing."""
+        """Record nothing."""
 
     def close(self) -> None:
         """Have nothing to end."""
@@ -133,11 +133,11 @@ class MemorySink(NullSink):
             self.counters[name, outcome] += 1
 
     def observe_duration(self, name: str, secs: float) -> None:
-        """Keep how long a run took."""
+        """Store how long a run took."""
         with self._lock:
             self.durations[name].append(secs)
 
     def set_attempt(self, name: str, count: int) -> None:
-        """Keep how many attempts have failed."""
+        """Store how many attempts have failed."""
         with self._lock:
             self.attempts[name] = count

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PREFIX = "ematix_streaming_"
 HOST = "127.0.0.1"
 GLOBAL = "_global"
-"""What stands for all sources of a stream."""
+"""Stands for all sources of a stream."""
 
 COUNTERS = {
     "rows_consumed_total": "Messages that were read, once each however many targets take them.",
@@ -103,7 +103,7 @@ class StreamMetrics:
 
 @contextmanager
 def served(metrics: StreamMetrics, port: int) -> Iterator[int]:
-    """Serve the numbers at a port of this machine, any free one for 0, and give the port."""
+    """Serve the numbers at a port of this machine, any free one for 0, and return the port."""
     try:
         bound_port, stop = listening(metrics.registry, HOST, port)
     except OSError as error:
@@ -116,7 +116,7 @@ def served(metrics: StreamMetrics, port: int) -> Iterator[int]:
 
 
 def listening(registry: CollectorRegistry, host: str, port: int) -> tuple[int, Callable[[], None]]:
-    """Serve numbers for Prometheus and say so; gives the port, and what ends it."""
+    """Serve numbers for Prometheus and report it; return the port, and what ends it."""
     server, thread = start_http_server(port, host, registry)
     bound_port = int(server.server_port)
     sys.stderr.write(f"metrics: http://{host}:{bound_port}/metrics\n")

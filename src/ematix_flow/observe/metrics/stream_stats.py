@@ -34,14 +34,14 @@ class _Sample:
 
 @dataclass
 class TargetStats:
-    """How one target of a stream fares."""
+    """The state of one target of a stream."""
 
     rows: int = 0
     rejected: int = 0
     batch_seconds: float | None = None
     lag: int | None = None
     failure: str = ""
-    """Why it rests; empty while it works."""
+    """Why it is paused; empty while it works."""
 
 
 @dataclass
@@ -62,7 +62,7 @@ class StreamStats:
     _samples: deque[_Sample] = field(default_factory=deque)
 
     def hear(self, event: Event, now: datetime) -> None:
-        """Take in an event of this stream."""
+        """Count an event of this stream."""
         target = self.targets.setdefault(event.target, TargetStats()) if event.target else None
         match event:
             case BatchLoaded():
@@ -116,7 +116,7 @@ class StreamStats:
         }
 
     def snapshot(self, now: datetime) -> dict[str, object]:
-        """Return the numbers that the run log keeps."""
+        """Return the numbers that the run log stores."""
         return {
             "snapshot_at": now.astimezone(UTC).isoformat(),
             "rows_consumed_total": self.consumed,
@@ -130,7 +130,7 @@ class StreamStats:
 
 
 class StreamStatsCollector:
-    """Hears the events of all streams of a process."""
+    """Receives the events of all streams of a process."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
@@ -143,7 +143,7 @@ class StreamStatsCollector:
             return self.streams.setdefault(stream, StreamStats(self._clock.now()))
 
     def __call__(self, event: Event) -> None:
-        """Take in an event."""
+        """Count an event."""
         if isinstance(event, BatchLoaded | StreamLag | StreamIdle | StreamFailed | StreamWatermark):
             stats = self.begin(event.pipeline)
             with self._lock:

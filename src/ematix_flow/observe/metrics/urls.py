@@ -1,4 +1,4 @@
-"""Chooses the sink of metrics by its URL; one that cannot be had is told of, and then nothing is counted."""
+"""Chooses the sink of metrics by its URL; one that is not usable is reported, and then nothing is counted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCHEMES = ("null", "stdout", "memory", "prometheus", "otlp", "otlp+http", "otlp+
 
 
 def from_url(url: str | None) -> MetricsSink:
-    """Return the sink of a URL; a bad one is a warning and a sink that forgets everything."""
+    """Return the sink of a URL; a bad one is a warning and a sink that drops everything."""
     try:
         return sink_of(url or "null://")
     except FlowError as error:
@@ -25,7 +25,7 @@ def from_url(url: str | None) -> MetricsSink:
 
 
 def sink_of(url: str) -> MetricsSink:
-    """Return the sink of a URL, or say what is wrong with it."""
+    """Return the sink of a URL, or raise what is wrong with it."""
     scheme, separator, _ = url.partition("://")
     match scheme if separator else "":
         case "null":

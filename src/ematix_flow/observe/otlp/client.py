@@ -1,4 +1,4 @@
-"""Sends numbers and spans to an OTLP collector by HTTP or gRPC; how they are made up is known elsewhere."""
+"""Sends numbers and spans to an OTLP collector by HTTP or gRPC; `metrics` and `traces` build them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _headers() -> dict[str, str]:
 
 
 def _call(endpoint: Reachable, method: str, payload: bytes, to: Collector, *, secure: bool) -> None:
-    """Call a method of gRPC at the very address that was looked at."""
+    """Call a method of gRPC at exactly the address that was checked."""
     import grpc
 
     address = endpoint.addresses[0]

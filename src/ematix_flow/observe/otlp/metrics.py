@@ -1,4 +1,4 @@
-"""Numbers of runs for an OTLP collector: summed up here, sent now and then and at the end."""
+"""Numbers of runs for an OTLP collector: summed up in this process, sent now and then and at the end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EVERY = 60.0
 
 
 class _Exporter(MetricExporter):
-    """Sends through the guarded door; a failure is told once and never raised."""
+    """Sends through the guarded client; a failure is reported once and never raised."""
 
     def __init__(self, to: Collector) -> None:
         super().__init__()
@@ -73,11 +73,11 @@ class OtlpSink:
         self._runs.add(1, {"pipeline": name, "outcome": outcome})
 
     def observe_duration(self, name: str, secs: float) -> None:
-        """Take in how long a run took."""
+        """Record how long a run took."""
         self._seconds.record(secs, {"pipeline": name})
 
     def set_attempt(self, name: str, count: int) -> None:
-        """Take in how many attempts have failed in a row."""
+        """Record how many attempts have failed in a row."""
         self._attempt.set(count, {"pipeline": name})
 
     def close(self) -> None:

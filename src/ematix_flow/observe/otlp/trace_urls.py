@@ -1,4 +1,4 @@
-"""Chooses where traces go by a URL; one that cannot be had is told of, and then there are none."""
+"""Chooses where traces go by a URL; one that is not usable is reported, and then there are none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def from_url(url: str) -> Tracing | None:
 
 
 def tracing_of(url: str) -> Tracing:
-    """Return the traces of a URL, or say what is wrong with it."""
+    """Return the traces of a URL, or raise what is wrong with it."""
     try:
         from ematix_flow.observe.otlp.traces import Tracing, to_collector, to_stderr
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Runs as traces: a span for a pipeline's run with one below it for every step, made from the events of the run."""
+"""Runs as traces: a span for a pipeline's run with one below it for every step, built from the events of the run."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _LONGEST = 1000
 
 
 class _Gathering(SpanProcessor):
-    """Keeps the spans of a trace until its root ends, and hands them on together."""
+    """Holds the spans of a trace until its root ends, and hands them on together."""
 
     def __init__(self, hand_on: Callable[[Sequence[ReadableSpan]], None]) -> None:
         self._hand_on = hand_on
         self._ended: dict[int, list[ReadableSpan]] = {}
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Take a span that ended."""
+        """Handle a span that ended."""
         trace = span.get_span_context().trace_id  # type: ignore[union-attr]
         spans = self._ended.setdefault(trace, [])
         spans.append(span)
@@ -66,7 +66,7 @@ class _Run:
 
 
 class Tracing:
-    """Hears events and makes spans of them."""
+    """Receives events and turns them into spans."""
 
     def __init__(self, deliver: Callable[[Sequence[ReadableSpan]], None]) -> None:
         self._box: BackgroundQueue[Sequence[ReadableSpan]] = BackgroundQueue(deliver, "traces")
@@ -77,7 +77,7 @@ class Tracing:
         self._lock = threading.Lock()
 
     def __call__(self, event: Event) -> None:
-        """Take in an event."""
+        """Handle an event."""
         now = time.time_ns()
         with self._lock:
             if isinstance(event, PipelineBegan):

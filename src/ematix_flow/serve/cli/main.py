@@ -1,4 +1,4 @@
-"""The `flow` command: wires the commands, runs one and gives its exit code; what commands do is in the files beside."""
+"""The `flow` command: registers the commands, runs one and returns its exit code; what commands do is in `commands`."""
 
 from __future__ import annotations
 
@@ -104,9 +104,9 @@ def flow(context: click.Context) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line and give its exit code."""
+    """Run one command line and return its exit code."""
     if "_FLOW_COMPLETE" in os.environ:
-        flow.main(prog_name="flow")  # the shell asks for completions; click answers and exits
+        flow.main(prog_name="flow")  # the shell requests completions; click answers and exits
     with_colours()
     with stopping() as stop, warnings.catch_warnings():
         warnings.showwarning = _show_warning
@@ -119,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _call(arguments: list[str], state: State) -> int:
-    """Run a command and tell what went wrong with it, if anything did."""
+    """Run a command and report its error, if there is one."""
     try:
         with flow.make_context("flow", arguments, obj=state) as context:
             return int(flow.invoke(context) or 0)
@@ -144,7 +144,7 @@ def _call(arguments: list[str], state: State) -> int:
 
 
 def _end(state: State) -> None:
-    """Undo what the command left to be undone; its result is told already, so nothing here changes its exit code."""
+    """Undo what the command left to be undone; its result is printed already, so nothing here changes its exit code."""
     try:
         state.ending.close()
     except Exception as error:  # noqa: BLE001 - the door: whatever happened is told in one way
@@ -166,7 +166,7 @@ def _version(context: click.Context, requested: bool) -> None:
 
 
 def _banner() -> None:
-    """Greet people, never programs."""
+    """Print a banner for people, never for programs."""
     forced, suppressed = (os.environ.get(f"EMATIX_FLOW_{name}") == "1" for name in ("BANNER", "NO_BANNER"))
     if forced or (sys.stderr.isatty() and not suppressed):
         from ematix_flow import __version__

@@ -1,1 +1,1 @@
-"""The files that `flow init` writes, as they are but for a few words; nothing is computed here."""
+"""The files that `flow init` writes, as they are but for a few placeholders; nothing is computed here."""

@@ -47,26 +47,26 @@ class ObjectBackend(RunLogBackend):
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Make every error of the store one of the run log."""
+        """Raise every error of the store as one of the run log."""
         try:
             yield
         except (OSError, RunError) as error:
             raise RunLogError(f"the run log {self.display_address} does not answer: {safe_text(error)}") from None
 
     def ensure(self) -> None:
-        """Ask for a sign of life; a folder is made."""
+        """Check that the store answers; a folder is created."""
         with self._translate_errors():
             if self._path is not None:
                 (self._path / STATE).mkdir(mode=0o700, parents=True, exist_ok=True)
             self._store.probe()
 
     def now(self) -> datetime:
-        """Ask the store."""
+        """Return the time of the store."""
         with self._translate_errors():
             return self._store.now()
 
     def close(self) -> None:
-        """Forget what was read; clients of buckets belong to the process."""
+        """Drop the cache; clients of buckets belong to the process."""
         self._versions.forget()
 
     # Records
@@ -100,7 +100,7 @@ class ObjectBackend(RunLogBackend):
         return None if number is None else with_version(after, number)
 
     def drop(self, record: Record) -> bool:
-        """Create a number which says that the record is gone: the next one must not have a number that was used."""
+        """Create a number which marks the record as gone: the next one must not have a number that was used."""
         prefix = _prefix(type(record), key_of(record))
         with self._translate_errors():
             last = self._versions.at(prefix, record.version)

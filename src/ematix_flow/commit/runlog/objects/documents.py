@@ -1,7 +1,7 @@
 """Documents with compare-and-set on a store that can only create: numbered objects, of which the last one counts.
 
-Whoever creates the next number has won. A number is removed only long after a higher one was written, so that a writer
-who comes late finds it taken; one who comes later than that sees the higher number after its own and takes it back.
+The writer of the next number has won. A number is removed only long after a higher one was written, so that a writer
+that comes late finds it taken; one that comes later than that sees the higher number after its own and takes it back.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Version:
 
     @property
     def nonce(self) -> str:
-        """Return what tells it from an equal one that somebody else wrote."""
+        """Return what distinguishes it from an equal one of another writer."""
         return str(self.content["nonce"])
 
     @property
     def dropped(self) -> bool:
-        """Return whether it only says that the document is gone."""
+        """Return whether it only marks the document as gone."""
         return bool(self.content.get("dropped"))
 
 
@@ -77,7 +77,7 @@ class Versions:
         return self._read(prefix, _Numbered(_key(prefix, number)))
 
     def follow(self, prefix: str, before: Version | None, content: Mapping[str, Any]) -> int | None:
-        """Create the number after `before`; gives it, or None when somebody else was first."""
+        """Create the number after `before`; return it, or None when another writer was first."""
         number = 1 if before is None else before.number + 1
         nonce = uuid.uuid4().hex
         document = {**content, "version": number, "nonce": nonce, "follows": before.nonce if before else ""}
@@ -100,12 +100,12 @@ class Versions:
             return True
         self._store.delete(_key(prefix, number))
         if after is None:
-            # This writer, or the one who read before it wrote, stood still for more than an hour.
+            # This writer, or the one who read before it wrote, was suspended for more than an hour.
             raise StoreUnavailableError(f"{self._store.address(prefix)} changed meanwhile; who was first is unknown")
         return False
 
     def _listed(self, prefix: str) -> list[ObjectInfo]:
-        """Return the numbers below a prefix in order; what somebody else put there is left alone."""
+        """Return the numbers below a prefix in order; objects of others are left alone."""
         return [entry for entry in self._store.listed(prefix) if _NUMBERED.search(entry.key)]
 
     def remove(self, prefix: str) -> None:
@@ -114,7 +114,7 @@ class Versions:
         self._store.remove_below(prefix)
 
     def forget(self) -> None:
-        """Forget what was read."""
+        """Drop the cache."""
         self._cache.clear()
 
     def _read(self, prefix: str, entry: ObjectInfo | _Numbered) -> Version | None:

@@ -1,4 +1,4 @@
-"""Opens the folder or the bucket of a run log; credentials come from the address, a connection or where the libraries look."""
+"""Opens the folder or the bucket of a run log; credentials are those of the address, a connection or the libraries."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _OWN_CREDENTIALS = ("access_key_id", "profile", "credentials_path", "anonymous",
 
 
 def folder_backend(folder: Path) -> ObjectBackend:
-    """Return the book in a folder of this machine, or one that is mounted on it."""
+    """Return the backend in a folder of this machine, or one that is mounted on it."""
     return ObjectBackend(LocalStore(str(folder)), folder)
 
 
 def object_backend(address: Address) -> ObjectBackend:
-    """Return the book in the bucket that an address names."""
+    """Return the backend in the bucket that an address names."""
     return connection_backend(bucket_at(address, "run_log"))
 
 
@@ -40,7 +40,7 @@ def bucket_at(address: Address, name: str) -> Connection:
 
 
 def connection_backend(connection: Connection) -> ObjectBackend:
-    """Return the book in the folder or the bucket of a connection."""
+    """Return the backend in the folder or the bucket of a connection."""
     if connection.kind == "object_store_local":
         return folder_backend(Path(str(getattr(connection, "path", ""))))
     from ematix_flow.connect.registry import target_of

@@ -6,7 +6,7 @@ import hashlib
 from urllib.parse import quote
 
 LONGEST = 100
-"""Letters of a name; longer texts keep their beginning and end with a digest."""
+"""Characters of a name; longer texts keep their beginning and end with a digest."""
 
 _PREFIX_LENGTH = 60
 

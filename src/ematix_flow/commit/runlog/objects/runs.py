@@ -1,4 +1,4 @@
-"""Runs as objects: found by day and time, by id, and by request; the names tell what lists need, so that few are read."""
+"""Runs as objects: found by day and time, by id, and by request; names hold what lists need, so that few are read."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ IDS = "ids/"
 ATTEMPTS = "attempts/"
 _RUN_KEY = re.compile(r"runs/([\d-]+/\d+)~([^~]+)~([^~]+)~([^~]+?)(?:~([0-9a-f]{12}))?\.jsonl")
 _ATTEMPT = re.compile(r"(?<!%20)%23\d+$")
-"""The number of an attempt at the end of a name; the mark of a project has a blank before it."""
+"""The number of an attempt at the end of a name; the digest of a project has a blank before it."""
 _FIELDS = frozenset(field.name for field in fields(RunRecord))
 
 
 @dataclass(frozen=True, slots=True)
 class _Name:
-    """What the name of a run's object tells: `runs/<day>/<time>~<status>~<pipeline>~<id>[~<project>].jsonl`."""
+    """What the name of a run's object holds: `runs/<day>/<time>~<status>~<pipeline>~<id>[~<project>].jsonl`."""
 
     key: str
     started: str
@@ -45,7 +45,7 @@ class _Name:
     run_id: str
     """With the number of the attempt, from the second one on."""
     project: str
-    """The mark of the project; empty for a run of none."""
+    """The digest of the project; empty for a run of none."""
 
     @property
     def stem(self) -> str:
@@ -60,7 +60,7 @@ class ObjectRuns:
         self._store = store
 
     def put(self, run: RunRecord) -> None:
-        """Write a run, then where it is, and remove what it replaces; a list that sees both takes the one that is named."""
+        """Write a run, then its pointer, and remove what it replaces; a list that sees both follows the pointer."""
         key, pointer = _key(run), _pointer_of(_name(run))
         before = self._store.read(pointer)
         line = json.dumps(asdict(run), default=str)
@@ -133,7 +133,7 @@ class ObjectRuns:
         names: dict[str, _Name] = {}
         for entry in self._store.listed(RUNS):
             match = _RUN_KEY.fullmatch(entry.key)
-            if match is None:  # somebody else put it there
+            if match is None:  # an object of others
                 continue
             started, status, pipeline, run_id, project = match.groups(default="")
             name = _Name(entry.key, started, status, pipeline, run_id, project)
@@ -156,7 +156,7 @@ def _key(run: RunRecord) -> str:
 
 
 def _digest_in_name(name: str) -> str:
-    """Return the mark of the project at the end of the name of a run; empty for a run of none."""
+    """Return the digest of the project at the end of the name of a run; empty for a run of none."""
     return digest_in(unquote(_stem(name)))
 
 

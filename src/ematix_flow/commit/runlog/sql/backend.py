@@ -1,4 +1,4 @@
-"""A run log in a database: every change is one statement that says what it replaces, so that no lock is ever held."""
+"""A run log in a database: every change is one statement that names what it replaces, so that no lock is ever held."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.session import Session
 
 _MANY = 1000
-"""Attempts that are looked at to find out whether they are all of one run."""
+"""Attempts that are read to find out whether they are all of one run."""
 
 _CLOCKS = {
     "postgres": """SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US')""",
@@ -66,7 +66,7 @@ class SqlBackend(RunLogBackend):
     # Tables
 
     def ensure(self) -> None:
-        """Make the tables and columns that are missing, unless that is forbidden."""
+        """Create the tables and columns that are missing, unless that is forbidden."""
         with self._session() as session:
             missing = self._tables.missing(session)
             if not missing:
@@ -80,7 +80,7 @@ class SqlBackend(RunLogBackend):
                 self._tables.complete(session)
 
     def ddl(self) -> str:
-        """Return the statements that make the tables."""
+        """Return the statements that create the tables."""
         return "".join(f"{statement};\n" for statement in self._tables.ddl())
 
     def _incomplete(self, missing: list[str]) -> DeclareError:
@@ -89,7 +89,7 @@ class SqlBackend(RunLogBackend):
         return DeclareError(message, hint=hint)
 
     def now(self) -> datetime:
-        """Ask a server for its time; a file has that of this machine."""
+        """Return the time of the server; a file has that of this machine."""
         clock = _CLOCKS.get(self._tables.dialect)
         if clock is None:
             return datetime.now(UTC)
@@ -99,13 +99,13 @@ class SqlBackend(RunLogBackend):
     # Records
 
     def find(self, kind: type[R], key: tuple[str, ...]) -> R | None:
-        """Ask for one row."""
+        """Select one row."""
         with self._session() as session:
             rows = session.query(f"{self._select(kind)} WHERE {self._same(kind.key)}", key)
         return from_values(kind, rows)[0] if rows else None
 
     def all(self, kind: type[R]) -> list[R]:
-        """Ask for every row at once."""
+        """Select every row at once."""
         with self._session() as session:
             rows = session.query(f"{self._select(kind)} ORDER BY {self._tables.columns(kind.key)}")
         return from_values(kind, rows)
@@ -116,7 +116,7 @@ class SqlBackend(RunLogBackend):
             return self._inserted(session, after) if before is None else self._updated(session, before, after)
 
     def _inserted(self, session: Session, after: R) -> R | None:
-        # A key that comes back after it was dropped must not have a version that somebody still remembers.
+        # A key that comes back after it was dropped must not have a version that another process still holds.
         stored = with_version(after, time.time_ns() // 1000)
         names = tuple(name for name, _ in columns_of(type(after)))
         placeholders = ", ".join("?" for _ in names)
@@ -173,7 +173,7 @@ class SqlBackend(RunLogBackend):
             )
 
     def runs(self, run_filter: RunFilter) -> tuple[list[RunRecord], int]:
-        """Count the runs and ask for one page of them."""
+        """Count the runs and select one page of them."""
         named = (("pipeline", run_filter.pipeline), ("status", run_filter.status))
         filters = {name: value for name, value in named if value}
         conditions = [f"{self._tables.quote(name)} = ?" for name in filters] + self._of_projects(run_filter.projects)
@@ -190,7 +190,7 @@ class SqlBackend(RunLogBackend):
         return [_run(row) for row in rows], int(total)
 
     def run(self, run_id: str, projects: tuple[str, ...] | None = None) -> RunRecord | None:
-        """Ask for the id itself with its other attempts, then for those that begin like it."""
+        """Select the id itself with its other attempts, then those that begin like it."""
         whole, number = split_key(run_id)
         with self._session() as session:
             if number == "#1":
@@ -213,14 +213,14 @@ class SqlBackend(RunLogBackend):
         return [_run(row) for row in session.query(sql, (*values, *(projects or ())))]
 
     def _of_projects(self, projects: tuple[str, ...] | None) -> list[str]:
-        """Return the condition that a run is of one of some projects; rows of earlier versions say nothing about theirs."""
+        """Return the condition that a run is of one of some projects; rows of earlier versions have none."""
         if projects is None:
             return []
         placeholders = ", ".join("?" for _ in projects)
         return [f"(project IN ({placeholders}){' OR project IS NULL' if '' in projects else ''})"]
 
     def last_attempt(self, request_id: str, target: str | None) -> int:
-        """Ask for the highest number."""
+        """Select the highest number."""
         filters = {"request_id": request_id} | ({} if target is None else {"target": target})
         sql = f"SELECT COALESCE(MAX(attempt), 0) FROM {self._tables.name(RUNS)} WHERE {self._same(tuple(filters))}"
         with self._session() as session:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.session import Session
 
 LIVENESS_SECONDS = 1.0
-"""How long a connection may have been idle to be used without asking whether it still works."""
+"""How long a connection may have been idle to be used without a check that it still works."""
 
 _alone = threading.RLock()
 """Threads of a process change a DuckDB file one after the other: two at once are a conflict there."""
@@ -38,7 +38,7 @@ os.register_at_fork(after_in_child=_forget_the_parent)
 
 @dataclass(frozen=True, slots=True)
 class SqlConnector:
-    """How a database is reached."""
+    """How to connect to a database."""
 
     display_address: str
     open: Callable[[], Session]
@@ -62,7 +62,7 @@ class SessionPool:
 
     @contextmanager
     def one(self) -> Iterator[Session]:
-        """Return a connection for one piece of work; after an error it is not used again."""
+        """Return a connection for one unit of work; after an error it is not used again."""
         try:
             with _alone if self._connector.one_by_one else nullcontext():
                 session = self._idle_session() or self._open_session()

@@ -1,4 +1,4 @@
-"""The tables of a run log in a database: their DDL in each dialect, and older ones made complete; no row of ours is read here."""
+"""Tables of a run log in a database: their DDL in each dialect, and columns that older ones lack; no row is read."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _MYSQL_OPTIONS = " ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The tables in one database: where they live and how its SQL says so."""
+    """The tables in one database: their schema and its dialect."""
 
     dialect: str
     schema: str = ""
     prefix: str = ""
 
     def quote(self, name: str) -> str:
-        """Return a name of a column or a table as it stands in statements."""
+        """Return the quoted name of a column or a table."""
         return backticked(name) if self.dialect == "mysql" else quoted(name)
 
     def name(self, table: str) -> str:
@@ -58,7 +58,7 @@ class Tables:
     # What there should be
 
     def expected(self) -> dict[str, dict[str, str]]:
-        """Return every table with its columns, each with its type and what it holds when nothing is said."""
+        """Return every table with its columns, each with its type and its default."""
         tables = {kind.table: {n: self._type(n, w, n in kind.key) for n, w in columns_of(kind)} for kind in KINDS}
         tables[RUNS] = {name: self._run_type(name) for name in RUN_COLUMNS}
         return tables
@@ -78,7 +78,7 @@ class Tables:
         return f"{kind} NOT NULL" if name in _NEEDED else kind
 
     def ddl(self) -> list[str]:
-        """Return the statements that make everything which is missing."""
+        """Return the statements that create everything that is missing."""
         schema = [f"CREATE SCHEMA IF NOT EXISTS {self.quote(self.schema)}"] if self.schema else []
         tables = [self._create(table, columns) for table, columns in self.expected().items()]
         return [*schema, *tables, *self._indexes()]
@@ -133,7 +133,7 @@ class Tables:
         return tables
 
     def complete(self, session: Session) -> None:
-        """Make every table and column that is missing; indexes too."""
+        """Create every table and column that is missing; indexes too."""
         before = self.existing(session)
         if self.dialect == "sqlite":
             legacy.prepare(session, before, self._create("requests", self.expected()["requests"]))
@@ -150,6 +150,6 @@ class Tables:
             legacy.take_over(session, before)
 
     def _has_schema(self, session: Session) -> bool:
-        """Return whether the schema is there: one that is needs no right to create any."""
+        """Return whether the schema is there: where it is, no right to create one is needed."""
         catalog = "pg_namespace WHERE nspname" if self.dialect == "postgres" else "duckdb_schemas() WHERE schema_name"
         return bool(session.query(f"SELECT 1 FROM {catalog} = ?", (self.schema,)))

@@ -1,4 +1,4 @@
-"""A target of a stream that runs: where it stands and how it goes on; what it does with messages is its own business."""
+"""A target of a stream that runs: its position and how it goes on; what it does with messages is up to each sink."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class StreamContext:
     source: StreamSource
     rows: StreamRows
     begin: str
-    """Where a target begins that stands nowhere."""
+    """Where a target without a position begins."""
     options: StreamOptions
     name: str
-    """What positions are kept under."""
+    """The name under which positions are stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamBatch:
-    """A stretch of a stream as the load path knows loads."""
+    """A range of a stream as the load path knows loads."""
 
     pipeline: Pipeline
     target: TargetDeclaration
@@ -52,10 +52,10 @@ class StreamSink(ABC):
 
     @abstractmethod
     def load(self, end: Position) -> Counts:
-        """Bring the messages up to a position into the target, once, and stand there."""
+        """Bring the messages up to a position into the target, once, and move the position there."""
 
     def batch(self, end: Position) -> StreamBatch | None:
-        """Return what `load` would load; None where nothing goes down the load path of tables."""
+        """Return what `load` would load; None where nothing goes through the load path of tables."""
         del end
         return None
 
@@ -65,7 +65,7 @@ class StreamSink(ABC):
         return True
 
     def clean_up(self) -> None:  # noqa: B027 - not every target keeps books
-        """Forget what nobody can ask for any more; called now and then, never in a load."""
+        """Remove metadata that no run can query any more; called now and then, never in a load."""
 
     def close(self) -> None:  # noqa: B027 - a table holds none
-        """Let go of connections."""
+        """Close connections."""

@@ -52,11 +52,11 @@ class BrokerSink(StreamSink):
         return source.start(begin)
 
     def load(self, end: Position) -> Counts:
-        """Send what the messages up to a position become, and stand there."""
+        """Send what the messages up to a position become, and move the position there."""
         return self.send(self.messages(end), end)
 
     def send(self, outgoing: Outgoing, after: Position) -> Counts:
-        """Send messages and stand at a position."""
+        """Send messages and move the position."""
         rejects = 0
         if outgoing.rejects is not None:
             rejects = outgoing.rejects.num_rows
@@ -66,7 +66,7 @@ class BrokerSink(StreamSink):
         return Counts(staged=len(outgoing.messages), inserted=len(outgoing.messages), rejected=rejects)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self.sink.close()
 
     def messages(self, end: Position) -> Outgoing:
@@ -82,7 +82,7 @@ class BrokerSink(StreamSink):
         return self._sent_as(timed_partitions(source, self.position, end, metadata), ids, metadata)
 
     def reencode(self, payloads: Sequence[tuple[bytes, str]], checkpoint_key: SinkCheckpointKey) -> Outgoing:
-        """Return what payloads become that the stream has read before, each with the place it came from."""
+        """Return what payloads become that the stream has read before, each with the location it came from."""
         ids = Ids(f"{checkpoint_key.name}\x1f{checkpoint_key.source}")
         if self.context.rows.transforms:
             typed = self.context.rows.of_payloads(payloads, transform=True)
@@ -100,9 +100,9 @@ class BrokerSink(StreamSink):
 def open_broker_sink(
     context: StreamContext, target: StreamTarget, kind: type[BrokerSink], *, read_only: bool = False
 ) -> BrokerSink:
-    """Return a target where it stands; one that stands nowhere begins where the stream begins.
+    """Return a target at its position; one without a position begins where the stream begins.
 
-    Whoever only `looks` disturbs nobody and leaves everything as it is.
+    With `read_only` no other process is disturbed and nothing is changed.
     """
     source, stream = context.source, context.stream
     raw = source.payload_format == RAW and not context.rows.transforms
@@ -134,13 +134,13 @@ def is_broker(target: StreamTarget) -> bool:
 
 
 def sink_of(stream: Stream, target: StreamTarget) -> Sink:
-    """Return the topic or queue of a target; no connection is made yet."""
+    """Return the topic or queue of a target; no connection is opened yet."""
     connection = resolve_connection(target.connection)
     return open_sink(connection, target.destination, sent_as(connection.kind, stream.delivery))
 
 
 def rejected(context: StreamContext, rejects: pa.Table) -> None:
-    """Do what a stream wants done with messages that cannot be read."""
+    """Handle messages that cannot be read as the stream declares."""
     stream = context.stream
     match stream.transform.on_error:
         case "drop":
@@ -157,12 +157,12 @@ def rejected(context: StreamContext, rejects: pa.Table) -> None:
 
 
 def _passes_on(source: StreamSource, encoder: Encoder) -> bool:
-    """Return whether payloads can be passed on without being taken apart."""
+    """Return whether payloads can be passed on without being decoded."""
     return encoder.format == RAW or (encoder.format == JSON and source.payload_format == JSON)
 
 
 def _refuse_key(stream: Stream, target: StreamTarget, source: StreamSource, encoder: Encoder) -> None:
-    """Refuse a key that payloads which nobody reads cannot have."""
+    """Refuse a key where payloads are passed on without being read."""
     key, names = target.message_key_column, [column.name for column in source.columns]
     if key is None or key in names or encoder.format != RAW:
         return

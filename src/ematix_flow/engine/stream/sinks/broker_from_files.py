@@ -32,7 +32,7 @@ MOST_FILES = 20_000
 """Files of a folder at most: the position is one message for brokers, and names all of them twice."""
 
 _DIGEST_LENGTH = 10
-"""Letters of a name, of 6 bits each."""
+"""Characters of a name, of 6 bits each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +111,12 @@ class FileBrokerSink(BrokerSink):
 
 
 def displayed_position(position: Position) -> Position:
-    """Return a position without the names of files, which tell a reader nothing."""
+    """Return a position without the names of files, which mean nothing to a reader."""
     return {key: value for key, value in position.items() if key != SENT}
 
 
 def sent_among(position: Mapping[str, Any], files: Iterable[SourceFile]) -> dict[str, str]:
-    """Return the sent files that are still there: a word for each key, with a word for the content."""
+    """Return the sent files that are still there: a digest of each key, with a digest of the content."""
     sent_text = position.get(SENT, "")
     pairs = (sent_text[at : at + 2 * _DIGEST_LENGTH] for at in range(0, len(sent_text), 2 * _DIGEST_LENGTH))
     sent = {pair[:_DIGEST_LENGTH]: pair[_DIGEST_LENGTH:] for pair in pairs}
@@ -125,7 +125,7 @@ def sent_among(position: Mapping[str, Any], files: Iterable[SourceFile]) -> dict
 
 
 def short_digest(text: str) -> str:
-    """Return a short name for a text."""
+    """Return a short digest of a text."""
     return base64.urlsafe_b64encode(hashlib.blake2b(text.encode(), digest_size=15).digest())[:_DIGEST_LENGTH].decode()
 
 

@@ -1,4 +1,4 @@
-"""Tables as targets of streams of files: a batch is a load of the files that the target has not seen; its books know which."""
+"""Tables as targets of streams of files: a batch is a load of the files that are new by the target's metadata."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class FileTableSink(StreamSink):
     previously_loaded: bool = False
 
     def load(self, end: Position) -> Counts:
-        """Load the files that the target has not seen; those that come meanwhile may be among them."""
+        """Load the files that the target has not loaded; those that come meanwhile may be among them."""
         batch = self.batch(end)
         loaded = load_target(batch.pipeline, batch.target, SourceRows(batch.source, batch.slot), self.options)
         self.position, self.previously_loaded = end, True
@@ -53,7 +53,7 @@ class FileTableSink(StreamSink):
     reads_first = False
 
     def batch(self, end: Position) -> StreamBatch:
-        """Return the load of the files that the target has not seen."""
+        """Return the load of the files that the target has not loaded."""
         value = SourceValue(self.pipeline.source_connection, path=self.source.query)
         opened = OpenSource(
             value,
@@ -70,7 +70,7 @@ class FileTableSink(StreamSink):
 
 
 def open_file_sink(context: StreamContext, target: StreamTarget, source: FileStream) -> StreamSink:
-    """Return a target where it stands."""
+    """Return a target at its position."""
     if target.declared_table is None or context.rows.transforms:
         return open_shaped_file_sink(context, target, source)
     pipeline = pipeline_of_files(context.stream, target, context.name)
@@ -94,6 +94,6 @@ def open_file_sink(context: StreamContext, target: StreamTarget, source: FileStr
 def file_position(
     stream: Stream, target: StreamTarget, source: FileStream, options: StreamOptions, name: str
 ) -> Position:
-    """Return where a target stands in a folder."""
+    """Return the position of a target in a folder."""
     database = offset_store_of(stream, target, options, name).database
     return position_among(source, loaded_into(stream, target, database, name))

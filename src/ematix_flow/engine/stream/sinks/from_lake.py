@@ -1,4 +1,4 @@
-"""Tables as targets of streams of lake tables: the rows of a commit go down the load path as a frame of Spark."""
+"""Tables as targets of streams of lake tables: the rows of a commit go through the load path as a frame of Spark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LakeTableSink(TableSink):
     """A table that takes the rows of another one."""
 
     def exact(self, offset_range: OffsetRange) -> tuple[TargetDeclaration, OpenSource] | None:
-        """Return the rows as Spark reads them; None where SQL of the stream, or the rows themselves, make the table."""
+        """Return the rows as Spark reads them; None where SQL of the stream, or the rows themselves, form the table."""
         table, source = self.target.declared_table, self.context.source
         if table is None or self.context.rows.transforms or not isinstance(source, LakeStream):
             return None

@@ -1,4 +1,4 @@
-"""Targets of streams of files whose rows SQL or their own types shape: new files are read, shaped and loaded with their books."""
+"""Targets of streams of files whose rows SQL or own types shape: new files are read, shaped, loaded and recorded."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ShapedFileSink(StreamSink):
     previously_loaded: bool = False
 
     def load(self, end: Position) -> Counts:
-        """Load the files that the target has not seen, some at a time; those that come meanwhile may be among them."""
+        """Load files that the target has not loaded, some at a time; those that come meanwhile may be among them."""
         loaded, choice, paths = self._new()
         some = some_of(choice)
         if not some.chosen:
@@ -74,7 +74,7 @@ class ShapedFileSink(StreamSink):
         return done.committed.counts
 
     def batch(self, end: Position) -> StreamBatch | None:
-        """Return the load of the files that the target has not seen, as many as one batch reads."""
+        """Return the load of the files that the target has not loaded, as many as one batch reads."""
         _, choice, paths = self._new()
         some = some_of(choice)
         return self._batch(some, paths, end) if some.chosen else None
@@ -117,7 +117,7 @@ class ShapedFileSink(StreamSink):
 
 
 def open_shaped_file_sink(context: StreamContext, target: StreamTarget, source: FileStream) -> ShapedFileSink:
-    """Return a target where it stands."""
+    """Return a target at its position."""
     database = offset_store_of(context.stream, target, context.options, context.name).database
     loaded = loaded_into(context.stream, target, database, context.name)
     position, previously_loaded = position_among(source, loaded), bool(loaded.files)
@@ -125,7 +125,7 @@ def open_shaped_file_sink(context: StreamContext, target: StreamTarget, source: 
 
 
 def position_among(source: FileStream, loaded: LoadedFiles) -> Position:
-    """Return where a target with some files stands: at the folder as it is where it has all, before all of them otherwise."""
+    """Return the position of a target with some files: at the folder as it is where it has all, else before all."""
     files = source.list_files()
     return source.position_of(files) if set(loaded.files.values()).issuperset(files) else source.start(EARLIEST)
 
@@ -155,6 +155,6 @@ def some_of(choice: FileChoice) -> FileChoice:
         total += file.size
         keys.add(file.key)
     new = tuple(file for file in choice.new if file.key in keys)
-    # What is replaced and refused is told by the plan, whatever is chosen.
+    # What is replaced and refused is in the plan, whatever is chosen.
     replaced = tuple(file for file in choice.replaced if file.key in keys or choice.policy != "load")
     return replace(choice, new=new, replaced=replaced)

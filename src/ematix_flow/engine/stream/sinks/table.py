@@ -1,4 +1,4 @@
-"""Tables as targets of streams: a stretch of messages goes down the load path of batches, and moves the position with it."""
+"""Tables as targets of streams: a range of messages goes through the load path of batches, and moves the position."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ EVENT_KIND = "timestamp_tz"
 """What the time of an event is read as where the table has no column for it."""
 
 _BAD_ROWS = {"dlq": "reject", "drop": DROP}
-"""What becomes of messages that are no rows, by what the stream says about errors."""
+"""What becomes of messages that are no rows, by the stream's error policy."""
 
 
 @dataclass
@@ -60,18 +60,18 @@ class TableSink(StreamSink):
     key: str
     position: Position
     known: bool
-    """Whether the target remembers the position already."""
+    """Whether the target stores the position already."""
     context: StreamContext
     target: StreamTarget
     offset_store: OffsetStore
     forwards: bool = False
     """Whether dead letters are copied into a topic."""
     metadata_columns: frozenset[str] | None = None
-    """What the table has a column for that messages tell beside their payload; None before that was asked."""
+    """The metadata of messages that the table has columns for; None before that was inspected."""
     previously_loaded: bool = False
 
     def load(self, end: Position) -> Counts:
-        """Load the messages up to a position, and stand there."""
+        """Load the messages up to a position, and move the position there."""
         end = advanced(self.position, end)
         batch = self.batch(end)
         loaded = load_target(
@@ -83,7 +83,7 @@ class TableSink(StreamSink):
         return loaded.committed.counts
 
     def batch(self, end: Position) -> StreamBatch:
-        """Return the load of the messages up to a position; they are read when it is made, unless SQL needs them before."""
+        """Return the load of the messages up to a position; they are read by the load, unless SQL needs them before."""
         offset_range = OffsetRange(self.context.source.source_id, as_text(self.position), as_text(end), self.known)
         declared, opened = self.exact(offset_range) or self._typed(offset_range)
         opened = replace(opened, previously_loaded=self.previously_loaded)
@@ -96,7 +96,7 @@ class TableSink(StreamSink):
         return self.target.declared_table is None or self.context.rows.transforms
 
     def exact(self, offset_range: OffsetRange) -> tuple[TargetDeclaration, OpenSource] | None:
-        """Return the messages as the table's columns, converted by nobody on the way; None where that cannot be."""
+        """Return the messages as the table's columns, without any conversion; None where that is not possible."""
         table = self.target.declared_table
         decoder = (
             None
@@ -116,7 +116,7 @@ class TableSink(StreamSink):
         return declaration_of(self.context.stream, self.target, table), opened
 
     def clean_up(self) -> None:
-        """Forget old batches in the books of the target."""
+        """Remove old batches from the metadata of the target."""
         forget_batches(
             self.offset_store.database, self.context.name, self.offset_store.name, self.context.options.clock.now()
         )
@@ -156,9 +156,9 @@ class TableSink(StreamSink):
 def open_table_sink(
     context: StreamContext, target: StreamTarget, kind: type[TableSink], *, read_only: bool = False
 ) -> TableSink:
-    """Return a target where it stands; one that stands nowhere begins where the stream begins.
+    """Return a target at its position; one without a position begins where the stream begins.
 
-    Whoever only `looks` leaves everything as it is.
+    With `read_only` nothing is changed.
     """
     source, begin = context.source, context.begin
     offset_store = offset_store_of(context.stream, target, context.options, context.name)
@@ -185,7 +185,7 @@ def open_table_sink(
 
 
 def offset_store_of(stream: Stream, target: StreamTarget, options: StreamOptions, name: str) -> OffsetStore:
-    """Return where a target remembers how far a stream has come."""
+    """Return where a target stores how far a stream has come."""
     pipeline = pipeline_into(stream, target, name)
     declared = pipeline.targets[0]
     database = target_for(target.connection, declared.table, session_for(options.load))
@@ -222,7 +222,7 @@ def typed_declaration(
 def framed_declaration(
     stream: Stream, target: StreamTarget, rows: DataFrame, database: Target
 ) -> tuple[TargetDeclaration, DataFrame]:
-    """Return the target for a frame of rows that SQL made, and the frame with exactly its columns."""
+    """Return the target for a frame of rows that SQL returned, and the frame with exactly its columns."""
     from ematix_flow.run.transform.frame_sql import arrow_schema, fitted_frame
 
     target = with_drift(target, database)
@@ -256,7 +256,7 @@ def pipeline_of(stream: Stream, target: TargetDeclaration, name: str) -> Pipelin
 
 
 def decoder_for(source: StreamSource, target: StreamTarget, table: Table) -> Decoder | None:
-    """Return what turns payloads into exactly the columns of a table; None where payloads say their types themselves."""
+    """Return what turns payloads into exactly the columns of a table; None where payloads have types themselves."""
     metadata_names = {column.name for column in source.columns}
     match source.payload_format:
         case "json":
@@ -274,13 +274,13 @@ def decoder_for(source: StreamSource, target: StreamTarget, table: Table) -> Dec
 
 
 def _source_column_names(target: StreamTarget, table: Table) -> tuple[str, ...]:
-    """Return the names of the source columns that a table is made of."""
+    """Return the names of the source columns that a table is built from."""
     event = target.write.event_timestamp_column
     return tuple(dict.fromkeys([*table.column_names, *([event] if event else [])]))
 
 
 def _fitted(rows: pa.Table, table: Table, event: str | None, *, refuse: bool) -> pa.Table:
-    """Return rows with all columns of a table and the time of the event; another one that a query gives is refused."""
+    """Return rows with all columns of a table and the time of the event; another one from a query is refused."""
     import pyarrow as pa
 
     unknown = _unknown(rows.column_names, table, event)

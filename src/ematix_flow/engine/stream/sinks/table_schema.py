@@ -1,4 +1,4 @@
-"""The table that a stream writes to: as declared, as it is there, or made of the first rows."""
+"""The table that a stream writes to: as declared, as it exists, or built from the first rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FOLDER = "files"
 _OF_VERSIONS = frozenset(column.name for column in (*SCD2_COLUMNS, LOADED_AT, BATCH_ID))
 
 UNKNOWN = "unknown"
-"""The one column of a table that is made before a single message could be read."""
+"""The one column of a table that is created before a single message could be read."""
 
 
 def name_of(target: StreamTarget) -> tuple[str, str]:
@@ -74,7 +74,7 @@ def is_there(target: StreamTarget, database: Catalog) -> bool:
 
 
 def with_drift(target: StreamTarget, database: Catalog) -> StreamTarget:
-    """Let a table grow that no one declared and that is made of rows."""
+    """Return the target with drift allowed where its undeclared table is built from rows."""
     if target.declared_table is None and _may_create(target, database):
         return replace(target, write=replace(target.write, on_drift="evolve"))
     return target
@@ -86,7 +86,7 @@ def creates_columns(target: StreamTarget) -> bool:
 
 
 def _may_create(target: StreamTarget, database: Catalog) -> bool:
-    """Return whether the target begins to exist with the first rows; of databases that has to be asked for."""
+    """Return whether the target begins to exist with the first rows; for databases that has to be declared."""
     return _creates(target, database.kind)
 
 
@@ -104,7 +104,7 @@ def _existing_table(database: Catalog, schema: str, name: str) -> TableSchema | 
 def _there(database: Catalog, existing: TableSchema, rows: pa.Schema, table: str, target: StreamTarget) -> list[Column]:
     """Return the columns of a table that rows have a value for; the others get their default.
 
-    Versions and rows that are compared have all of their columns; those of versions are our own to fill.
+    Versions and rows that are compared have all of their columns; the load fills those of versions.
     """
     keys = _keys(target) or existing.primary_key
     versions, order_columns = target.write.mode == "scd2", target.write.order_by or ()
@@ -136,7 +136,7 @@ def _there(database: Catalog, existing: TableSchema, rows: pa.Schema, table: str
 
 
 def _keys(target: StreamTarget) -> tuple[str, ...]:
-    """Return the columns that a target says to tell rows apart by; versions need them as a key of the table."""
+    """Return the declared key columns of a target; versions require them as a key of the table."""
     return target.primary_key or (target.write.keys or () if target.write.mode == "scd2" else ())
 
 

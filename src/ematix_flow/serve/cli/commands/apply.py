@@ -1,4 +1,4 @@
-"""`flow apply`: commit what a plan staged; the engine does the work, this door parses, tells and prints."""
+"""`flow apply`: commit what a plan staged; the engine does the work, this command parses, reports and prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`flow connections` and `flow secrets`: what names mean and whether they answer; nothing secret is shown unasked."""
+"""`flow connections` and `flow secrets`: what names mean and whether they answer; secrets are shown on request only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ematix_flow.serve.cli.common.options import common_options, format_option, 
 from ematix_flow.serve.cli.common.output import emit, emit_json, table, talk
 
 _MIN_PARTIAL_LENGTH = 12
-"""Shorter secrets would be half told by their first and last letters."""
+"""Shorter secrets would be half revealed by their first and last characters."""
 
 
 @click.group(cls=NearGroup)
@@ -90,7 +90,7 @@ def set_(arguments: tuple[str, ...]) -> int:
 
 
 def _fields(arguments: tuple[str, ...]) -> tuple[str, dict[str, object]]:
-    """Give the name and the fields that the words of a line mean."""
+    """Return the name and the fields of the arguments."""
     first, *remaining = arguments
     if "=" in first:
         name, _, url = first.partition("=")

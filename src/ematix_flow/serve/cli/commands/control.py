@@ -1,4 +1,4 @@
-"""`flow pause`, `flow unpause` and what `flow runs` changes; each is a word in the run log, which the engine writes."""
+"""`flow pause`, `flow unpause` and what `flow runs` changes; each is an entry of the engine in the run log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def named(metavar: str) -> Callable[..., Any]:
-    """Add what names a pipeline, and where it is looked for."""
+    """Add the argument of a pipeline's name, and the options of its module and run log."""
 
     def added(command: Callable[..., Any]) -> Callable[..., Any]:
         return click.argument("name", metavar=metavar)(module_option(run_log_location_options(common_options(command))))
@@ -29,7 +29,7 @@ def named(metavar: str) -> Callable[..., Any]:
 
 
 def find_in_log(name: str, module: str | None, **location: Any) -> tuple[RunLog, Meant]:
-    """Give the run log, and what a word of the command line means in it; an unknown one is an error of usage."""
+    """Return the run log, and what a name on the command line means in it; an unknown one is an error of usage."""
     load(module, required=False)
     log = read_log(**location, no_run_log=False)
     from ematix_flow.engine.schedule.run_names import meant

@@ -1,4 +1,4 @@
-"""`flow dag`: what waits for what, as a tree, for Mermaid or as JSON, with how each stands; it changes nothing."""
+"""`flow dag`: what waits for what, as a tree, for Mermaid or as JSON, with the status of each; it changes nothing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def dag(module: str | None, form: str, **location: Any) -> int:
 
 
 def _states(**location: Any) -> States:
-    """Give in a word how each stands: what it does now, or else how its last run ended."""
+    """Return the status of each as one word: what it does now, or else how its last run ended."""
     from ematix_flow.engine.schedule.status import pipeline_statuses
     from ematix_flow.plan.schedule.graph import Node
 
@@ -89,7 +89,7 @@ def _mermaid(graph: Graph, states: States) -> str:
 
 
 class Tree:
-    """The graph as lines; what several wait for stands below the first of them in full, and below the others by name."""
+    """The graph as lines; what several wait for is below the first of them in full, and below the others by name."""
 
     def __init__(self, graph: Graph, states: States) -> None:
         self._roots, self._after, self._states = graph.roots(), graph.after(), states
@@ -97,7 +97,7 @@ class Tree:
         self._lines: list[str] = []
 
     def lines(self) -> list[str]:
-        """Give the lines of the tree."""
+        """Return the lines of the tree."""
         for root in (*self._roots, *self._after):  # a circle of workflows has no root
             if root not in self._visited:
                 self._add(root, "", "")

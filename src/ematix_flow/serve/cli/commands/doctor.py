@@ -1,4 +1,4 @@
-"""`flow doctor`: what this machine and every connection say about their health; the engine asks them."""
+"""`flow doctor`: the health of this machine and of every connection; the engine checks them."""
 
 from __future__ import annotations
 

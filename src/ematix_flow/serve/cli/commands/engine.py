@@ -1,4 +1,4 @@
-"""`flow engine`: the Spark that stays warm between commands; start, see, stop it, read its log; and what clusters need to run loads."""
+"""`flow engine`: the Spark that stays warm between commands; start, show, stop it, read its log, pack for clusters."""
 
 from __future__ import annotations
 

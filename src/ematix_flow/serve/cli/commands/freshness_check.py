@@ -68,7 +68,7 @@ def _table_row(one: Freshness) -> tuple[object, ...]:
 
 
 def _format_duration(value: timedelta) -> str:
-    """Give a duration as people say it, in its two largest units."""
+    """Return a duration for people, in its two largest units."""
     seconds = int(value.total_seconds())
     units = (("d", seconds // 86_400), ("h", seconds // 3600 % 24), ("m", seconds // 60 % 60), ("s", seconds % 60))
     formatted = [f"{count}{unit}" for unit, count in units if count]

@@ -1,4 +1,4 @@
-"""`flow init`: writes a small project that runs as it is; what it says stands in the files of the scaffold."""
+"""`flow init`: writes a small project that runs as it is; its text is in the files of the scaffold."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILES = {
     ".gitignore": "gitignore.txt",
     "README.md": "README.md.txt",
 }
-"""What is written, and the file of the scaffold that it is made from."""
+"""What is written, and the file of the scaffold that it comes from."""
 
 
 @click.command()
@@ -52,19 +52,19 @@ def init(path: Path, force: bool) -> int:
 
 
 def _first_command(readme: Path) -> str:
-    """Give the first command that a file has for the shell."""
+    """Return the first command that a file has for the shell."""
     return readme.read_text(encoding="utf-8").partition("```sh\n")[2].partition("\n")[0]
 
 
 def _placeholders(path: Path) -> dict[str, str]:
-    """Give what differs from project to project."""
+    """Return what differs from project to project."""
     from ematix_flow import __version__
 
     sibling = Path(sys.executable).with_name("flow")
     program = sibling if sibling.exists() else Path(shutil.which("flow") or "/usr/local/bin/flow")
     return {
         "@VERSION@": __version__,
-        # In a unit a percent sign begins a word of systemd's own.
+        # In a unit a percent sign begins a specifier of systemd.
         "@FOLDER@": str(path.absolute()).replace("%", "%%"),
         "@FLOW@": str(program.absolute()).replace("%", "%%"),
         "@USER@": user_name("root"),

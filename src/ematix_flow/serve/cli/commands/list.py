@@ -31,7 +31,7 @@ def list_(module: str | None, form: str) -> int:
 
 
 def _entries() -> list[dict[str, Any]]:
-    """Give pipelines, streams and transforms by name."""
+    """Return pipelines, streams and transforms by name."""
     entries: list[dict[str, Any]] = [
         {
             "name": pipeline.name,

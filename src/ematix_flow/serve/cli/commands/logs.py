@@ -1,4 +1,4 @@
-"""`flow logs`: what a run has said, also while it still says it; captured logs are read and nothing is changed."""
+"""`flow logs`: what a run wrote to stderr, also while it still runs; captured logs are read and nothing is changed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def logs(name: str, tail: int | None, follow: bool, **location: Any) -> int:
 
 
 def _follow(file: Path, offset: int, log: RunLog) -> None:
-    """Show what is added to a log, until its run has ended and one more look found all it said."""
+    """Show what is added to a log, until its run has ended and one more read found the rest."""
     from ematix_flow.engine.schedule.status import running_now
     from ematix_flow.serve.cli.common.log_files import pipeline_of, safe_file_name
 
@@ -59,7 +59,7 @@ def _follow(file: Path, offset: int, log: RunLog) -> None:
 
 
 def _show_more(file: Path, offset: int) -> int:
-    """Show what stands behind a position and give the new one; a log that was shortened is taken up at its end."""
+    """Show what comes after a position and return the new one; a log that was shortened is taken up at its end."""
     size = file.stat().st_size
     if size <= offset:
         return size

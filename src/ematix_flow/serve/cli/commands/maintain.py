@@ -1,4 +1,4 @@
-"""`flow maintain`: keeps targets in order, now or when they are due; the engine does the work, this door tells and prints."""
+"""`flow maintain`: maintains targets, now or when they are due; the engine does the work, this command prints."""
 
 from __future__ import annotations
 
@@ -78,6 +78,6 @@ def _rows(result: Maintained) -> Iterator[tuple[object, ...]]:
 
 
 def counted(numbers: Mapping[str, int | str]) -> str:
-    """Give what a step counted in words."""
+    """Return what a step counted, as text."""
     formatted = {name.replace("_", " "): f"{n:,}" if isinstance(n, int) else n for name, n in numbers.items()}
     return ", ".join(f"{name} {value}" for name, value in formatted.items())

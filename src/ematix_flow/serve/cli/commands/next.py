@@ -1,4 +1,4 @@
-"""`flow next`: what fires when, by the clocks alone; what has run already is not looked at."""
+"""`flow next`: what fires when, by the clocks alone; what has run already does not matter."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def next_(names: tuple[str, ...], module: str | None, hours: float, limit: int, 
 
 
 def _in_state(state: str | None, location: dict[str, Any]) -> set[str] | None:
-    """Give the names of what is in a state now; None when every state will do, so that no run log is needed."""
+    """Return the names of what is in a state now; None when no state is requested, so that no run log is needed."""
     if state is None:
         return None
     from ematix_flow.engine.schedule.status import pipeline_statuses
@@ -84,7 +84,7 @@ def _in_state(state: str | None, location: dict[str, Any]) -> set[str] | None:
 
 
 def upcoming_slots(after: datetime, upto: datetime) -> Iterator[ScheduledSlot]:
-    """Give every slot of pipelines and workflows, the earliest first."""
+    """Return every slot of pipelines and workflows, the earliest first."""
     declared = [("pipeline", one) for one in PROJECT.pipelines.values()]
     both: list[tuple[str, Pipeline | Workflow]] = [
         *declared,
@@ -101,7 +101,7 @@ def _slots(kind: str, one: Pipeline | Workflow, after: datetime, upto: datetime)
 
 
 def as_dict(slot: datetime, kind: str, one: Pipeline | Workflow) -> dict[str, str]:
-    """Give a slot as plain data, with the time that the clocks of its zone show."""
+    """Return a slot as plain data, with the time that the clocks of its zone show."""
     from ematix_flow.plan.schedule.cron import slot_text
 
     zone = one.timezone or "UTC"

@@ -46,7 +46,7 @@ def preview(name: str, module: str | None, verbose: bool, form: str) -> int:
 
 def _preview(planned: PipelineHandle | StreamHandle, form: str, *, verbose: bool) -> int:
     if verbose and isinstance(planned, PipelineHandle):
-        # Spark is asked where it evaluates something, and only then it is loaded.
+        # Spark explains what it evaluates, and only then it is loaded.
         stop_spark_at_end()
     with redirect_stdout(sys.stderr):
         result = (
@@ -129,7 +129,7 @@ def validate(name: str, module: str | None, verbose: bool, form: str) -> int:
 
 
 def _planned(module: str | None, name: str) -> PipelineHandle | StreamHandle:
-    """Give a pipeline that has a plan, which a plain function has not, or a stream, by its name or its file."""
+    """Return a pipeline that has a plan, which a plain function does not, or a stream, by its name or its file."""
     if not is_file(name):
         load(module)
     stop_spark_at_end()
@@ -153,7 +153,7 @@ def _show(result: Any, form: str, *, verbose: bool) -> None:
 
 
 def _verdict(result: Any, form: str) -> int:
-    """Give the exit code of a dry run; its text tells the errors already, programs leave them on stderr for people."""
+    """Return the exit code of a dry run; its text has the errors already, with JSON they also go to stderr."""
     from ematix_flow.connect.config.redact import redact
 
     for error in result.errors if form == "json" else ():

@@ -1,4 +1,4 @@
-"""`flow rejects`: rows that a pipeline refused; they live in its target and the engine reads and replays them."""
+"""`flow rejects`: rows that a pipeline refused; they are stored in its target and the engine reads and replays them."""
 
 from __future__ import annotations
 

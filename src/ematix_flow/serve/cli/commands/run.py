@@ -1,4 +1,4 @@
-"""`flow run`: one pipeline, now; the engine does the work, this door parses, tells and prints."""
+"""`flow run`: one pipeline, now; the engine does the work, this command parses, reports and prints."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def run(name: str, module: str | None, new: bool, form: str | None, **options: A
 
 
 def _delivered(text: str | None, result: Any) -> bool:
-    """Write the result to stdout; says so when that is not possible, and what follows from it."""
+    """Write the result to stdout; report when that is not possible, and what follows from it."""
     try:
         if emit_json(result) if text is None else emit(text):
             return True
@@ -103,7 +103,7 @@ def _delivered(text: str | None, result: Any) -> bool:
 def _close(state: State) -> None:
     """Close the request of a run whose result was delivered, as the last thing the command does.
 
-    Whoever starts commands goes by exit codes: one that is stopped or killed before this did not end well, and may be
+    Orchestrators go by exit codes: a command that is stopped or killed before this did not end well, and may be
     started again.
     """
     if state.close_request is None or state.stop.number:
@@ -146,7 +146,7 @@ def _run_context(pipeline: Pipeline, log: RunLog, observers: Observers) -> Itera
 
 
 def run_bus(pipeline: Pipeline, log: RunLog) -> Bus:
-    """Give a bus on which signals and captured logs listen already."""
+    """Return a bus that signals and captured logs are subscribed to."""
     from ematix_flow.clock import SYSTEM_CLOCK
     from ematix_flow.observe.bus import Bus
 
@@ -165,7 +165,7 @@ def _run_ids(pipeline: Pipeline, log: RunLog, since: str) -> list[str]:
 
 
 def verdict(result: Any) -> int:
-    """Give the exit code of a result; a fan-out with a failed target has failed."""
+    """Return the exit code of a result; a fan-out with a failed target has failed."""
     errors = result.get("errors") if isinstance(result, dict) else None
     for target, text in (errors or {}).items():
         print_error_text(f"{target}: {text}")
@@ -173,7 +173,7 @@ def verdict(result: Any) -> int:
 
 
 def as_text(pipeline: Pipeline, result: Any) -> str:
-    """Give a result in one line per target."""
+    """Return a result in one line per target."""
     if not isinstance(result, dict):
         return f"{pipeline.name}: {result}"
     by_target = result.get("results", result) if pipeline.fan_out else {pipeline.name: result}

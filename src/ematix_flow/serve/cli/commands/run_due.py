@@ -68,7 +68,7 @@ def _print_step(what: str, name: str, more: str) -> None:
 
 
 def as_json(result: RunDueResult) -> dict[str, Any]:
-    """Give what happened for programs."""
+    """Return what happened for programs."""
     return {
         "ran": [_ran(event.name, event.result) for event in result.fired],
         "failed": [
@@ -114,7 +114,7 @@ def backfill(name: str, module: str | None, first: datetime, last: datetime, **o
         job, resumed = backfilling.open_backfill(log, pipeline, first, last, again=options["again"])
     total = backfilling.slot_count(pipeline, job)
     if options["dry_run"]:
-        if not resumed:  # what an interrupted one has done is not to be forgotten
+        if not resumed:  # what an interrupted one has done must stay recorded
             log.drop(job)
         slots = list(islice(backfilling.slots_of(pipeline, job), options["limit"]))
         _show_slots(name, slots, total, options["form"])
@@ -153,7 +153,7 @@ def _show_slots(name: str, slots: list[str], total: int, form: str) -> None:
 
 
 def _had_run(result: Any) -> bool:
-    """Say whether a slot was found done, so that nothing ran now."""
+    """Return whether a slot was found done, so that nothing ran now."""
     each = (
         result.values()
         if isinstance(result, dict) and "status" not in result and "recovered" not in result

@@ -1,4 +1,4 @@
-"""`flow runs`: what the run log remembers, and what can be asked of it; the truth about rows is in the target."""
+"""`flow runs`: what the run log stores, and which actions it takes; the truth about rows is in the target."""
 
 from __future__ import annotations
 
@@ -112,6 +112,6 @@ def _table_row(run: RunRecord, with_project: bool) -> tuple[object, ...]:
 
 
 def _run_label(run: RunRecord) -> str:
-    """Give the id of a run so that every command takes it; that of a first attempt which others may follow says so."""
+    """Return the id of a run as every command takes it; that of a first attempt that others may follow has #1."""
     followed = run.attempt == 1 and run.status in _FOLLOWED and run.kind != "streaming"
     return f"{run.run_id}#1" if followed else record_key(run)

@@ -142,7 +142,7 @@ def _scheduler(module: str | None, options: dict[str, Any], stop: threading.Even
 
 
 def _wait_for_log(options: dict[str, Any]) -> RunLog:
-    """Give the run log as soon as it answers: without it nobody knows which slots have run."""
+    """Return the run log as soon as it answers: without it, it is unknown which slots have run."""
     from ematix_flow.commit.runlog.open import open_run_log
     from ematix_flow.connect.base.retry import RUN_LOG_AWAY, attempts
 
@@ -180,7 +180,7 @@ def _show(event: Event) -> None:
 
 
 def _talk_timed(text: str, colour: str = "") -> None:
-    """Tell something in one line with its time: a scheduler talks for months."""
+    """Write a message in one line with its time: a scheduler runs for months."""
     from ematix_flow.clock import SYSTEM_CLOCK
 
     line = " ".join(part.strip() for part in text.splitlines())

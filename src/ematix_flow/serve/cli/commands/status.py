@@ -1,4 +1,4 @@
-"""`flow status`: how everything that is declared stands, once or again and again; it reads and changes nothing."""
+"""`flow status`: the status of everything declared, once or repeatedly; it reads and changes nothing."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Narrowed:
     since: datetime | None = None
 
     def has(self, one: PipelineStatus) -> bool:
-        """Say whether something is shown."""
+        """Return whether something is shown."""
         if self.since is not None and (
             one.last_run_at is None or datetime.fromisoformat(one.last_run_at) < self.since.replace(microsecond=0)
         ):
@@ -112,7 +112,7 @@ def _show(log: RunLog, criteria: Narrowed, form: str) -> None:
 
 
 def scheduler_notes(log: RunLog) -> list[str]:
-    """Give a line when something is scheduled and nobody looks for what is due."""
+    """Return a line when something is scheduled and no scheduler runs what is due."""
     from ematix_flow.engine.schedule.heartbeat import scheduler_liveness
 
     if not PROJECT.has_schedules:
@@ -122,7 +122,7 @@ def scheduler_notes(log: RunLog) -> list[str]:
 
 
 def row(one: PipelineStatus) -> tuple[str, ...]:
-    """Give the cells of one line."""
+    """Return the cells of one line."""
     zone = f" {one.timezone}" if one.timezone else ""
     plan = f"{one.schedule}{zone}" if one.schedule else f"({one.kind})" if one.kind != "pipeline" else "(unscheduled)"
     last = one.last_run_at or ("" if one.state == "running" else "never")
@@ -130,7 +130,7 @@ def row(one: PipelineStatus) -> tuple[str, ...]:
 
 
 def outcome(one: PipelineStatus) -> str:
-    """Give how the last run ended, or that one is under way."""
+    """Return how the last run ended, or that one is under way."""
     if one.state == "running":
         return "running"
     text = one.outcome or ""
@@ -138,7 +138,7 @@ def outcome(one: PipelineStatus) -> str:
 
 
 def retry_cell(one: PipelineStatus) -> str:
-    """Give how many attempts a slot has had and what comes next."""
+    """Return how many attempts a slot has had and what comes next."""
     if one.backoff is None:
         return "no retry"
     tried = f"{one.attempt}/{one.max_attempts}"
@@ -150,12 +150,12 @@ def retry_cell(one: PipelineStatus) -> str:
 
 
 def next_cell(one: PipelineStatus) -> str:
-    """Give when it runs next."""
+    """Return when it runs next."""
     return "now" if one.state == "due" else one.next_run_at or ""
 
 
 def notes(statuses: list[PipelineStatus]) -> list[str]:
-    """Give a line about everything that waits, with the reason that a scheduler would give."""
+    """Return a line about everything that waits, with the reason that a scheduler would give."""
     return [f"{one.name}: {one.reason}" for one in statuses if one.reason and one.state not in ("due", "paused")]
 
 

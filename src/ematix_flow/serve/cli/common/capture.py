@@ -1,4 +1,4 @@
-"""Keeps what runs say on stderr in a file per attempt, unless the environment forbids it; it keeps no results."""
+"""Captures what runs write to stderr in a file per attempt, unless the environment forbids it; results are not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ematix_flow.observe.bus import Bus
 
 _REMEMBERED = 1 << 20
-"""Characters that are kept for a log whose run has no name yet."""
+"""Characters that are buffered for a log whose run has no name yet."""
 
 _ESCAPE = "\x1b"
 _CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -33,12 +33,12 @@ _SPINS = re.compile(r"[\u2800-\u28ff✓] ")
 
 
 def capture_enabled() -> bool:
-    """Return whether logs are kept: they are, unless the environment says no."""
+    """Return whether logs are captured: they are, unless the environment forbids it."""
     return os.environ.get("EMATIX_FLOW_CAPTURE_LOGS") != "0"
 
 
 def plain(text: str) -> str:
-    """Return what is left of a text without colours and without the lines that a display moves."""
+    """Return what is left of a text without colours and without the lines of a live display."""
     if _ESCAPE not in text:
         return text
     bare = _CODES.sub("", text)
@@ -49,17 +49,17 @@ def plain(text: str) -> str:
 
 
 class Capture:
-    """Stands in for stderr: what passes goes to the screen and to the log of the run whose thread said it.
+    """Stands in for stderr: what is written goes to the screen and to the log of the run whose thread wrote it.
 
-    A command that runs one pipeline has one log, and all it says is in there. In a command that runs several, what is
-    said between runs is in none of them. Threads without a run, such as those of drivers, belong to that of the main
-    thread; while that has none either, as in a scheduler, nobody knows whose words theirs are.
+    A command that runs one pipeline has one log, and all it writes is in there. In a command that runs several, what is
+    written between runs is in none of them. Threads without a run, such as those of drivers, belong to that of the main
+    thread; while that has none either, as in a scheduler, it is unknown whose output theirs is.
     """
 
     def __init__(self, screen: IO[str], *, alone: bool = True) -> None:
         self._screen = screen
         self._alone = alone
-        """True for a command that runs one pipeline and tells how that goes."""
+        """True for a command that runs one pipeline and reports its progress."""
         self._lock = threading.RLock()
         self._buffer: list[str] = []
         self._logs: dict[int, Path] = {}
@@ -69,12 +69,12 @@ class Capture:
         self._failed = False
 
     def write(self, text: str) -> int:
-        """Show a text and keep it."""
+        """Show a text and capture it."""
         self._write_log(text)
         return self._screen.write(text)
 
     def write_detail(self, text: str) -> None:
-        """Keep what is too long for the screen; the only run that is under way is the one that it is about."""
+        """Capture what is too long for the screen; the only run that is under way is the one that it is about."""
         with self._lock:
             open_logs = set(self._logs.values())
             self._write_log(text, open_logs.pop() if len(open_logs) == 1 else None)
@@ -91,7 +91,7 @@ class Capture:
                 self._remember(redacted)
 
     def _log(self) -> Path | None:
-        """Return the log that this thread's words belong to."""
+        """Return the log that this thread's output belongs to."""
         own = self._logs.get(threading.get_ident())
         return own or self._logs.get(threading.main_thread().ident or 0)
 
@@ -120,7 +120,7 @@ class Capture:
                 self._note(event)
 
     def begin(self, name: str) -> None:
-        """Write what this thread says from now on, and what was said before any run began, under a name."""
+        """Capture the output of this thread from now on, and that before any run began, under a name."""
         with self._lock:
             file = log_files.log_file(name)
             self._logs[threading.get_ident()] = file
@@ -130,7 +130,7 @@ class Capture:
             self._try(lambda: log_files.hold(file))
 
     def add_run_id(self, pipeline: str, run_id: str) -> None:
-        """Let a log be found under a run's id too; one that nobody has begun is begun."""
+        """Link a log under a run's id too; one that does not exist yet is created."""
         with self._lock:
             if threading.get_ident() not in self._logs:
                 self.begin(log_files.new_log(pipeline, SYSTEM_CLOCK.now()))
@@ -138,7 +138,7 @@ class Capture:
             self._try(lambda: log_files.also_named(file, run_id))
 
     def _end(self, event: AttemptEnded) -> None:
-        """Keep where an error came from; a log of a run that succeeded need not be held."""
+        """Capture where an error came from; a log of a run that succeeded need not be held."""
         with self._lock:
             self._streams.discard(threading.get_ident())
             file = self._logs.get(threading.get_ident())
@@ -149,7 +149,7 @@ class Capture:
             self._stamp(f"{event.pipeline}: {'failed' if event.failed else 'done'}")
             if not event.failed:
                 self._try(lambda: log_files.let_go(file))
-            if not self._alone:  # what a command for one pipeline says about its end comes later
+            if not self._alone:  # what a command for one pipeline reports about its end comes later
                 del self._logs[threading.get_ident()]
 
     def _fail(self, event: StreamFailed) -> None:
@@ -163,13 +163,13 @@ class Capture:
                 self._append(file, event.traceback)
 
     def _stamp(self, text: str) -> None:
-        """Write a line with the time where several runs are kept; the only run of a command needs none."""
+        """Write a line with the time where several runs are captured; the only run of a command needs none."""
         file = self._logs.get(threading.get_ident())
         if file is not None and not self._alone:
             self._append(file, f"{SYSTEM_CLOCK.now():%Y-%m-%dT%H:%M:%SZ} {text}\n")
 
     def _note(self, event: Event) -> None:
-        """Keep what is shown nowhere, or only for a moment by a display that moves."""
+        """Capture what is not shown, or only for a short time by a live display."""
         from ematix_flow.serve.cli.common.output import has_colours
         from ematix_flow.serve.cli.common.run_progress import sentence
 
@@ -187,7 +187,7 @@ class Capture:
         self._try(lambda: log_files.append(file, text))
 
     def _try(self, write: Callable[[], None]) -> None:
-        """Change the logs; one that cannot be written never stops a load, so it is told once and given up."""
+        """Change the logs; one that cannot be written never stops a load: that is reported once, and it is given up."""
         if self._failed:
             return
         try:
@@ -201,7 +201,7 @@ class Capture:
 
 
 class _DetailHandler(logging.Handler):
-    """Keeps details in the logs of runs."""
+    """Writes details to the logs of runs."""
 
     def __init__(self, capture: Capture) -> None:
         super().__init__()
@@ -213,10 +213,10 @@ class _DetailHandler(logging.Handler):
 
 @contextmanager
 def captured(bus: Bus, run_ids: Callable[[], Iterable[str]] = tuple, pipeline: str | None = None) -> Iterator[Capture]:
-    """Keep what is said inside, each run as the bus tells of it; `pipeline` is the only one that a command runs.
+    """Capture the output of this block, each run as the bus reports it; `pipeline` is the only one that a command runs.
 
-    `run_ids` gives the ids under which the run log knows what happened to it. Inside of another capture there is only
-    that one, so that nothing is kept twice.
+    `run_ids` returns the ids of the runs in the run log. Inside of another capture there is only
+    that one, so that nothing is captured twice.
     """
     screen = sys.stderr
     if isinstance(screen, Capture):

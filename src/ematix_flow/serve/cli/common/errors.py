@@ -1,4 +1,4 @@
-"""Errors as the command line tells them: what, hint and place on stderr; exit codes are chosen here and nowhere else."""
+"""Errors as the command line reports them: what, hint and location on stderr; exit codes are chosen here only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ USAGE = 2
 
 
 class UsageRefusedError(Exception):
-    """The command was asked for something that does not exist; nothing was done."""
+    """The user named something that does not exist; nothing was done."""
 
     def __init__(self, error: FlowError) -> None:
         super().__init__(str(error))
@@ -30,7 +30,7 @@ class UsageRefusedError(Exception):
 
 @contextmanager
 def as_usage_error() -> Iterator[None]:
-    """Look something up that the user named: an error inside is one of usage, not of work; what is away is neither."""
+    """Turn errors of this block, which looks up a name of the user, into usage errors; what is away is none."""
     try:
         yield
     except TransientError:
@@ -41,7 +41,7 @@ def as_usage_error() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An error in words, without secrets."""
+    """An error as text, without secrets."""
 
     error: str
     error_type: str
@@ -80,7 +80,7 @@ def print_error(error: BaseException, *, with_traceback: bool = False) -> None:
 
 
 def print_error_text(what: str, hint: str | None = None, at: str | None = None) -> None:
-    """Write an error that is in words already to stderr."""
+    """Write an error that is text already to stderr."""
     lines = [paint("error: ", "red", sys.stderr) + what]
     lines += [paint("hint: ", "cyan", sys.stderr) + hint] if hint else []
     lines += [paint("at: ", "dim", sys.stderr) + at] if at else []
@@ -103,7 +103,7 @@ def _location_of(error: BaseException) -> str | None:
 
 
 def _short(location: str | None) -> str | None:
-    """Return a place relative to the working folder where it lies below it."""
+    """Return a location relative to the working folder where it is below that."""
     if location is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Options that narrow lists down: by name, by state and by time; what is listed is the commands' business."""
+"""Options that narrow lists down: by name, by state and by time; the commands decide what is listed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ state_option = click.option("--state", type=click.Choice(STATES), help="Only wha
 
 
 def is_named(name: str, patterns: tuple[str, ...]) -> bool:
-    """Return whether a name is asked for: every one is when none was named; * and ? stand for any letters."""
+    """Return whether a name matches: every one does without patterns; * and ? stand for any characters."""
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def stream_named(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what names one stream."""
+    """Add the argument and options that name one stream."""
     help_text = "File with the stream, where it is not in a module."
     command = click.option("--config", metavar="FILE", help=help_text)(module_option(command))
     return click.argument("name")(command)
 
 
 def is_file(name: str) -> bool:
-    """Return whether a word of the command line means a file with a stream."""
+    """Return whether a name on the command line means a file with a stream."""
     return name.endswith(".toml")
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CommandEntry:
-    """Where a command lives, and what the list of commands says about it."""
+    """Where a command is defined, and its text in the list of commands."""
 
     module: str
     """Name of a module below `commands`."""
@@ -49,7 +49,7 @@ class NearGroup(click.Group):
 
 
 class LazyGroup(NearGroup):
-    """A group that knows its commands by place."""
+    """A group that knows its commands by their modules."""
 
     def __init__(self, *arguments: Any, entries: Mapping[str, CommandEntry], **options: Any) -> None:
         super().__init__(*arguments, **options)

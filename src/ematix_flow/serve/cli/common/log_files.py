@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 LARGEST = 10 << 20
-"""Bytes of one log; of a longer one the beginning and the end are kept."""
+"""Bytes of one log; of a longer one the beginning and the end are retained."""
 FILES = 200
 DAYS = timedelta(days=14)
 HELD_FILES = 200
@@ -37,7 +37,7 @@ def log_folder() -> Path:
 
 
 def _folder_of(project: str) -> Path:
-    """Return the folder of a project: one below that of all logs, which has those of no project and of before."""
+    """Return the folder of a project: one below that of all logs, which has those of none and of earlier versions."""
     folder = Path(os.environ.get("EMATIX_FLOW_LOGS_DIR") or Path.home() / ".ematix-flow" / "logs")
     return folder / f"{safe_file_name(Path(project).name)}-{project_digest(project)}" if project else folder
 
@@ -48,7 +48,7 @@ def log_file(name: str) -> Path:
 
 
 def safe_file_name(name: str) -> str:
-    """Return a name as names of files have it."""
+    """Return a name as a file name."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", name)
 
 
@@ -70,7 +70,7 @@ def slot_log(slot: str, attempt: int) -> str | None:
 
 
 def new_log(pipeline: str, at: datetime, attempt: int = 1) -> str:
-    """Give the name of the log of an attempt that begins now and has no slot; a second one of a second has a number of its own."""
+    """Return the name of the log of an attempt that begins now without a slot; others of that second have a number."""
     at = at.replace(microsecond=0)
     while log_file(started_log(pipeline, at, attempt)).exists():
         attempt += 1
@@ -89,7 +89,7 @@ def append(file: Path, text: str) -> None:
 
 
 def also_named(file: Path, name: str) -> None:
-    """Let a log be found under another name too."""
+    """Link a log under another name too."""
     link = file.with_name(f"{safe_file_name(name)}.log")
     if link == file or (link.is_symlink() and link.readlink() == Path(file.name)):
         return
@@ -112,7 +112,7 @@ def _hold_file(file: Path) -> Path:
 
 
 def prune() -> None:
-    """Remove the logs beyond the bounds of succeeded runs and of others, with the names and marks that lead nowhere."""
+    """Remove the logs beyond the bounds of succeeded runs and of others, with dangling links and markers."""
     folder = log_folder()
     if not folder.is_dir():
         return
@@ -136,7 +136,7 @@ def _bound(logs: list[tuple[float, Path]], files: int, age: timedelta) -> None:
 
 
 def find_logs(reference: str) -> list[Path]:
-    """Return the logs that a word may mean: an id, a slot, the name of a pipeline (its newest), or the beginning of an id."""
+    """Return the logs that a reference may mean: an id, a slot, a pipeline (its newest), or the beginning of an id."""
     from ematix_flow.plan.schedule.cron import without_project
 
     project, reference = current_project(), without_project(reference)
@@ -155,7 +155,7 @@ def _logs_in(folder: Path, stem: str) -> list[Path]:
 
 
 def pipeline_of(file: Path) -> str:
-    """Return the name of the pipeline whose log a file is, as it stands in the name of the file."""
+    """Return the name of the pipeline whose log a file is, as it is in the name of the file."""
     return _ATTEMPT.sub("", file.stem)
 
 
@@ -166,7 +166,7 @@ def _newest(folder: Path, pipeline: str) -> Path | None:
 
 
 def _shorten(file: Path) -> None:
-    """Keep the beginning and the end of a log, with a line between that says so."""
+    """Keep the beginning and the end of a log, with a line between that marks the gap."""
     whole = file.read_bytes()
     cut = len(whole) - _HEAD - _TAIL
     notice = f"\n... {cut:,} bytes are left out here ...\n".encode()

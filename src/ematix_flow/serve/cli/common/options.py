@@ -50,7 +50,7 @@ def engine_option(command: _Command) -> _Command:
 
     def choose(_: click.Context, __: click.Parameter, value: str | None) -> None:
         if value:
-            os.environ[ENGINE_VARIABLE] = value  # workers of this command hear of it too
+            os.environ[ENGINE_VARIABLE] = value  # workers of this command get it too
 
     help_text = f"Who moves rows between systems; local needs no Java [default: spark] [env var: {ENGINE_VARIABLE}]."
     choice = click.Choice(["spark", "local"])
@@ -80,7 +80,7 @@ def run_log_options(command: _Command) -> _Command:
 
 
 def run_log_location_options(command: _Command) -> _Command:
-    """Add the options that choose the run log, which plans are kept beside."""
+    """Add the options that choose the run log, next to which plans are stored."""
     command = click.option("--run-log-path", metavar="PATH", help="File of the run log.")(command)
     help_text = "Address of the run log [default: ~/.ematix-flow/run_log.db]."
     return click.option("--run-log-url", "--run-log", metavar="URL", help=help_text)(command)
@@ -96,7 +96,7 @@ _VARIABLES = {"alerter": "ALERTERS", "metrics": "METRICS", "traces": "TRACES", "
 
 
 def observer_options(command: _Command) -> _Command:
-    """Add the options that choose who hears of runs."""
+    """Add the options that choose the observers of runs."""
     for name, settings, help_text in reversed(_OBSERVER_OPTIONS):
         variable = f"EMATIX_FLOW_{_VARIABLES[name.strip('-')]}"
         command = click.option(name, metavar="URL", help=f"{help_text} [env var: {variable}].", **settings)(command)
@@ -104,7 +104,7 @@ def observer_options(command: _Command) -> _Command:
 
 
 def open_observers(options: dict[str, Any], log: object) -> Observers:
-    """Return those who hear of the runs of this command; at its end they are given a few seconds."""
+    """Return the observers of the runs of this command; at its end they have a few seconds to send what is left."""
     from ematix_flow.observe.observers import incident_store_in, observers
 
     urls = (options["metrics"], options["traces"], options["lineage"])
@@ -112,7 +112,7 @@ def open_observers(options: dict[str, Any], log: object) -> Observers:
 
 
 def load(module: str | None, *, required: bool = True) -> None:
-    """Import the user's module; what it prints is talk."""
+    """Import the user's module; what it prints goes to stderr."""
     name = module or project_module()
     if name is None:
         if required:

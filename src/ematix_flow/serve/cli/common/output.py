@@ -1,4 +1,4 @@
-"""What commands show: JSON and tables on stdout, talk on stderr, and no secret on either; it decides nothing."""
+"""What commands show: JSON and tables on stdout, messages on stderr, and no secret on either; it decides nothing."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def paint(text: str, colour: str, stream: IO[str]) -> str:
 
 def emit(text: str) -> bool:
     """Write a result for people to stdout; False when its reader has gone."""
-    if sys.stdout is None:  # closed by whoever started the command: nobody wants to read it
+    if sys.stdout is None:  # closed by the process that started the command: it is not read
         return True
     try:
         sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
         sys.stdout.flush()
     except OSError as error:
-        # Python must not stumble over the rest when it ends.
+        # Python must not fail on the rest when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
             raise
@@ -57,7 +57,7 @@ def emit(text: str) -> bool:
 
 
 def emit_json(value: Any, placeholder: str = REDACTED) -> bool:
-    """Write a result for programs to stdout, with `mark` in the place of secrets; False when its reader has gone."""
+    """Write a result for programs to stdout, with `placeholder` in place of secrets; False when its reader has gone."""
     import json
 
     from ematix_flow.connect.config.redact import redacted
@@ -66,7 +66,7 @@ def emit_json(value: Any, placeholder: str = REDACTED) -> bool:
 
 
 def talk(text: str, colour: str = "", screen: IO[str] | None = None) -> None:
-    """Tell the user something on stderr, or on what was stderr before somebody began to keep it."""
+    """Print something for the user on stderr, or on what was stderr before a log captured it."""
     from ematix_flow.connect.config.redact import redact
 
     line, screen = redact(text), screen or sys.stderr

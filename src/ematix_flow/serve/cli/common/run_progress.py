@@ -1,4 +1,4 @@
-"""Tells on stderr how a run goes: lines anywhere, a live display on a terminal; it hears events and changes nothing."""
+"""Shows the progress of a run on stderr: lines anywhere, a live display on a terminal; it changes nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MOVERS = {"nobody": "inside the database", "here": "in this process", "spark": 
 
 
 def sentence(event: Event) -> str | None:
-    """Return an event as one line for people; None for those that only move a display."""
+    """Return an event as one line for people; None for those that only update a display."""
     match event:
         case RunResumed() | RunAlreadyFinished():
             return f"{event.pipeline}: {_resumed_text(event)}"
@@ -94,7 +94,7 @@ def _begun(event: RunStarted) -> str:
 
 
 def counted(counts: Counts) -> str:
-    """Return what a load did to its target in words."""
+    """Return what a load did to its target as text."""
     names = ("inserted", "updated", "closed", "deleted", "unchanged", "rejected")
     changes = [f"{getattr(counts, name):,} {name}" for name in names if getattr(counts, name)]
     return ", ".join(changes) or "nothing to change"
@@ -102,7 +102,7 @@ def counted(counts: Counts) -> str:
 
 @contextmanager
 def progress_subscriber() -> Iterator[Subscriber]:
-    """Return the subscriber that tells how a run goes, as suits stderr."""
+    """Return the subscriber that shows the progress of a run, as suits stderr."""
     if not has_colours(sys.stderr):
         yield _print_lines
         return
@@ -131,7 +131,7 @@ def _live() -> Iterator[Subscriber]:
 
 
 class Live:
-    """One moving line per target, and lines that stay for the rest."""
+    """One live line per target, and lines that stay for the rest."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 
 GRACE_SECONDS = 25.0
-"""Orchestrators kill after thirty seconds; before that, an exit of our own still says why."""
+"""Orchestrators kill after thirty seconds; before that, an exit of our own still reports why."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _WAKE = signal.SIGUSR1
-"""Sent by a thread of this process to the main one, whose run somebody has cancelled or whose time is over."""
+"""Sent by a thread of this process to the main one, whose run was cancelled or whose time is over."""
 
 
 class StoppedError(KeyboardInterrupt):
-    """The user or the machine asked the command to end; drivers cancel their statement on a KeyboardInterrupt."""
+    """The user or the machine stopped the command; drivers cancel their statement on a KeyboardInterrupt."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name}")
 
 
 class Stop:
-    """Whether the command was asked to end, and by which signal."""
+    """Whether the command was stopped, and by which signal."""
 
     def __init__(self) -> None:
         self.number = 0

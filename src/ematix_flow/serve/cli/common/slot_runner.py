@@ -1,4 +1,4 @@
-"""What commands share that run slots: who hears of them, who this process is, and the clock of their decisions."""
+"""What commands that run slots share: observers, the id of this process, and the time of their decisions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def log_address(options: dict[str, Any]) -> str:
 def slot_runner_for(
     log: RunLog, options: dict[str, Any], bus: Bus, role: str, now: datetime | None = None
 ) -> SlotRunner:
-    """Return who runs slots, with everybody on the bus who is to hear of them."""
+    """Return the runner of slots, with all observers subscribed to the bus."""
     from ematix_flow.engine.batch.options import Options
     from ematix_flow.engine.schedule.lease import LEASE_SECONDS, default_worker
     from ematix_flow.engine.schedule.pools import pool_sizes

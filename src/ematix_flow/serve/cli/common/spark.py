@@ -1,4 +1,4 @@
-"""Starts Spark early where a run will surely need it and ends it with the command; commands without Spark never load it."""
+"""Starts Spark early where a run certainly needs it and ends it with the command; others never load it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def start_spark_early(pipeline: Pipeline) -> None:
-    """Let Java start while the plan is made; when it is not certain that the plan needs Spark, nothing starts."""
+    """Start Java while the plan is built; when it is not certain that the plan needs Spark, nothing starts."""
     stop_spark_at_end()
     try:
         from ematix_flow.engine.batch.target import expect_lakes
@@ -29,7 +29,7 @@ def start_spark_early(pipeline: Pipeline) -> None:
 
         prestart(settings)
     except FlowError:
-        # The run meets the same error where it can be told with the pipeline's place.
+        # The run has the same error where it can be reported with the pipeline's location.
         return
 
 
@@ -50,7 +50,7 @@ def stop_spark_at_end() -> None:
 def requires_spark(pipeline: Pipeline, *, moves_rows: bool) -> bool:
     """Return whether a run of the pipeline certainly uses Spark.
 
-    It does when its function asks for Spark, when files are read whose shape needs it, and when rows leave their place
+    It does when its function takes Spark, when files are read whose shape needs it, and when rows leave their system
     while Spark moves them (`moves_rows`).
     """
     if "spark" in arguments_of(pipeline.function):

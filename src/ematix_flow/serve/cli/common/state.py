@@ -21,23 +21,23 @@ class State:
     stop: Stop = field(default_factory=Stop)
     traceback: bool = False
     json_errors: bool = False
-    """True when a failure is wanted as JSON on stdout too."""
+    """True when a failure is printed as JSON on stdout too."""
     when_stopped: str | None = None
-    """What to say to a user whose command was stopped by a signal."""
+    """The message for a user whose command was stopped by a signal."""
     close_request: Callable[[], None] | None = None
     """Closes the request of a run whose result is delivered."""
     request_closed: bool = False
     """True when the request is closed: nothing that comes later makes the command a failed one."""
     ending: ExitStack = field(default_factory=ExitStack)
-    """Runs after the result or the error is told."""
+    """Runs after the result or the error is printed."""
 
     def at_end(self, action: Callable[[], object]) -> None:
-        """Do something when the command has told its result."""
+        """Register an action for after the result is printed."""
         self.ending.callback(action)
 
 
 def user_name(otherwise: str) -> str:
-    """Return the name of the user, or another word for one that has none, as in containers."""
+    """Return the name of the user, or another text for one that has none, as in containers."""
     import getpass
 
     try:

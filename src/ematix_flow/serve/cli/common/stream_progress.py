@@ -1,4 +1,4 @@
-"""Tells on stderr how streams fare: a table that moves on a terminal, a line now and then elsewhere; it changes nothing."""
+"""Shows the state of streams on stderr: a live table on a terminal, lines now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LINE_EVERY = timedelta(seconds=10)
 
 @contextmanager
 def watched(bus: Bus, streams: Sequence[str], lines: IO[str] | None = None) -> Iterator[None]:
-    """Tell how streams fare while they run; to `lines` goes every batch as a line of JSON."""
+    """Show the state of streams while they run; every batch goes to `lines` as a line of JSON."""
     collector = StreamStatsCollector()
     bus.subscribe(collector)
     for name in streams:
@@ -88,7 +88,7 @@ class PlainLines:
         self._printed_at: dict[str, datetime] = {}
 
     def __call__(self, event: Event) -> None:
-        """Say what is worth a line."""
+        """Write what is worth a line."""
         if isinstance(event, StreamFailed):
             talk(failure(event), "yellow", self._screen)
         elif isinstance(event, StreamStarted):
@@ -102,7 +102,7 @@ class PlainLines:
 
 
 def beginning(event: StreamStarted) -> str:
-    """Return in one line who moves the rows of a stream and why."""
+    """Return in one line which engine moves the rows of a stream and why."""
     mover = "Spark moves" if event.engine == "spark" else "this process moves"
     return f"{event.pipeline}: {mover} the rows: {event.reason}."
 
@@ -115,7 +115,7 @@ def failure(event: StreamFailed) -> str:
 
 
 def sentence(stats: StreamStats, now: datetime) -> str:
-    """Return how a stream fares in one line."""
+    """Return the state of a stream in one line."""
     rate = stats.rates(now, RATE)["rows_written_per_sec"]
     fragments = [f"{quantity(stats.written, 'row')} written", f"{rate:,.0f}/s"]
     fragments += [f"{stats.rejected:,} rejected"] if stats.rejected else []

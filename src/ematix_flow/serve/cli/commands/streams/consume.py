@@ -1,4 +1,4 @@
-"""`flow consume` and `flow consume-list`: streams, until they are stopped; the engine runs them, this door tells and prints."""
+"""`flow consume` and `flow consume-list`: streams, until stopped; the engine runs them, this command prints."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _stored(bus: Bus) -> AbstractContextManager[Any]:
 
 
 def _print_outcomes(outcomes: Mapping[str, StreamOutcome], form: str) -> int:
-    """Print what the streams did and give the exit code; one alone is printed without its name."""
+    """Print what the streams did and return the exit code; one alone is printed without its name."""
     failed = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Exception)}
     for error in failed.values():
         print_error(error, with_traceback=current().traceback)

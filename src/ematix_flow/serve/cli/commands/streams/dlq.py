@@ -1,4 +1,4 @@
-"""`flow dlq`: messages that a stream could not load; the engine keeps and replays them, this door asks and prints."""
+"""`flow dlq`: messages that a stream could not load; the engine stores and replays them, this command prints."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STATUSES = ("pending", "parked", "sent", "replayed", "all")
 
 
 def _chosen(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what says which dead letters are meant."""
+    """Add the options that select dead letters."""
     command = click.option("--all", "everything", is_flag=True, help="All of them.")(command)
     command = click.option("--first", type=click.IntRange(1), metavar="N", help="The N oldest.")(command)
     help_text = "This one, or those that begin so; may be repeated."

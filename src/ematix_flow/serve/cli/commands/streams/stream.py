@@ -1,4 +1,4 @@
-"""`flow stream`: where a stream stands, and to go on from somewhere else; the engine moves it, this door asks and prints."""
+"""`flow stream`: shows the position of a stream and moves it; the engine does the work, this command prints."""
 
 from __future__ import annotations
 
