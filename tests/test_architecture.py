@@ -98,7 +98,7 @@ def test_a_circle_through_a_function_is_found_and_one_for_type_checkers_is_none(
 _STATEMENT = re.compile(rf"\b(?:FROM|INTO|UPDATE|TABLE|JOIN|EXISTS)\s+(?:ematix_flow[._])?(?:{'|'.join(TABLES)})\b")
 """SQL with the name of a metadata table in it."""
 
-_NAMING = ("bookkeeping", "name")
+_NAMING = ("metadata_table", "name")
 """Methods that return the name of a metadata table in SQL."""
 
 
@@ -129,7 +129,7 @@ def test_sql_about_metadata_tables_is_found_however_it_is_written() -> None:
         """f"SELECT slot FROM {ledger.name('ledger')} WHERE slot = ?\"""",
         '"DELETE FROM ematix_flow_rejects"',
         '"UPDATE ematix_flow.watermarks SET last_value = ?"',
-        'native_name(database.bookkeeping("run_history"), "duckdb")',
+        'native_name(database.metadata_table("run_history"), "duckdb")',
     ):
         assert _metadata_sql(ast.parse(text)) == [1], text
     assert _metadata_sql(ast.parse('"SELECT 1 FROM orders", declared.name("x")')) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -117,7 +118,8 @@ def infer_schema(raw: DataFrame, read: Reader) -> InferredSchema:
     types: dict[str, pa.DataType] = {}
     for row in sorted(reports, key=lambda one: one.partition):
         types = merged(types, {field.name: field.type for field in pa.ipc.read_schema(pa.py_buffer(row.types))})
-    times = [row.newest for row in reports if row.newest is not None]
+    # Spark gives timestamps without a zone, in that of this machine.
+    times = [row.newest.astimezone(UTC) for row in reports if row.newest is not None]
     return InferredSchema(
         types, sum(row.rows for row in reports), sum(row.bad for row in reports), max(times, default=None)
     )
