@@ -95,7 +95,7 @@ def kinds_with(mode: str) -> tuple[str, ...]:
 
 
 def kinds_that_answer() -> tuple[str, ...]:
-    """Return the kinds of targets that can be asked about their rows."""
+    """Return the kinds of targets whose rows can be queried."""
     return tuple(kind for kind in TARGETS if SYSTEMS[kind].capabilities.answers_sql)
 
 

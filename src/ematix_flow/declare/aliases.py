@@ -44,7 +44,7 @@ OTHER_CREDENTIALS = (
     "sas_token",
     "connection_string",
 )
-"""Fields beside which nothing is looked for by default."""
+"""Fields that turn off the search for default credentials."""
 
 _URL = MappingProxyType({"dsn": "url"})
 _FILE = MappingProxyType({"url": "path", "dsn": "path"})

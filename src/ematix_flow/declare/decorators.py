@@ -46,7 +46,7 @@ __all__ = [
 
 
 def pipeline(**keywords: Any) -> Callable[[Callable[..., Any]], PipelineHandle]:
-    """Declare a pipeline: the function gives the source, the keywords say where it goes and when."""
+    """Declare a pipeline: the function returns the source, the keywords state where it goes and when."""
     origin = caller_origin()
 
     def declare(function: Callable[..., Any]) -> PipelineHandle:
@@ -61,7 +61,7 @@ def pipeline(**keywords: Any) -> Callable[[Callable[..., Any]], PipelineHandle]:
 
 
 def streaming_pipeline(**keywords: Any) -> Callable[[Callable[[], Any]], StreamHandle]:
-    """Declare a stream: the keywords say where rows come from and where they go, for as long as it runs."""
+    """Declare a stream: the keywords state where rows come from and where they go, for as long as it runs."""
     # Loaded here: most modules declare no stream and need not wait for what declares one.
     from ematix_flow.declare.stream import decorator as streaming
 
@@ -160,7 +160,7 @@ def workflow(**keywords: Any) -> Workflow:
 
 
 def pool(name: str, size: int) -> str:
-    """Declare how many pipelines with `pool=name` run at the same time, and give the name."""
+    """Declare how many pipelines with `pool=name` run at the same time, and return the name."""
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         message = f"pool {name!r} needs a size of at least 1, not {size!r}"
         raise DeclareError(message, origin=caller_origin())
@@ -169,7 +169,7 @@ def pool(name: str, size: int) -> str:
 
 
 def engine() -> Any:
-    """Let pipelines of this program run on the warm engine; gives it as a value and a context manager."""
+    """Let pipelines of this program run on the warm engine; return it as a value and a context manager."""
     # Looked up at the call, so that declaring never loads what running needs.
     return importlib.import_module("ematix_flow.engine.spark.warm").engine()
 

@@ -24,7 +24,7 @@ _SECRET_PAIR = re.compile(
     re.IGNORECASE,
 )
 _QUOTED_PAIR = re.compile(
-    # Nothing before the word: a long run of letters would be looked at again from each of them.
+    # Nothing before the name: a long run of letters would be scanned again from each of them.
     r"((?:password|passwd|passphrase|pwd|token|secret|credential|api_?key|access_?key|private_?key)"
     r"[\w.\-]*[\"']\s*:\s*)(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')",
     re.IGNORECASE,
@@ -51,7 +51,7 @@ def mask_text(text: str, replacement: str = REDACTED) -> str:
 
 
 def secrets_in(value: str) -> list[str]:
-    """Return the pieces of one setting that `mask_value` hides."""
+    """Return the parts of one setting that `mask_value` hides."""
     secrets = [match.group(2) for pattern in (_WHOLE_URL, *_PAIRS) for match in pattern.finditer(value)]
     return [secret[1:-1] if secret[:1] in {'"', "'"} and secret[:1] == secret[-1:] else secret for secret in secrets]
 

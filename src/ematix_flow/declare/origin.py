@@ -18,7 +18,7 @@ def caller_origin() -> Origin | None:
         # By module too: the __init__ that dataclasses generate for our classes has no file.
         ours = name.startswith(_PACKAGE) or frame.f_globals.get("__name__", "").split(".")[0] == "ematix_flow"
         if not ours and not name.startswith("<frozen"):
-            # The command line called us itself: no line of the user's stands behind this.
+            # The command line called us itself: no line of the user's code is behind this.
             return None if frame.f_globals.get("__name__", "").startswith("click.") else Origin(name, frame.f_lineno)
         frame = frame.f_back  # type: ignore[assignment]
     return None

@@ -30,7 +30,7 @@ class Project:
     streams: dict[str, Stream] = field(default_factory=dict)
     workflows: dict[str, Workflow] = field(default_factory=dict)
     pools: dict[str, int] = field(default_factory=dict)
-    """How many pipelines of a pool run at the same time, as far as the module says so."""
+    """How many pipelines of a pool run at the same time, as far as the module sets it."""
     jobs: dict[str, Workflow] = field(default_factory=dict)
     """The workflow of each pipeline that belongs to one; the last one that named it has it."""
     slas: dict[str, timedelta] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class Project:
 
     @property
     def has_schedules(self) -> bool:
-        """Return whether somebody has to look for what is due."""
+        """Return whether a scheduler has to check what is due."""
         return any(one.schedule for one in self.pipelines.values()) or any(w.schedule for w in self.workflows.values())
 
     def clear(self) -> None:

@@ -41,13 +41,13 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """The session that a run asks for; two equal values can share one session."""
+    """The session that a run requires; two equal values can share one session."""
 
     engine: Literal["spark", "local"] = field(default="spark", compare=False)
     """Who moves rows between systems: Spark, or `local` for threads of the command, which need no Java."""
     master: str = DEFAULT_MASTER
     remote: str | None = field(default=None, repr=False)
-    """A Spark Connect address; it may carry a token and so has no place in a repr."""
+    """A Spark Connect address; it may carry a token and so is left out of a repr."""
     packages: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
     repositories: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class SparkSettings:
     idle_minutes: int = field(default=15, compare=False)
     """After how long without use a warm engine ends."""
     max_connections: int | None = field(default=None, compare=False)
-    """How many tasks of a load may be connected to one database at a time; None asks the database what it can spare."""
+    """How many tasks of a load may connect to one database at a time; None queries the database for a limit."""
     shared_paths: tuple[str, ...] = field(default=(), compare=False)
     """Folders that executors on other machines see under the same path as the driver."""
     staging: str | None = field(default=None, compare=False, repr=False)
@@ -74,7 +74,10 @@ class SparkSettings:
     worker_imports: tuple[str, ...] = field(default=(), compare=False)
     """Modules that Python workers find already imported; the engine's choice, not a user's setting."""
     shared: bool = False
-    """The session may be one of the warm engine; the engine's choice: commands share it, other programs when they say so."""
+    """The session may be one of the warm engine.
+
+    The engine's choice: commands share it, other programs when they request it.
+    """
     heavy: bool = field(default=False, compare=False)
     """The work in sight is worth a slower start; the engine's choice, and no reason to replace a session that runs."""
 

@@ -1,4 +1,4 @@
-"""TOML as text: reads and writes plain values, and finds the line on which a key stands; what they mean is not known here."""
+"""TOML as text: reads and writes plain values, and finds the line of a key; what they mean is not known here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 LARGEST = 1 << 18
-"""Characters of a configuration; more than people write, and few enough to be read at once whatever they say."""
+"""Characters of a configuration; more than people write, and few enough to be read at once whatever they contain."""
 
 _KEY_SEGMENT = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
 _LONG_KEY = re.compile(rf"(?<![\w.-]){_KEY_SEGMENT}(?:[ \t]*+\.[ \t]*+{_KEY_SEGMENT}){{50}}")
@@ -33,7 +33,7 @@ def dumps(document: Mapping[str, Any]) -> str:
 
 
 def parsed(text: str, name: str) -> dict[str, Any]:
-    """Return the tables of a text; `name` is what errors call it. Whatever somebody wrote is read or refused at once."""
+    """Return the tables of a text; `name` is what errors call it. Any input is read or refused at once."""
     if len(text) > LARGEST:
         raise DeclareError(f"{name} is longer than {LARGEST:,} characters", hint="is it the right file?")
     if _LONG_KEY.search(text):
@@ -89,7 +89,7 @@ def _sections(text: str) -> tuple[tuple[_Section, ...], dict[tuple[str, ...], in
 
 
 def _numbered(name: str, is_list: bool, counts: dict[str, int]) -> list[str]:  # noqa: FBT001 - the two brackets
-    """Return the path that a header means, with the places that lists of tables have reached."""
+    """Return the path that a header means, with the indices that lists of tables have reached."""
     segments = [segment.strip().strip("\"'") for segment in name.split(".")]
     if is_list:
         counts[".".join(segments)] = counts.get(".".join(segments), -1) + 1

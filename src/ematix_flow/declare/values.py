@@ -40,7 +40,7 @@ def port_number(option: str, value: object) -> int:
 
 
 def filled_text(option: str, value: object) -> str:
-    """Return a text that says something."""
+    """Return a text that is not blank."""
     if not isinstance(value, str):
         message = f"{option}= takes text, not {type(value).__name__}"
         raise DeclareTypeError(message)

@@ -1,4 +1,4 @@
-"""What a source is taken to look like when nobody can be asked: as the target declares it; no promise, a preview."""
+"""The assumed columns of a source that cannot be queried: those that the target declares; no promise, a preview."""
 
 from __future__ import annotations
 

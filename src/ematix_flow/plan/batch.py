@@ -1,4 +1,4 @@
-"""Turns a pipeline and what was observed about its systems into a plan; pure, it asks nobody anything."""
+"""Turns a pipeline and what was inspected of its systems into a plan; pure, it queries nothing."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What the planner is told about the world, each part None or empty when it could not be asked."""
+    """What the planner knows of the systems, each part None or empty when it could not be inspected."""
 
     source_name: str
     target_name: str
@@ -92,11 +92,11 @@ class Inspection:
     """Where the last load ended, by whichever column it went."""
     bounds: Bounds | None = None
     files: FileChoice | None = None
-    """The files that are new, where only those are wanted."""
+    """The files that are new, where only those are requested."""
     span: OffsetRange | None = None
-    """The stretch of a stream that is wanted."""
+    """The range of a stream that is requested."""
     order: tuple[str, ...] = ()
-    """Columns of the source with the place of each row, where a stream has one."""
+    """Columns of the source with the position of each row, where a stream has one."""
     latest_version: datetime | None = None
     """The newest `valid_from` in an scd2 target that is loaded by load time."""
     notes: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ WAITING = Choice("cross_db", "the rows are staged and wait for flow apply")
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """The load that a plan is wanted for."""
+    """The load that a plan is requested for."""
 
     pipeline: Pipeline
     target: TargetDeclaration
@@ -122,9 +122,9 @@ class PlanRequest:
     now: datetime
     source_database: SqlSource | None = None
     waits: bool = False
-    """The rows wait in staging until somebody agrees to them, whatever the shortest way would be."""
+    """The rows wait in staging until they are approved, whatever the shortest path would be."""
     skip_quality: bool = False
-    """Expectations are left out, which the result tells."""
+    """Expectations are left out, which the result reports."""
 
 
 def plan_target(request: PlanRequest, inspection: Inspection) -> TargetPlan:
@@ -185,7 +185,7 @@ def plan_target(request: PlanRequest, inspection: Inspection) -> TargetPlan:
 
 
 def _staged_by(path: Choice, shaping: Shaping, inspection: Inspection, read: Read) -> Choice:
-    """Choose who moves the rows: the database that has both sides, else Spark, unless the settings say `local`."""
+    """Choose who moves the rows: the database that has both sides, else Spark, unless the settings have `local`."""
     if path.value == "same_db":
         return Choice(NO_ENGINE, "the target reads the source query itself")
     if read.is_empty:
@@ -203,7 +203,7 @@ def after(now: datetime, latest: datetime | None) -> datetime:
 
 
 def history_name(pipeline: Pipeline, table: Table) -> str:
-    """Return the name under which runs and watermarks of this target are kept."""
+    """Return the name under which runs and watermarks of this target are stored."""
     return f"{pipeline.name}::{table.qualified_name}" if pipeline.fan_out else pipeline.name
 
 
@@ -232,7 +232,7 @@ def _check_supported(pipeline: Pipeline, table: Table, write: Write, database: C
 
 
 def _check_joined(pipeline: Pipeline, inspection: Inspection) -> None:
-    """Refuse a query over several connections where Spark is not to be used: nobody else can evaluate it."""
+    """Refuse a query over several connections where Spark is not to be used: no other engine can evaluate it."""
     if inspection.local_join:
         message = f"joins across connections need Spark, and {inspection.local_reason}"
         hint = "run it with --engine spark, or load the tables into one database first."
@@ -247,7 +247,7 @@ def _check_carried(table: Table, path: Choice) -> None:
 
 
 def check_keyed(table: Table, write: Write) -> None:
-    """Refuse to merge into a declared table without a primary key: nothing would tell its rows apart."""
+    """Refuse to merge into a declared table without a primary key: nothing would identify its rows."""
     if table.stamped and not table.primary_key and write.mode in ("merge", "scd2"):
         message = f"{write.spelled} into {table.qualified_name}: the table must declare at least one primary key column"
         raise PlanError(message, hint="mark it with pk(); only append and truncate need none.", origin=table.origin)
@@ -279,7 +279,7 @@ def _forced(pipeline: Pipeline, path: str, reason: str) -> Choice:
 def ensure_step(
     table: Table, write: Write, definition: TableDefinition, database: Target, inspection: Inspection
 ) -> EnsureTable:
-    """Return what has to be done about the target's table, or refuse it as the drift policy says."""
+    """Return what has to be done about the target's table, or refuse it as the drift policy requires."""
     if not inspection.target_known:
         return EnsureTable(definition, (create_table_sql(definition, database),), (), None)
     if inspection.existing is None:
@@ -334,7 +334,7 @@ def _load(request: PlanRequest, inspection: Inspection, keys: tuple[str, ...], c
 
 
 def _points(table: Table, database: Target) -> TableName:
-    """Return where folded events are remembered: a table of ours, or what a lake's books name."""
+    """Return where folded events are remembered: a table of ours, or what a lake's metadata names."""
     name = points_name(table)
     return database.metadata_table(name) if database.capabilities.rolls_back else TableName("", f"_flow_{name}")
 
@@ -353,7 +353,7 @@ def _required(table: Table, keys: tuple[str, ...], load: Load, write: Write) -> 
 
 
 def _may_lack(table: Table, write: Write) -> str:
-    """Return the column whose NULLs are rejects whatever becomes of other bad rows: the watermark's, if that was asked."""
+    """Return the column whose NULLs are rejects whatever happens to other bad rows: the watermark's, on request."""
     if write.null_watermark != "reject" or write.incremental_column is None:
         return ""
     return table.column(write.incremental_column).name

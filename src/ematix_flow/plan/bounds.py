@@ -30,7 +30,7 @@ def watermark_column(write: Write, columns: tuple[SourceColumn, ...]) -> SourceC
 
 
 def lower_bound(stored: SourceWatermark | None, write: Write) -> str | None:
-    """Return the value that an incremental load starts above; a watermark of another column says nothing about this one."""
+    """Return the value that an incremental load starts above; a watermark of another column does not count."""
     return stored.value if stored is not None and stored.column == write.incremental_column else None
 
 
@@ -57,7 +57,7 @@ def value_sql(value: str, column: SourceColumn, dialect: str) -> str:
 
 
 def lower_sql(lo: str, column: SourceColumn, dialect: str, lookback: timedelta | None) -> str:
-    """Give the lower bound, moved back by the look-back."""
+    """Return the lower bound, moved back by the look-back."""
     base = value_sql(lo, column, dialect)
     if lookback is None:
         return base

@@ -13,11 +13,13 @@ EVENT = "_flow_event"
 """Staged column with the event time of scd2."""
 
 ORDER_AT, ORDER = "_flow_order_at", "_flow_order"
-"""Staged columns with the place of a row in a stream: the greater is the later. The first one, a time in microseconds, is
-there where messages come in several lines, such as partitions, and counts before the second."""
+"""Staged columns with the position of a row in a stream: the greater is the later.
+
+The first, a time in microseconds, is there where messages come in several lines, such as partitions, and counts before
+the second."""
 
 POSITION = "_flow_position"
-"""Column with the row's place in its source, where the source has one."""
+"""Column with the row's position in its source, where the source has one."""
 
 CORRUPT = "_flow_corrupt"
 """Column with the raw text of a line that could not be split into fields."""

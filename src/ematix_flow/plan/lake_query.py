@@ -1,4 +1,4 @@
-"""The query of a source that is made of lake tables, as Spark takes it: every table by its place and at one version."""
+"""The query of a source that is made of lake tables, for Spark: every table by its location and at one version."""
 
 from __future__ import annotations
 

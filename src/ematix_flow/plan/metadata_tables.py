@@ -96,7 +96,7 @@ _TABLES: dict[str, tuple[tuple[str, ColumnType, bool], ...]] = {
 }
 
 TABLES = tuple(_TABLES)
-"""Their names, in the order in which they came to be: whoever has the last one has all."""
+"""Their names, in the order in which they were introduced: a target that has the last one has all."""
 
 COLUMNS = {name: tuple(column for column, _, _ in columns) for name, columns in _TABLES.items()}
 """Names of the columns of each table."""

@@ -1,4 +1,4 @@
-"""Which files of a source were not loaded yet, and what to say about those that changed; it lists and reads nothing."""
+"""Which files of a source were not loaded yet, and how to report those that changed; it lists and reads nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMED = 10
 def choose_files(
     scope: FileScope, policy: str, files: Iterable[SourceFile], loaded: Mapping[str, SourceFile]
 ) -> FileChoice:
-    """Sort the files that were found into new, changed and known ones; `loaded` has those of the books by their ids."""
+    """Sort the files that were found into new, changed and known ones; `loaded` has the loaded ones by their ids."""
     new, replaced, known = [], [], 0
     for file in files:
         before = loaded.get(scope.id_of(file.key))
@@ -45,7 +45,7 @@ def refused(choice: FileChoice) -> PlanError | None:
 
 
 def warning(choice: FileChoice) -> str:
-    """Return what there is to say about files that are left out or gone, or an empty text."""
+    """Return the report about files that are left out or gone, or an empty text."""
     if not (choice.new or choice.replaced or choice.known):
         return f"the source of {choice.scope.pipeline} has no file now; those that were loaded are gone"
     if choice.policy != IGNORE or not choice.replaced:

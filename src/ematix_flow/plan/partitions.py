@@ -1,4 +1,4 @@
-"""How a target is divided, and whether its system can do so; it asks nobody anything."""
+"""How a target is divided, and whether its system can do so; it queries nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def declared_partitions(
 ) -> tuple[Partition, ...]:
     """Return the partitions of a table that has these columns, or refuse what the target's system cannot make.
 
-    What a table class says of partitions means nothing outside of lakes; what a target says has to be possible.
+    Partitions of a table class mean nothing outside of lakes; those of a target have to be possible.
     """
     transforms = database.capabilities.partition_transforms
     if transforms is None:
@@ -58,7 +58,7 @@ def never_empty(definition: TableDefinition, existing: TableSchema | None, datab
 
 
 def partition_notes(target: TargetDeclaration, database: Target) -> tuple[str, ...]:
-    """Return what is to be said where a table class names partitions and its target has none."""
+    """Return the warning where a table class names partitions and its target has none."""
     if database.capabilities.partition_transforms is not None or not target.table.partition_columns:
         return ()
     return (f"__partition_columns__ of {target.table.qualified_name} divide lake tables; {database.kind} has none",)

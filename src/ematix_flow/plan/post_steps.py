@@ -51,7 +51,7 @@ def first_line(sql: str) -> str:
 
 
 def first_keyword(sql: str) -> str:
-    """Return the word that says what a statement is, past comments, in lower case."""
+    """Return the keyword of a statement, past comments, in lower case."""
     match = re.match(r"[a-z]+", sql[_LEADING.match(sql).end() :].lower())  # type: ignore[union-attr]
     return match[0] if match else ""
 

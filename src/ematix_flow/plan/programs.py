@@ -49,7 +49,7 @@ def _lake_program(load: Load, write: Write, database: Catalog) -> Program:
 def lake_append(
     database: Catalog, ensure: EnsureTable, existing: TableSchema | None, load: Load, required: tuple[str, ...]
 ) -> Program:
-    """Return the program of an append into a lake: files are added, or rows are written again, which it says why."""
+    """Return the program of an append into a lake: files are added, or rows are written again, with the reason."""
     reason = _rewritten_always(database, ensure) or _rewritten_now(database, ensure, existing, load, required)
     if reason or ensure.exists is None:
         return lake_modes.append(load, reason)

@@ -65,7 +65,7 @@ def refuse_unread(away: Away | None, read: Sequence[str]) -> None:
 
 
 def carried(away: Away | None, by: Choice, database: Target) -> Choice | None:
-    """Choose how staged rows come to the driver; none where tasks stage in a place that the target reads itself."""
+    """Choose how staged rows come to the driver; none where tasks stage in a location that the target reads itself."""
     if away is None or by.value != SPARK or not away.unseen(database.staging_paths):
         return None
     if away.staging:

@@ -1,4 +1,4 @@
-"""Why a row could not be read, in words, from the mark that a shape puts on it; it reads no rows."""
+"""Why a row could not be read, in words, from the failure that a shape notes for it; it reads no rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_CHARS = 80
 
 
 def reason_of(failure: str, raw: str | None) -> tuple[str, str]:
-    """Return the column that a mark names, and why its value was refused; `raw` is the source row as JSON."""
+    """Return the column that a failure names, and why its value was refused; `raw` is the source row as JSON."""
     column, _, reason = failure.partition(": ")
     if reason:
         return column, reason

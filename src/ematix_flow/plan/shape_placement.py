@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from ematix_flow.plan.sql.shape.query import Reading
 
 _OVER_ROWS = (SPARK, TASK)
-"""Places that evaluate the shape over rows which somebody else has read."""
+"""Where the shape is evaluated over rows that another component has read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shaping:
-    """The query that gives the rows of a load, and who evaluates it."""
+    """The query that returns the rows of a load, and the engine that evaluates it."""
 
     place: Choice
     dialect: str
@@ -38,7 +38,7 @@ class Shaping:
     read_sql: str = ""
     """What is read from a source database when Spark evaluates the shape."""
     marked: bool = False
-    """True when rows can fail to parse, so that the query also gives the column that names the failure."""
+    """True when rows can fail to parse, so that the query also returns the column that names the failure."""
     reads_twice: bool = False
     """True when the query reads its rows twice: for SQL of the user, and for the rows that go round it."""
 
@@ -46,7 +46,7 @@ class Shaping:
 def plan_shape(
     pipeline: Pipeline, target: TargetDeclaration, inspection: Inspection, path: str, source: SqlSource | None
 ) -> Shaping:
-    """Return the query of the load in the dialect of whoever evaluates it."""
+    """Return the query of the load in the dialect of the engine that evaluates it."""
     evaluator = _choose_evaluator(pipeline, target, inspection, path)
     user = inspection.user_dialect or inspection.source_dialect
     over_rows = evaluator.value in _OVER_ROWS
@@ -77,7 +77,7 @@ def plan_shape(
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """A shape over rows that somebody else has read: two are the same where all of it is written alike."""
+    """A shape over rows that another component has read: two are the same where all of it is written alike."""
 
     table: str
     """The table as its repr: values that are equal and not the same, such as 1 and True, look different there."""
@@ -102,7 +102,7 @@ def _over_rows(rows: _Rows) -> tuple[str, bool]:
 
 
 _known_rows = lru_cache(maxsize=64)(_over_rows)
-"""A stream asks for the same query with every batch, and to write it takes longer than to load a few rows."""
+"""A stream requests the same query with every batch, and to write it takes longer than to load a few rows."""
 
 
 def _check_event(target: TargetDeclaration, columns: dict[str, str]) -> None:
@@ -149,7 +149,7 @@ def _known_columns(inspection: Inspection, *, over_rows: bool) -> dict[str, str]
 
 
 def _refuse_own(columns: Iterable[str]) -> None:
-    """Refuse rows with a column that would be taken for one of those that travel beside them."""
+    """Refuse rows with a column that would be taken for one of those that travel with them."""
     for name in columns:
         if name.lower().startswith(OWN_PREFIX):
             message = (
@@ -199,7 +199,7 @@ def _shaped(  # noqa: PLR0913 - the parts of a shape
     declared = {column.name for column in target.table.columns}
     carry = [event] if event is not None and event in columns and event not in declared else []
     query = shape_query(
-        # Around the user's own query stands SQL of ours, which speaks the evaluating dialect.
+        # Around the user's own query is SQL of ours, in the evaluating dialect.
         sql if user_dialect == dialect else read_query(sql, dialect, dialect),
         columns,
         target.table,

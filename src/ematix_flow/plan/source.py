@@ -35,7 +35,7 @@ class SourceValue:
     """A dict that the function returned instead of a source; it is handed back and nothing is loaded."""
     options: Mapping[str, Any] = field(default_factory=dict)
     connections: Mapping[str, str | Connection] = field(default_factory=dict)
-    """The connections of a query over several of them, by the words that stand for them in it."""
+    """The connections of a query over several of them, by their aliases in it."""
 
 
 def source_value(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ematix_flow.plan.batch import Inspection
 
 TASK_DIALECT = "duckdb"
-"""What a task speaks when it shapes rows itself."""
+"""The dialect of a task that shapes rows itself."""
 
 _READ_AS_TEXT = (ParseTimestamp, ParseDate, ParseBool)
 _SPELLED_ALIKE = 6

@@ -21,7 +21,7 @@ SPARK, IN_PROCESS, NO_ENGINE = "spark", "here", "nobody"
 """Who stages the rows of a load."""
 
 TASK = "task"
-"""Where the shape of files is evaluated when nothing needs Spark for it: by whoever stages the rows, in between."""
+"""Where the shape of files is evaluated when nothing needs Spark for it: by the engine that stages the rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class EnsureTable:
     statements: tuple[str, ...]
     differences: tuple[Difference, ...]
     exists: bool | None
-    """None when the target could not be asked."""
+    """None when the target could not be inspected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Bounds:
     """The highest value there was; None when there was none."""
     nulls: int = 0
     fixed: bool = True
-    """False in a preview, which reads no data: the upper bound is asked for when a load begins."""
+    """False in a preview, which reads no data: the upper bound is queried when a load begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class FileChoice:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """The stretch of a stream that a load brings, fixed before reading: both ends as texts that its source understands."""
+    """The range of a stream that a load brings, fixed before reading: both ends as texts of its source."""
 
     source: str
     begin: str
@@ -97,13 +97,13 @@ class TableRead:
     name: str
     """As the query calls it."""
     alias: str
-    """The word that stands for the connection there."""
+    """The alias of the connection there."""
     connection: str
     kind: str
     columns: tuple[str, ...] = ()
     """What is read of it; empty where Spark finds out by itself."""
     sql: str = ""
-    """What its database is asked; empty where there is none."""
+    """The query for its database; empty where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Read:
     files: FileChoice | None = None
     """The files that are new, where only those are read."""
     span: OffsetRange | None = None
-    """The stretch of a stream."""
+    """The range of a stream."""
     tables: tuple[TableRead, ...] = ()
     """What a query over several connections reads."""
 
@@ -141,7 +141,7 @@ class Shape:
     dialect: str
     sql: str
     marked: bool = False
-    """True when the query also gives a column that names what could not be parsed."""
+    """True when the query also returns a column that names what could not be parsed."""
     reads_twice: bool = False
     """True when the query reads its rows twice: for SQL of the user, and for the rows that go round it."""
 
@@ -155,7 +155,7 @@ class Check:
     may_lack: str = ""
     """A required column whose NULLs are rejected even when other bad rows fail the load."""
     filled: tuple[str, ...] = ()
-    """Columns of text that may not be empty, because the target would keep NULL in place of it."""
+    """Columns of text that may not be empty, because the target would store NULL instead of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +164,11 @@ class Stage:
 
     columns: tuple[StageColumn, ...]
     by: Choice
-    """Who moves the rows: tasks of Spark, threads of this process, or nobody (the same-database path)."""
+    """Who moves the rows: tasks of Spark, threads of this process, or the database itself (the same-database path)."""
     options: tuple[tuple[str, Any], ...] = ()
     """How files are written, where the target is a folder of them."""
     carried: Choice | None = None
-    """How staged rows come to the driver, where tasks cannot write beside the target: with results, or through a store."""
+    """How staged rows come to the driver, where tasks cannot write next to the target: in results or a store."""
 
     @property
     def skipped(self) -> str:
@@ -187,7 +187,7 @@ class Measure:
     counted: str = ""
     """Aggregate for the one query that measures many of them: offending rows, for freshness those that are fresh."""
     query: str = ""
-    """Query for the number of offending rows, where no aggregate tells it."""
+    """Query for the number of offending rows, where no aggregate counts them."""
     offending: str = ""
     """Condition of an offending row `s`; empty where no row alone is to blame."""
     sample: str = ""
@@ -195,7 +195,7 @@ class Measure:
     shown: tuple[str, ...] = ()
     """Columns of the sample; empty where only its query knows them."""
     otherwise: str = ""
-    """Query of the target, asked when the staged rows are not fresh: more than 0 when those that stay there are."""
+    """Query of the target, run when the staged rows are not fresh: more than 0 when those that stay there are."""
     least: int | None = None
     most: int | None = None
     holds: str = ""
@@ -209,7 +209,7 @@ class Audit:
 
     measures: tuple[Measure, ...] = ()
     skipped: bool = False
-    """True when the environment says that expectations are left out."""
+    """True when the environment leaves expectations out."""
 
 
 @dataclass(frozen=True, slots=True)

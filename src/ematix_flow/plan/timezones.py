@@ -51,6 +51,6 @@ def _check(timezone: str, dialect: str) -> None:
         message = "timezone= cannot be used with SQLite, whose timestamps are text"
         raise PlanError(message, hint="write the offset into the text, for example at || '+02:00' AS at.")
     if dialect == "mysql" and not _OFFSET.fullmatch(timezone):
-        # CONVERT_TZ gives NULL in silence when the server has no time zone tables.
+        # CONVERT_TZ silently returns NULL when the server has no time zone tables.
         message = f"timezone={timezone!r} cannot be used with MySQL, which may not know the zone"
         raise PlanError(message, hint="give an offset such as +02:00, or convert in the query.")

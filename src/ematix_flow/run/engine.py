@@ -1,4 +1,4 @@
-"""What moves the rows of a load keeps one protocol: tasks of Spark, or threads of this process where the settings say `local`."""
+"""The protocol of what moves the rows of a load: tasks of Spark, or threads of this process with `local`."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """How pieces are staged."""
+    """How partitions are staged."""
 
     imports: tuple[str, ...] = ()
     """Modules that the tasks will use, which an engine may have at hand before they begin."""
     at_once: int | None = None
-    """How many may be staged at a time, where something beside the engine limits it."""
+    """How many may be staged at a time, where something other than the engine limits it."""
     carrier: Carrier | None = None
     """How parts come to this machine, where tasks run on another one."""
 
 
 class Engine(Protocol):
-    """Stages pieces: each of them once as far as the reports tell, again when a failure may pass."""
+    """Stages partitions: each of them once as far as the reports show, again when a failure may pass."""
 
     def slots(self) -> int:
-        """Return how many pieces the engine stages at a time."""
+        """Return how many partitions the engine stages at a time."""
 
     def stage_partitions(self, partitions: Sequence[PartitionTask], tasks: Tasks) -> tuple[TaskReport, ...]:
-        """Stage every piece and return a report for each; the first failure that does not pass is raised."""
+        """Stage every partition and return a report for each; the first failure that does not pass is raised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class SparkEngine:
         return self.count()
 
     def stage_partitions(self, partitions: Sequence[PartitionTask], tasks: Tasks) -> tuple[TaskReport, ...]:
-        """Stage each piece in a task."""
+        """Stage each partition in a task."""
         from ematix_flow.run.stage.tasks import stage_partitions
 
         return stage_partitions(self.session(tasks.imports), partitions, tasks.at_once, tasks.carrier)

@@ -1,4 +1,7 @@
-"""Stops the work of a run before its end: whatever it waits for is interrupted; who wants that and why is not known here."""
+"""Stops the work of a run before its end: whatever it waits for is interrupted.
+
+The reason and the requester are not known here.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,7 @@ class Halt:
         threading.Thread(target=self._insist, name="flow-halt", daemon=True).start()
 
     def _insist(self) -> None:
-        """Interrupt statements until the run has ended: one that begins at this very moment is not interrupted by the first word."""
+        """Interrupt statements until the run has ended: the first call misses one that begins at this instant."""
         while True:
             with self._lock:
                 for session in [] if self.is_held else list(self._sessions):
@@ -73,13 +76,13 @@ class Halt:
                 return
 
     def check(self) -> None:
-        """Raise the error of a run that is to stop, after a look at whoever may have asked for it."""
+        """Raise the error of a run that is to stop, after polling for a request to stop."""
         if self.error is None and self._poll is not None:
             self._poll(self)
         self.check_known()
 
     def check_known(self) -> None:
-        """Raise the error of a run that is known to stop; nobody is asked."""
+        """Raise the error of a run that is known to stop, without polling."""
         if self.error is not None:
             raise self.error
 
@@ -89,7 +92,7 @@ class Halt:
         self._committed = False
 
     def blamed(self, error: BaseException) -> BaseException:
-        """Return the reason of an error: the stop, where one has been asked for."""
+        """Return the reason of an error: the stop, where one was requested."""
         stopped = self.error is not None and not self._committed and not isinstance(error, UnknownOutcomeError)
         return self.error if stopped and self.error is not None else error
 
@@ -121,7 +124,7 @@ class Halt:
             self._held -= 1
 
     def finish(self) -> None:
-        """Say that the work is done, as a commit does; a run that is to stop is told so instead."""
+        """Mark the work as done, as a commit does; raise instead when the run is to stop."""
         with self.committing():
             pass
 
@@ -162,7 +165,7 @@ class Halt:
 
 _CURRENT: ContextVar[Halt | None] = ContextVar("halt", default=None)
 _NONE = Halt()
-"""The halt of work that nobody stops."""
+"""The halt of work that is never stopped."""
 
 wake_main: Callable[[], None] | None = None
 """Makes the main thread call `raise_in_main`, where the command handles signals."""

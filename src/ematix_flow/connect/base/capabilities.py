@@ -1,4 +1,4 @@
-"""What a system can do, as data; nothing is asked of a system here."""
+"""What a system can do, as data; no system is queried here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Capabilities:
     enforces_types: bool = True
     """False where the database itself would take a value outside the declared type."""
     float_bits: bool = True
-    """True where SQL can give the bits of a float, which the row hash needs."""
+    """True where SQL can return the bits of a float, which the row hash requires."""
     constraints: bool = True
     """True where the system itself keeps keys unique."""
     rolls_back: bool = True
@@ -31,10 +31,10 @@ class Capabilities:
     reports_merges: bool = False
     """True where a MERGE answers with the rows it inserted, updated and deleted."""
     answers_sql: bool = True
-    """False where a table is a list of files that tasks write whole, and nobody can be asked about its rows."""
+    """False where a table is a list of files that tasks write whole, and its rows cannot be queried."""
     partition_transforms: tuple[str, ...] | None = None
     """What partitions can be made of besides columns; None where tables have no partitions."""
     cannot_store: tuple[str, ...] = ()
-    """Values of a declared type that the database has no place for: nul (in text), nan, infinity, far_instant, empty_partition."""
+    """Values of a declared type it cannot store: nul (in text), nan, infinity, far_instant, empty_partition."""
     max_character: str = "\U0010ffff"
     """The last character of Unicode that the name of a table or a column may have."""

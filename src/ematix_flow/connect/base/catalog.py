@@ -1,4 +1,4 @@
-"""What a system of tables says about itself: sessions, errors, and how its tables are named, typed and found."""
+"""What a system of tables declares about itself: sessions, errors, and how its tables are named, typed and listed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Catalog(System):
-    """A system with tables, whoever reads or writes their rows."""
+    """A system with tables, whichever component reads or writes their rows."""
 
     capabilities: Capabilities
     existing: ClassVar[ExistingTypes] = ExistingTypes()
@@ -42,7 +42,7 @@ class Catalog(System):
         return True
 
     def read_only_session(self) -> Session:
-        """Open a session that is only for looking: it waits for no lock, and the database stays as it is."""
+        """Open a read-only session: it waits for no lock, and the database stays as it is."""
         return self.session()
 
     def explain(self, session: Session, sql: str) -> None:
@@ -58,7 +58,7 @@ class Catalog(System):
 
     @property
     def failures(self) -> tuple[type[BaseException], ...]:
-        """Return what asking this database may raise when it is away: the driver's exceptions and the system's."""
+        """Return what a query of this database may raise when it is away: the driver's exceptions and the system's."""
         return (*self.errors, OSError, TransientError)
 
     @abstractmethod
@@ -90,7 +90,7 @@ class Catalog(System):
         """Create a schema when it is missing and this system has schemas."""
 
     def table_options(self, partitions: Sequence[Partition] = ()) -> str:
-        """Return what follows the column list in CREATE TABLE; most databases are never asked for partitions."""
+        """Return what follows the column list in CREATE TABLE; most databases have no partitions."""
         del partitions
         return ""
 
@@ -106,7 +106,7 @@ class Catalog(System):
         return ""
 
     def same_type(self, existing: str, declared: str) -> bool:
-        """Return whether a reflected type is what the DDL of a declaration asks for."""
+        """Return whether a reflected type is what the DDL of a declaration creates."""
         return existing.replace(" ", "").upper() == declared.replace(" ", "").upper()
 
     def widening(self, existing: str, declared: str) -> bool:

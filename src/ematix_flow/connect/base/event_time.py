@@ -24,7 +24,7 @@ FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 _lock = threading.Lock()
 _newest: dict[str, datetime] = {}
-"""The newest time by the mark of the source."""
+"""The newest time by the source's own timestamp."""
 
 
 def timed_partitions(

@@ -1,4 +1,7 @@
-"""What a lake table asks of the engine that reads and writes it: SQL in, rows and counts out; the engine itself is given."""
+"""What a lake table requires of the engine that reads and writes it: SQL in, rows and counts out.
+
+The engine itself is injected.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ class SparkRequirements:
     packages: tuple[str, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
     excludes: tuple[str, ...] = ()
-    """What the packages ask for and need not have, as `group:artifact`, either of which may be `*`."""
+    """Dependencies that the packages declare but do not need, as `group:artifact`, either of which may be `*`."""
     jars: tuple[str, ...] = ()
     """Files of this installation."""
     heavy: bool = False
@@ -46,9 +49,9 @@ class SparkRequirements:
 
 
 class EngineError(Exception):
-    """What the engine says when a statement fails; `transient` when the same work may succeed later.
+    """The error of the engine when a statement fails; `transient` when the same work may succeed later.
 
-    Not `answered` when the engine could not be heard: then the statement may still be at work.
+    Not `answered` when no response of the engine arrived: then the statement may still be running.
     """
 
     def __init__(self, message: str, *, transient: bool = False, answered: bool = True) -> None:
@@ -73,7 +76,7 @@ class LakeEngine(Protocol):
         """Return the rows of a query, run under settings that end with it."""
 
     def run(self, sql: str, settings: Mapping[str, str]) -> dict[str, int]:
-        """Run a statement under settings that end with it, and give the numbers that its answer names."""
+        """Run a statement under settings that end with it, and return the numbers that its response names."""
 
     def view(self, name: str, paths: Sequence[str], columns: str) -> None:
         """Show Parquet files as a relation of this session; without files an empty one of these columns."""
@@ -85,4 +88,4 @@ class LakeEngine(Protocol):
         """Work out a query once and show its rows as a relation of this session."""
 
     def forget(self, name: str) -> None:
-        """Remove a relation of this session and what is kept of it."""
+        """Remove a relation of this session and what is cached of it."""

@@ -57,7 +57,7 @@ class LocalPositions:
             self._put(file, checkpoint_key, after)
 
     def remember(self, checkpoint_key: SinkCheckpointKey, position: Position) -> None:
-        """Move a position wherever it was."""
+        """Set a position, whatever it was before."""
         with closing(_open_database()) as file, file:
             self._put(file, checkpoint_key, position)
 

@@ -1,4 +1,4 @@
-"""What a system gives for its tables besides loads: how it can divide them, and the chores that they need now and then."""
+"""What a system offers for its tables besides loads: how it can divide them, and their maintenance tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.table.maintenance import Maintenance
 
 Numbers: TypeAlias = "Mapping[str, int | str]"
-"""What a chore counted: files before and after, bytes, versions; or a word about why there was nothing to count."""
+"""What a maintenance task counted: files before and after, bytes, versions; or why there was nothing to count."""
 
 SMALL = 0.75
 """A file is small when it is below this part of the size that is aimed at."""
@@ -21,7 +21,7 @@ SMALL = 0.75
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceTask:
-    """One piece of maintenance: what it is called, the work, and a look at what the work would do."""
+    """One maintenance task: its name, the work, and a preview of what the work would do."""
 
     name: str
     work: Callable[[], Numbers]
@@ -29,7 +29,7 @@ class MaintenanceTask:
 
 
 def guarded(task: MaintenanceTask, check: Callable[[], None]) -> MaintenanceTask:
-    """Return the chore with a check right before its work."""
+    """Return the maintenance task with a check right before its work."""
 
     def work() -> Numbers:
         check()
@@ -39,10 +39,10 @@ def guarded(task: MaintenanceTask, check: Callable[[], None]) -> MaintenanceTask
 
 
 class Maintainable:
-    """The part of a system that maintenance asks; a system that says nothing needs nothing of its own."""
+    """The part of a system that maintenance calls; a system that overrides nothing has no tasks of its own."""
 
     metadata_per_table: ClassVar[bool] = False
-    """True where every table has books of its own, and not all tables of a connection together."""
+    """True where every table has metadata of its own, rather than all tables of a connection together."""
 
     def maintenance_tasks(self, session: Session, rules: Maintenance, now: datetime) -> Sequence[MaintenanceTask]:
         """Return what is to be done about the tables; where tables are locked for loads, the session holds the lock."""

@@ -29,7 +29,7 @@ class MetadataStore(Protocol):
         """Return whether the error is a violation of a unique constraint."""
 
     def metadata_table(self, name: str) -> TableName:
-        """Return the place of one of our own tables."""
+        """Return the location of one of our own tables."""
 
     def create_schema(self, session: Session, schema: str) -> None:
         """Create a schema when it is missing and this system has schemas."""

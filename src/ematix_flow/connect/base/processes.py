@@ -1,4 +1,4 @@
-"""What this machine says about a process by its number; a process of another host is not known here."""
+"""What this machine knows about a process by its number; a process of another host is not known here."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ _PROC = Path("/proc")
 
 
 def process_start(pid: int) -> str:
-    """Return what tells a process from a later one with the same number; empty when it is gone, or nobody can be asked."""
+    """Return what distinguishes a process from a later one with the same number.
+
+    Empty when it is gone, or cannot be inspected.
+    """
     try:
         fields = (_PROC / str(pid) / "stat").read_text("ascii", errors="replace").rpartition(")")[2].split()
     except OSError:
         return ""
-    # A dead process whose parent has not asked yet is gone all the same.
+    # A dead process whose parent has not waited for it yet is gone all the same.
     return "" if len(fields) < 20 or fields[0] in ("Z", "X") else fields[19]  # noqa: PLR2004 - as proc(5) counts
 
 

@@ -1,4 +1,4 @@
-"""The one place for retrying: which call is made again, after which errors, how often, for how long and after which waits.
+"""The one module for retrying: which call is made again, after which errors, how often and after which waits.
 
 What stays outside, and what stamina does here and what not, is in docs/decisions/retries.md.
 """
@@ -38,7 +38,7 @@ class RetryPolicy:
     what: str
     """The call that is made again."""
     on: Errors = ()
-    """The errors that may pass; empty where only the caller can tell, as from the codes of a driver."""
+    """The errors that may pass; empty where only the caller can decide, as from the codes of a driver."""
     attempts: int | None = None
     """How often it is made at most."""
     seconds: float | None = None
@@ -48,7 +48,7 @@ class RetryPolicy:
     """By how much every wait is longer than the one before."""
     longest_wait: float = 60.0
     jitter: float = 0.0
-    """The share of a wait that is random, so that many callers do not come back at the same moment."""
+    """The share of a wait that is random, so that many callers do not come back at the same time."""
 
     def wait_after(self, failures: int) -> float:
         """Return how long to wait after so many failures in a row."""

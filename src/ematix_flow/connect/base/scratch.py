@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PREFIX = "ematix-flow-"
 _LOCK = "in-use"
 _YOUNG_SECONDS = 60
-"""A folder is not looked at before: it may be about to take its lock."""
+"""A folder is not inspected before this age: its process may be about to take its lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Scratch:
 
 
 def open_scratch(purpose: str) -> Scratch:
-    """Return a fresh folder, after removing those of processes that are gone."""
+    """Return a new folder, after removing those of processes that are gone."""
     sweep_once()
     folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{purpose}-"))
     lock = os.open(folder / _LOCK, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
@@ -75,11 +75,11 @@ def _sweep_once(pid: int, parent: str) -> None:
 
 
 def sweep(parent: Path) -> None:
-    """Remove our folders whose lock nobody holds; several may do so at the same time."""
+    """Remove our folders whose lock no process holds; several processes may do so at the same time."""
     for folder in parent.glob(f"{PREFIX}*"):
         with suppress(OSError):
             state = folder.lstat()
-            # One that is a link, or that belongs to somebody else, is not ours to judge.
+            # One that is a link, or that belongs to another user, is not ours to judge.
             if folder.is_symlink() or state.st_uid != os.geteuid() or not folder.is_dir():
                 continue
             if time.time() - state.st_mtime > _YOUNG_SECONDS:

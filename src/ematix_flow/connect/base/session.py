@@ -39,11 +39,14 @@ class Statement:
     counts: str = ""
     purpose: str = ""
     counted: str = ""
-    """Query for the count, asked before the statement runs, where the statement changes something else than rows."""
+    """Query for the count, run before the statement, where the statement changes something else than rows."""
     final: bool = False
     """True for the one statement that makes the load visible where a change of rows is final at once."""
     cache_as: str = ""
-    """Relation of this session that the rows of `sql`, a query, are kept as; empty for a statement that changes something."""
+    """Relation of this session that the rows of `sql`, a query, are cached as.
+
+    Empty for a statement that changes something.
+    """
     fills_points: bool = False
     """True for the statement that writes the folded events of a load into a folder that the session chooses."""
 
@@ -57,7 +60,7 @@ class Session(ABC):
     """One control connection of the driver, with explicit transactions; never used in a task."""
 
     numbers: Mapping[str, int] = MappingProxyType({})
-    """What the last statement did, by the names of `records.Counts`, where the system tells more than one number."""
+    """What the last statement did, by the names of `records.Counts`, where the system reports more than one number."""
 
     def __new__(cls, *_arguments: Any, **_keywords: Any) -> Self:
         """Make a session that is interrupted when the work that opened it is to stop."""
@@ -70,15 +73,15 @@ class Session(ABC):
 
     @abstractmethod
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
-        """Run a statement and give the rows it changed (0 where the statement has no such count)."""
+        """Run a statement and return the rows it changed (0 where the statement has no such count)."""
 
     def run(self, statement: Statement) -> int:
-        """Run a statement of a plan and return the rows it changed; its marks matter where changes are final at once."""
+        """Run a statement of a plan and return the rows it changed; its flags matter where changes are final."""
         return self.execute(statement.sql)
 
     @abstractmethod
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Run a query and give its rows; for bookkeeping and samples, never for data."""
+        """Run a query and return its rows; for metadata and samples, never for data."""
 
     def free_connections(self) -> int | None:
         """Return how many more connections this user may open now; None where tasks connect to no server."""

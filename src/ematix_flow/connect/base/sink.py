@@ -32,7 +32,7 @@ class OutgoingMessage:
 
 @dataclass(frozen=True, slots=True)
 class SinkCheckpointKey:
-    """A stream on its way into a target: the name that positions are kept under, and the source they are places of."""
+    """A stream on its way into a target: the name that positions are stored under, and the source they belong to."""
 
     name: str
     source: str
@@ -48,17 +48,17 @@ class Sink(ABC):
     @property
     @abstractmethod
     def address(self) -> str:
-        """Return the target's address without its secrets; positions are kept per address."""
+        """Return the target's address without its secrets; positions are stored per address."""
 
     @abstractmethod
     def position(self, checkpoint_key: SinkCheckpointKey) -> Position | None:
-        """Return how far the stream has come, None before its first messages; nobody is disturbed by it."""
+        """Return how far the stream has come, None before its first messages; no writer is disturbed by it."""
 
     @abstractmethod
     def take_over(self, checkpoint_key: SinkCheckpointKey) -> Position | None:
-        """Get ready to write, and give how far the stream has come.
+        """Get ready to write, and return how far the stream has come.
 
-        Whoever wrote for the same stream before may not any more, where the broker can keep them from it.
+        A process that wrote for the same stream before is fenced off, where the broker can do that.
         """
 
     @abstractmethod
@@ -69,7 +69,7 @@ class Sink(ABC):
 
     @abstractmethod
     def remember(self, checkpoint_key: SinkCheckpointKey, position: Position) -> None:
-        """Move the position without messages: the beginning of a stream, or where an operator wants it to go on."""
+        """Move the position without messages: the beginning of a stream, or where an operator resumes it."""
 
     def close(self) -> None:  # noqa: B027 - some hold none
         """Let go of connections."""

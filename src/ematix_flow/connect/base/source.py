@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Source(System):
-    """Rows of a batch pipeline, whoever reads them."""
+    """Rows of a batch pipeline, whichever component reads them."""
 
     @property
     def read_paths(self) -> tuple[str, ...]:
@@ -30,7 +30,7 @@ class SqlSource(Source, Catalog):
     """A source that answers queries of its own SQL, which tasks read in parts."""
 
     timezone: str | None = None
-    """The zone of this database's timestamps without one; UTC when it says nothing."""
+    """The zone of this database's timestamps without one; UTC when it declares none."""
 
     @abstractmethod
     def describe(self, session: Session, sql: str) -> tuple[SourceColumn, ...]:

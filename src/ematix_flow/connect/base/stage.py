@@ -1,4 +1,4 @@
-"""What staging is made of: what a task needs to know, the columns it writes, and the writer that a system gives it."""
+"""What staging is made of: what a task needs to know, the columns it writes, and the writer that a system provides."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ class Stager(ABC):
 
     @abstractmethod
     def reject(self, batch: pa.RecordBatch) -> None:
-        """Stage rejected rows (schema `REJECTS` of `connect.arrow`)."""
+        """Stage rejected rows (schema `REJECTS` of `connect.types.arrow`)."""
 
     @abstractmethod
     def finish(self) -> tuple[str, str]:
-        """Make the attempt durable; gives the paths of rows and rejects where the system stages in files."""
+        """Make the attempt durable and return the paths of rows and rejects where the system stages in files."""
 
     @abstractmethod
     def abandon(self) -> None:

@@ -1,7 +1,7 @@
 """What every source of a stream offers: messages at positions that can be read again; it knows no broker and remembers nothing.
 
-How far a stream has come stands in its targets, in the same commit as the rows. So a source only has to say what lies
-ahead of a position, and to give the same messages for the same stretch whenever it is asked.
+How far a stream has come is stored in its targets, in the same commit as the rows. So a source only has to report what
+lies ahead of a position, and to return the same messages for the same range at every read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.schema_registry.base import Registry
 
 Position: TypeAlias = dict[str, Any]
-"""A place between messages, as what JSON can hold; only its source knows what it means."""
+"""A position between messages, as what JSON can hold; only its source knows what it means."""
 
 VALUE = "value"
 """Column of a message's payload."""
@@ -39,7 +39,7 @@ PAYLOAD = "_flow_payload"
 No column can be declared under it."""
 
 LEGACY_PAYLOAD = "_payload"
-"""The same in dead letters of earlier versions, which have nothing else beside it."""
+"""The same in dead letters of earlier versions, which have no other column for it."""
 
 MOST_FIELDS = 4_096
 """Values of a message from which on it is no row, and columns that rows may make: hardly a database has wider tables."""
@@ -59,13 +59,13 @@ REWIND = "say where to go on with: flow stream rewind NAME --to earliest | lates
 
 @dataclass(frozen=True, slots=True)
 class MessagePartition:
-    """A part of a stretch that can be read without the others, by any process."""
+    """A part of a range that can be read without the others, by any process."""
 
     label: str
     size: int
     """About how many messages it has."""
     read: Callable[[], Iterator[pa.Table]]
-    """Gives the payloads, the columns that were asked for and the place of every message."""
+    """Returns the payloads, the columns that were requested and the position of every message."""
 
 
 class StreamSource(ABC):
@@ -73,18 +73,18 @@ class StreamSource(ABC):
 
     kind: ClassVar[str]
     columns: ClassVar[tuple[SourceColumn, ...]]
-    """What a message has beside its payload."""
+    """The metadata columns that a message has besides its payload."""
     line: ClassVar[str] = ""
     """Column that names the part of the source within which messages have an order; empty where all of them have one."""
     payload_format: str = "json"
     registry: Registry | None = None
-    """Where the schemas of the payloads stand, for formats that need one."""
+    """Where the schemas of the payloads are stored, for formats that need one."""
 
     def __init__(self, name: str, query: str) -> None:
         self.name = name
         self.query = query
         self.instance_id = uuid.uuid4().hex
-        """Tells what is known of this source in this process from others of its name."""
+        """Distinguishes what is cached of this source in this process from others of its name."""
 
     @property
     def read_paths(self) -> tuple[str, ...]:
@@ -93,11 +93,11 @@ class StreamSource(ABC):
 
     @property
     def source_id(self) -> str:
-        """Return the text under which positions in this source are kept."""
+        """Return the text under which positions in this source are stored."""
         return f"{self.kind}:{self.query}"
 
     def begin(self) -> None:  # noqa: B027 - most sources keep their messages themselves
-        """Prepare to be read by a stream that runs; without it a source can be asked, and changes nothing."""
+        """Prepare to be read by a stream that runs; without it a source can be queried, and changes nothing."""
 
     @abstractmethod
     def start(self, where: str) -> Position:
@@ -110,7 +110,7 @@ class StreamSource(ABC):
 
     @abstractmethod
     def ahead(self, position: Position, most: int, end_offset: Position | None = None) -> Position:
-        """Return a position at most so many messages on and not behind a goal, the same one where there is nothing new.
+        """Return a position at most so many messages on and not behind `end_offset`, the same one without new messages.
 
         A position whose messages are gone is refused.
         """
@@ -122,24 +122,24 @@ class StreamSource(ABC):
     def plan_split_partitions(
         self, begin: Position, end: Position, requested: Sequence[str]
     ) -> tuple[MessagePartition, ...]:
-        """Return the same messages in pieces that may be parts of a line, each line's in their order."""
+        """Return the same messages in partitions that may be parts of a line, each line's in their order."""
         return self.plan_partitions(begin, end, requested)
 
     def has_one_line(self, begin: Position, end: Position) -> bool:
-        """Return whether all messages between two positions are known to be in one line, and so in the order of their pieces."""
+        """Return whether all messages between two positions are in one line, in the order of their partitions."""
         del begin, end
         return not self.line
 
     @abstractmethod
     def distance(self, begin: Position, end: Position) -> int:
-        """Return how many messages lie between two positions, as far as can be told without reading them."""
+        """Return how many messages lie between two positions, as far as is known without reading them."""
 
     def waiting(self, position: Position) -> Mapping[str, int]:
         """Return how many messages wait behind a position, by the part of the source they are in."""
         return {self.query: self.distance(position, self.start(LATEST))}
 
     def commit_offsets(self, positions: Sequence[Position]) -> None:
-        """Hear how far each target has come."""
+        """Receive how far each target has come."""
         del positions
 
     def close(self) -> None:  # noqa: B027 - most sources hold none
@@ -147,12 +147,12 @@ class StreamSource(ABC):
 
 
 def as_text(position: Position) -> str:
-    """Return a position in the one form in which it is kept and compared."""
+    """Return a position in the one form in which it is stored and compared."""
     return json.dumps(position, sort_keys=True, separators=(",", ":"))
 
 
 def from_text(text: str) -> Position:
-    """Return the position that was kept; what is none is refused."""
+    """Return the position that was stored; what is none is refused."""
     try:
         position = json.loads(text)
     except (ValueError, RecursionError):
@@ -171,7 +171,7 @@ def refuse_other_source(name: str, before: str, now: str) -> None:
 
 
 def format_payload(payload: bytes) -> str:
-    """Give a payload as text that gives the same bytes back."""
+    """Return a payload as text from which the same bytes can be restored."""
     try:
         text = payload.decode()
     except UnicodeDecodeError:

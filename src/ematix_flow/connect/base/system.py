@@ -1,4 +1,4 @@
-"""What every system says about itself, and what a kind of connection can be used for, as one record that its system declares."""
+"""What every system declares about itself, and what a kind of connection can be used for, as one record."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class System(ABC):
-    """Whatever a connection of batch pipelines leads to."""
+    """The system that a connection of batch pipelines leads to."""
 
     kind: ClassVar[str]
     dialect: ClassVar[str]
-    """The name by which sqlglot knows its SQL, or that of whoever reads its rows."""
+    """The name by which sqlglot knows its SQL, or that of the engine that reads its rows."""
 
     @abstractmethod
     def info(self) -> Mapping[str, object]:
@@ -29,7 +29,7 @@ class System(ABC):
 
     @abstractmethod
     def probe(self) -> str:
-        """Ask the system for a sign of life and give a sentence about it; no secret."""
+        """Check that the system answers and return a sentence about it; no secret."""
 
 
 DATABASE, FOLDER, LAKE, BROKER = "database", "folder", "lake", "broker"

@@ -33,7 +33,7 @@ class Target(Maintainable, Catalog):
 
     @property
     def staging_paths(self) -> tuple[str, ...]:
-        """Return the folders of this machine in which parts wait for the driver, who could also fetch them elsewhere."""
+        """Return the folders of this machine in which parts wait for the driver, which can fetch them remotely too."""
         return ()
 
     def check_files(self, options: Mapping[str, Any]) -> None:
@@ -51,14 +51,14 @@ class Target(Maintainable, Catalog):
 
     @abstractmethod
     def metadata_table(self, name: str) -> TableName:
-        """Return the place of one of our own tables."""
+        """Return the location of one of our own tables."""
 
     def data(self, session: Session) -> Session:
-        """Return the session over the rows of tables that belongs to a session: the same one, unless these lie elsewhere."""
+        """Return the session over the rows of tables for a session: the same one, unless they are elsewhere."""
         return session
 
     def begin_alone(self, session: Session, tables: Sequence[TableName]) -> None:
-        """Open a transaction in which nobody else changes these tables, as far as that needs anything more."""
+        """Open a transaction in which no other session changes these tables, as far as that needs anything more."""
         del tables
         session.begin()
 
@@ -102,11 +102,11 @@ class SqlTarget(Target):
 
     @abstractmethod
     def create_work_table(self, session: Session, table: WorkTable, incarnation: str) -> str:
-        """Create a scratch table before the transaction begins and give its SQL name."""
+        """Create a scratch table before the transaction begins and return its SQL name."""
 
 
 class RelayTarget(Target):
-    """A target that can stage rows of some sources without looking at their values."""
+    """A target that can stage rows of some sources without inspecting their values."""
 
     @abstractmethod
     def relays(self, source: SqlSource, session: Session, split: Split, spec: StageSpec) -> bool:
@@ -116,4 +116,4 @@ class RelayTarget(Target):
     def relay(
         self, source: SqlSource, split: Split, spec: StageSpec, attempt: int, count: Callable[[int], None]
     ) -> int:
-        """Stage a split without looking at its values and give the rows; `count` hears of them; runs inside a task."""
+        """Stage a split in a task without inspecting its values; return the number of rows, passed to `count` too."""

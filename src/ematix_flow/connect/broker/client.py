@@ -34,7 +34,7 @@ class Limits:
 
     @classmethod
     def of(cls, rows: int | None, size: int | None, idle_ms: int | None, window_ms: int | None = None) -> Limits:
-        """Return the limits that are said, and the usual ones for the others."""
+        """Return the limits that are set, and the usual ones for the others."""
         options = {"rows": rows, "size": size, "idle_ms": idle_ms, "window_ms": window_ms}
         for name, value in options.items():
             if value is not None and value < 1:
@@ -43,7 +43,7 @@ class Limits:
 
 
 class ArrowBatchIter:
-    """Gives the batches of one read, once."""
+    """Returns the batches of one read, once."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
@@ -69,15 +69,15 @@ class Backend(ABC):
 
     @abstractmethod
     def ping(self) -> None:
-        """Ask whether the broker answers and lets us in."""
+        """Check that the broker answers and lets us in."""
 
     @abstractmethod
     def write_arrow_stream(self, dest: str, batches: Iterable[pa.RecordBatch]) -> int:
-        """Send every row as a message, come back when the broker has them all, and give their number."""
+        """Send every row as a message, come back when the broker has them all, and return their number."""
 
     @abstractmethod
     def commit_offsets(self) -> None:
-        """Tell the broker that everything that was handed out is done with."""
+        """Acknowledge everything that was handed out."""
 
     def read_arrow_stream(self, query: str) -> list[pa.RecordBatch]:
         """Return everything there is to read now, as batches."""

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HIDDEN = "***"
-"""What listings show in the place of a secret."""
+"""What listings show instead of a secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Listed:
 
 
 def find_connection(name: str) -> ConnectionEntry:
-    """Return the connection that a name means, unexpanded, with the place that says so."""
+    """Return the connection that a name means, unexpanded, with the config source that declares it."""
     entry = _entry(name)
     return ConnectionEntry(_build(name, entry), entry.config_source)
 
@@ -99,7 +99,8 @@ def resolve_connection(name_or_connection: str | Connection) -> Connection:
 def travelling_connections(*extra: Connection) -> dict[str, Connection]:
     """Return every connection that a name means, and those given, filled in from the environment, for a process that has no such environment.
 
-    One that needs a secret store, or a variable that is missing, stays as it is written: whoever opens it hears what is wrong.
+    One that needs a secret store, or a variable that is missing, stays as it is written: the process that opens it
+    raises the error.
     """
     connections = {}
     for name in sorted(_all_names()):
@@ -118,7 +119,7 @@ def resolve_dsn(name: str = "default") -> str:
 
 
 def _entry(name: str) -> Entry:
-    """Return what the strongest place says; single variables fill in or override fields of the same kind."""
+    """Return what the strongest config source declares; variables fill in or override fields of the same kind."""
     dsn, properties = dsn_entry(name), _property_entry(name)
     if dsn is not None:
         return dsn if properties is None else _over(name, dsn, properties)
@@ -208,7 +209,7 @@ def _not_found(name: str) -> NoReturn:
 
 
 def list_connections() -> dict[str, Listed]:
-    """Return every name that resolves, with the place that wins; an entry that cannot be read is listed as written."""
+    """Return every name that resolves, with the config source that wins; an unreadable entry is listed as written."""
     return {name: _listed(name) for name in sorted(_all_names())}
 
 
@@ -241,7 +242,7 @@ def _listed(name: str) -> Listed:
 
 
 def _describe_connection(connection: Connection) -> str:
-    """Return a connection as text, expanded where the environment is enough: a listing asks no secret store."""
+    """Return a connection as text, expanded where the environment is enough: a listing queries no secret store."""
     connection = _filled(connection)
     return _describe_fields(connection.settings(), dsn_of(connection))
 

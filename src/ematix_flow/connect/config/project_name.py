@@ -1,4 +1,4 @@
-"""Which project this process works for, so that pipelines of one name are told apart where projects share a place."""
+"""Which project this process works for, which distinguishes pipelines of one name in shared targets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ematix_flow.errors import DeclareError, Origin
 
 VARIABLE = "EMATIX_FLOW_PROJECT"
 NO_PROJECT = "-"
-"""What the variable says where there is no project, whatever file lies in the working directory."""
+"""What the variable says where there is no project, whatever file is in the working directory."""
 
 LONGEST = 100
 _DIGEST_LENGTH = 12
@@ -41,13 +41,13 @@ class ProjectName:
 
     @property
     def legacy(self) -> tuple[str, ...]:
-        """Return the names under which earlier runs of this project may have been kept, the newest first."""
+        """Return the names under which earlier runs of this project may have been stored, the newest first."""
         names = (self.folder if self.explicit else "", "")
         return tuple(dict.fromkeys(name for name in names if name != self.name))
 
     @property
     def as_variable(self) -> str:
-        """Return what the variable has to say for another process to work for the same project."""
+        """Return the value of the variable for another process to work for the same project."""
         return self.name or NO_PROJECT
 
 
@@ -65,7 +65,7 @@ def current_project() -> ProjectName:
     if configured:
         if Path(configured).is_absolute():
             return ProjectName(str(Path(configured)))
-        # Another project may go by the folder at the same time, for example production beside staging.
+        # Another project may go by the folder at the same time, for example production next to staging.
         return ProjectName(_checked(configured, f"environment variable {VARIABLE}", None), explicit=True)
     named = _named_in_file() if folder else None
     if named is not None:

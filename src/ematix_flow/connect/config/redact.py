@@ -27,7 +27,7 @@ def redact(text: str, replacement: str = REDACTED) -> str:
 
 
 def safe_text(error: BaseException) -> str:
-    """Return what an exception says, with its notes and hints, fit to be shown, stored and sent."""
+    """Return the message of an exception, with its notes and hints, fit to be shown, stored and sent."""
     message = str(error) or type(error).__name__
     return redact("\n".join([message, *getattr(error, "__notes__", [])]))
 
@@ -68,7 +68,7 @@ def _forms(value: str) -> Iterator[str]:
 
 
 def _base64_forms(raw: bytes) -> Iterator[str]:
-    """Return what base64 makes of the bytes at each of the three places where they may begin in a longer text."""
+    """Return what base64 makes of the bytes at each of the three offsets at which they may begin in a longer text."""
     for before in range(3):
         encoded = base64.b64encode(b"\0" * before + raw).decode().rstrip("=")
         shared_start = (before * 8 + 5) // 6

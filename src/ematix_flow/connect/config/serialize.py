@@ -1,4 +1,4 @@
-"""Connections as they may be written down for another process: references stay references, and no secret is ever kept."""
+"""Connections as they may be written down for another process: references stay references, no secret is stored."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _SIMILARITY = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What one place says about one connection, unexpanded."""
+    """What one config source declares about one connection, unexpanded."""
 
     config_source: str
     fields: Mapping[str, object]
@@ -48,7 +48,7 @@ class Property:
 
 
 def env_key(name: str) -> str:
-    """Return a connection's name as it stands in environment variables."""
+    """Return a connection's name as it is spelled in environment variables."""
     return re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 
@@ -116,7 +116,7 @@ def user_file() -> Path:
 
 
 def file_entries() -> Iterator[tuple[str, dict[str, Entry]]]:
-    """Return the entries of each file with the file's place, the strongest file first, each read when it is reached."""
+    """Return the entries of each file with the file's name, the strongest file first, each read when it is reached."""
     config_sources = (
         (PROJECT_SOURCE, project_file()),
         (FOLDER_SOURCE, Path.cwd() / "connections.toml"),
@@ -144,13 +144,13 @@ def _properties() -> Iterator[Property]:
 
 
 def _field_names(kind_name: str) -> set[str]:
-    """Return the fields of every kind that a word may stand for, in all spellings."""
+    """Return the fields of every kind that a name may mean, in all spellings."""
     kinds = {kind_named(kind_name, {}), kind_named(kind_name, {"bucket": ""})}
     return {field for kind in kinds for field in (*setting_names(KINDS[kind]), *FIELD_SPELLINGS.get(kind, {}))}
 
 
 def _owned(variable: str, key: str, names: Iterable[str]) -> bool:
-    """Return whether a longer name than `word` claims a variable."""
+    """Return whether a longer name than `key` claims a variable."""
     return any(len(name) > len(key) and variable.startswith(f"{name}_") for name in names)
 
 

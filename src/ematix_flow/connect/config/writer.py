@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def write_entry(path: Path, name: str, fields: Mapping[str, object]) -> None:
-    """Replace what a file says about a connection, or add it; only the owner may read the file afterwards."""
+    """Replace the entry of a connection in a file, or add it; only the owner may read the file afterwards."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     document = _document(path)
     _put(document, name, fields)

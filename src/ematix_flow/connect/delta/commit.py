@@ -1,7 +1,7 @@
-"""Commits to Delta tables without an engine: a table is made, files are added, a number is refused.
+"""Commits to Delta tables without an engine: a table is created, files are added, a number is refused.
 
-deltalake writes the next version in a copy of the log, and the store gives it to the table: whole, once, and for good. What a table
-asks of its writers beyond that is left to Delta itself. See docs/decisions/delta-log.md.
+deltalake writes the next version in a copy of the log, and the store publishes it in the table: whole, once, and for
+good. What a table requires of its writers beyond that is left to Delta itself. See docs/decisions/delta-log.md.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.storage.base import Store
 
 ATTEMPTS = 50
-"""How often a commit looks for the next free number before it gives way to the others."""
+"""How often a commit tries the next free number before it gives way to the others."""
 
 INTERVAL, CHECKPOINT_INTERVAL = "delta.checkpointInterval", 10
 """The property that says how many commits lie between two checkpoints, and what Delta does without it."""
@@ -114,7 +114,7 @@ def refuse(store: Store, folder: str, change: Change) -> None:
 
 
 def application(change: Change) -> str:
-    """Return the name under which a table counts the changes of its books."""
+    """Return the name under which a table counts the changes of its metadata."""
     return f"ematix_flow/{change.ledger}"
 
 
@@ -197,7 +197,7 @@ def _write_checkpoint(store: Store, folder: str, copy: Path, number: int) -> Non
     with suppress(OSError, DeltaError):
         DeltaTable(copy).create_checkpoint()
         if store.create(checkpoint_key(folder, number), (copy / checkpoint_key("", number)).read_bytes()):
-            # Spark keeps a checksum beside what it writes in folders, and believes it more than the file.
+            # Spark keeps a checksum next to what it writes in folders, and trusts it more than the file.
             store.delete(f"{folder}{LOG}.{LAST_CHECKPOINT}.crc")
             store.write(f"{folder}{LOG}{LAST_CHECKPOINT}", (copy / LOG / LAST_CHECKPOINT).read_bytes())
 

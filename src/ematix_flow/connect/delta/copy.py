@@ -1,4 +1,4 @@
-"""Opens Delta tables with deltalake, on a copy of the newest part of their log: the library knows the format, the store the place.
+"""Opens Delta tables with deltalake, on a copy of the newest part of their log; only the store knows the location.
 
 Why a copy: docs/decisions/delta-log.md.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LAST_CHECKPOINT = "_last_checkpoint"
 SIDECARS = "_sidecars/"
-"""Where checkpoints of the second version keep what they say of files."""
+"""Where checkpoints of the second version keep their file entries."""
 
 PLAIN = frozenset({"appendOnly", "invariants", "timestampNtz"})
 """Features of tables that files can be added to without knowing more."""
@@ -33,7 +33,7 @@ PLAIN = frozenset({"appendOnly", "invariants", "timestampNtz"})
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the log says of a table at its newest version, beside its files."""
+    """What the log records of a table at its newest version, besides its files."""
 
     version: int
     id: str
@@ -52,7 +52,7 @@ class Snapshot:
 
     @property
     def takes_files(self) -> bool:
-        """Return whether a writer who knows the columns can add files: nothing of the table asks for more."""
+        """Return whether a writer who knows the columns can add files: nothing of the table requires more."""
         plain = self.protocol == (1, 2) or (self.protocol == (3, 7) and self.features <= PLAIN)
         # Spark keeps the length of a VARCHAR there, and Delta generated columns and conditions.
         described = all(set(field["metadata"]) <= {"comment"} for field in self._fields())
@@ -85,7 +85,7 @@ def snapshot_of(table: DeltaTable) -> Snapshot:
 
 
 def open_copy(copy: Path, address: str) -> DeltaTable | None:
-    """Open a copied log, or return None where it is empty; `address` is the table's own place, for errors."""
+    """Open a copied log, or return None where it is empty; `address` is the table's own location, for errors."""
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
@@ -138,7 +138,7 @@ def _copy_from(store: Store, folder: str, copy: Path, checkpoint: int) -> None:
     """Copy a checkpoint and what comes after it; the whole log where the checkpoint is not there and the first commit neither."""
     (copy / LOG).mkdir()
     is_copied = checkpoint >= 0 and _copy_checkpoint(store, folder, copy, checkpoint)
-    # The library does not go on from a checkpoint whose own commit is not beside it.
+    # The library does not go on from a checkpoint whose own commit is not next to it.
     last = checkpoint if is_copied else -1
     _copy_keys(store, folder, copy, [commit_key(folder, last)] if is_copied else [])
     while _copy_keys(store, folder, copy, [commit_key(folder, last + 1)]):

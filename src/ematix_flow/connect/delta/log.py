@@ -1,6 +1,6 @@
 """Reads the commits of a Delta table's log one by one, as streams and maintenance need them; what they add up to is not known here.
 
-deltalake tells what a table is at a version, but not what each version did: see docs/decisions/delta-log.md.
+deltalake reports what a table is at a version, but not what each version did: see docs/decisions/delta-log.md.
 """
 
 from __future__ import annotations

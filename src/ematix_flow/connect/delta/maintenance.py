@@ -1,4 +1,4 @@
-"""What a Delta table needs now and then: small files put together, and files removed that no kept version reads."""
+"""What a Delta table needs now and then: small files put together, and files removed that no retained version reads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SETTINGS = {
     "spark.databricks.delta.vacuum.logging.enabled": "false",
 }
 EXPLICIT_RETENTION = {
-    # Delta ignores the hours of a statement otherwise, or refuses them where they are less than the table says.
+    # Delta ignores the hours of a statement otherwise, or refuses them where they are less than the table's property.
     "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "false",
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
 }
@@ -34,7 +34,7 @@ EXPLICIT_RETENTION = {
 def delta_tasks(
     store: Store, folder: str, engine: Callable[[], LakeEngine], rules: Maintenance, now: datetime
 ) -> Sequence[MaintenanceTask]:
-    """Return the chores of a table."""
+    """Return the maintenance tasks of a table."""
     table = _DeltaMaintenance(store, folder, engine, rules, now)
     compact = MaintenanceTask("compact", table.compact, table.size)
     vacuum = MaintenanceTask("vacuum", table.vacuum, table.vacuum_dry_run)
@@ -64,7 +64,7 @@ class _DeltaMaintenance:
         return {"files_before": before["files"], "files_after": after["files"], "bytes": after["bytes"]}
 
     def vacuum(self) -> dict[str, int | str]:
-        """Remove files that no kept version reads; how long that is has to stand in the table first."""
+        """Remove files that no retained version reads; the retention has to be a property of the table first."""
         retention_plan, before = self._retention(), self._stored()
         if retention_plan.changes:
             listed = ", ".join(

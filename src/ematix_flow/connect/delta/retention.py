@@ -1,7 +1,7 @@
 """How long a Delta table keeps files that it does not need any more: its own property, and what maintenance promises.
 
-Delta goes by the property alone: `VACUUM` removes by it whatever `RETAIN` says, and a version that was made before is not
-read any more. So what maintenance promises has to stand there.
+Delta goes by the property alone: `VACUUM` removes by it whatever `RETAIN` names, and a version that was created before
+is not read any more. So what maintenance promises has to be set there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FILES, LOG = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
 DEFAULTS = {FILES: timedelta(days=7), LOG: timedelta(days=30)}
-"""What Delta does where a table says nothing."""
+"""What Delta does where a table sets nothing."""
 
 SET, BEFORE = "ematix_flow.retention", "ematix_flow.retention_before"
 """What maintenance wrote into the property, and what the table's owner had there before: maintenance never goes below that."""
@@ -39,7 +39,7 @@ _INTERVAL_TERM = re.compile(rf"\s*'?([+-]?\d+(?:\.\d+)?)'?\s+({'|'.join(_UNITS)}
 
 
 def duration_of(text: str) -> timedelta | None:
-    """Return the duration that an interval of Delta says, such as `interval 1 week 2 days`; None where it says none."""
+    """Return the duration of an interval of Delta, such as `interval 1 week 2 days`; None where it is none."""
     terms = re.sub(r"^\s*interval\b", "", text, flags=re.IGNORECASE).rstrip()
     total, index = timedelta(0), 0
     while index < len(terms):
@@ -53,15 +53,15 @@ def duration_of(text: str) -> timedelta | None:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long files have to be kept, and what has to be written into the table for that."""
+    """How long files have to be retained, and what has to be written into the table for that."""
 
     hours: int
     changes: Mapping[str, str]
-    """Properties that the table needs before anything is removed; none where it says the right thing already."""
+    """Properties that the table needs before anything is removed; none where it has the right ones already."""
 
 
 def retention(store: Store, folder: str, rules: Maintenance, now: datetime) -> Retention:
-    """Return the larger one of what the table says itself and what is promised."""
+    """Return the larger one of the table's own retention and the promised one."""
     table_snapshot = snapshot(store, folder)
     configuration = {} if table_snapshot is None else table_snapshot.configuration
     ours = configuration.get(FILES) is not None and configuration.get(FILES) == configuration.get(SET)
@@ -86,7 +86,7 @@ def promised(store: Store, folder: str, rules: Maintenance, now: datetime) -> ti
     if not rules.keep and rules.keep_versions == 1:
         return timedelta(0)
     commit_times = delta_log.commit_times(store, folder, now)
-    # A version is kept so long after a newer one came: the one that was the newest at the border is still needed.
+    # A version is retained so long after a newer one came: the one that was the newest at the border is still needed.
     border = next(
         (at for at in commit_times.values() if at <= now - rules.keep), min(commit_times.values(), default=now)
     )
@@ -101,7 +101,10 @@ def promised(store: Store, folder: str, rules: Maintenance, now: datetime) -> ti
 def _read_one_by_one(
     store: Store, commit_times: Mapping[str, datetime]
 ) -> Iterator[tuple[datetime, Sequence[Mapping[str, Any]]]]:
-    """Return commits with their actions; a stream writes thousands of them in a day, so only those that are asked for are read."""
+    """Return commits with their actions.
+
+    A stream writes thousands of them in a day, so only those that are requested are read.
+    """
     for key, at in commit_times.items():
         yield at, delta_log.actions_of(store.read(key) or b"")
 

@@ -1,4 +1,7 @@
-"""What a Parquet file says about its columns, in the words of Delta's log, so that readers can pass over files; no row is read."""
+"""The statistics of a Parquet file about its columns, as Delta's log writes them, so that readers can skip files.
+
+No row is read.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ COLUMNS = 32
 """The first columns of a table, which Delta keeps such statistics of."""
 
 MAX_TEXT_LENGTH = 32
-"""Letters of a text at most: a longer one would have to be cut, and the greatest one rounded up."""
+"""Characters of a text at most: a longer one would have to be cut, and the greatest one rounded up."""
 
 
 def stats_of(file: IO[bytes]) -> str:

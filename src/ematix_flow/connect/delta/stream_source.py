@@ -84,7 +84,7 @@ class DeltaStream(LakeStream):
         return self._about(newest).id
 
     def _about(self, newest: int) -> Snapshot:
-        """Return what the log says of the table; asked again whenever there is a new version."""
+        """Return what the log records of the table; read again whenever there is a new version."""
         before = self._described
         if before is not None and before[0] == newest:
             return before[1]

@@ -61,7 +61,7 @@ SETTINGS = {
 REQUIREMENTS = SparkRequirements((PACKAGE,), tuple(SETTINGS.items()))
 
 LOG_STORE = ("spark.delta.logStore.s3a.impl", "ematix.flow.ConditionalLogStore")
-"""What writes the commits of tables in buckets; Delta's own looks whether there is one and writes then."""
+"""What writes the commits of tables in buckets; Delta's own checks whether there is one and writes then."""
 LOG_STORE_REQUIREMENTS = SparkRequirements(settings=(LOG_STORE,), jars=(JAR,))
 
 
@@ -79,7 +79,7 @@ class Delta(LakeTable):
 
     @property
     def spark_requirements(self) -> SparkRequirements:  # type: ignore[override]
-        """Return the packages of Delta and of the place."""
+        """Return the packages of Delta and of the location."""
         return REQUIREMENTS + self.location.spark_requirements
 
     @property
@@ -92,7 +92,7 @@ class Delta(LakeTable):
         return _Changes(self.store, self.folder)
 
     def identity(self) -> tuple[str, ...]:
-        """Two connections are the same when they name the same place."""
+        """Two connections are the same when they name the same location."""
         return ("delta", *self.location.identity())
 
     def table_name(self, schema: str, name: str) -> TableName:
@@ -104,7 +104,7 @@ class Delta(LakeTable):
         return TableName("delta", self.store.path(_folder(schema, name).rstrip("/")))
 
     def table_options(self, partitions: Sequence[Partition] = ()) -> str:
-        """Say the format and the partitions."""
+        """Return the clauses for the format and the partitions."""
         listed = ", ".join(backticked(partition.column) for partition in partitions)
         return " USING delta" + (f" PARTITIONED BY ({listed}) TBLPROPERTIES ({GATHERED})" if partitions else "")
 
@@ -113,7 +113,7 @@ class Delta(LakeTable):
         return delta_tasks(self.store, self.folder, self.engine, rules, now)
 
     def layout(self) -> TableSchema | None:
-        """Read the table's log once; staged files become part of a table that asks nothing more of its writers."""
+        """Read the table's log once; staged files become part of a table that requires nothing more of its writers."""
         table_snapshot = self._snapshot()
         if table_snapshot is None:
             return None
@@ -184,7 +184,7 @@ class DeltaS3(Delta):
 
     @property
     def spark_requirements(self) -> SparkRequirements:  # type: ignore[override]
-        """Return the packages of Delta and of the place, and what writes its commits."""
+        """Return the packages of Delta and of the location, and what writes its commits."""
         return super().spark_requirements + LOG_STORE_REQUIREMENTS
 
     def engine(self) -> LakeEngine:
@@ -211,11 +211,11 @@ class DeltaSource(LakeSource):
 
     @property
     def spark_requirements(self) -> SparkRequirements:
-        """Return the packages of Delta and of the place."""
+        """Return the packages of Delta and of the location."""
         return REQUIREMENTS + self.location.spark_requirements
 
     def identity(self) -> tuple[str, ...]:
-        """Two connections are the same when they name the same place."""
+        """Two connections are the same when they name the same location."""
         return ("delta", *self.location.identity())
 
     def relation(self, schema: str, name: str) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ class DuckDB(FileDatabase):
 
     @property
     def read_paths(self) -> tuple[str, ...]:
-        """Return the file, and the folder that its rows are written to for tasks, who cannot open it beside this process."""
+        """Return the file, and the folder of its rows for tasks, which cannot open it while this process has it."""
         return (self.path, tempfile.gettempdir())
 
     @property
@@ -90,7 +90,7 @@ class DuckDB(FileDatabase):
         return (duckdb.Error,)
 
     def probe(self) -> str:
-        """Open the file and say what it is."""
+        """Open the file and return what it is."""
         session = self.read_only_session() if self.exists() else self.session()
         try:
             tables = session.query("SELECT COUNT(*) FROM duckdb_tables() WHERE database_name = current_database()")
@@ -99,7 +99,7 @@ class DuckDB(FileDatabase):
         return f"DuckDB {duckdb.__version__}, {self.display_path}, {tables[0][0]} tables"
 
     def session(self) -> DuckDBSession:
-        """Open the file, waiting a while for another process to give it back."""
+        """Open the file, waiting a while for another process to release it."""
         if self.in_memory:
             return open_memory(self.name)
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
@@ -114,7 +114,7 @@ class DuckDB(FileDatabase):
         return isinstance(error, duckdb.TransactionException) and "onflict" in str(error)
 
     def is_duplicate_key(self, error: BaseException) -> bool:
-        """Return whether a unique constraint was violated, at once or by a twin that committed first."""
+        """Return whether a unique constraint was violated, at once or by a duplicate that committed first."""
         return isinstance(error, (duckdb.ConstraintException, duckdb.TransactionException)) and bool(
             re.search("duplicate key", str(error), re.IGNORECASE)
         )
@@ -179,7 +179,7 @@ class DuckDB(FileDatabase):
         return format_fingerprint(session.query(sum_sql(qualified(table), f"HASH({row})")))
 
     def widening(self, existing: str, declared: str) -> bool:
-        """Say yes when integers and floats grow, or decimals gain digits on either side of the point."""
+        """Return True when integers and floats grow, or decimals gain digits on either side of the point."""
         ladders = (("SMALLINT", "INTEGER", "BIGINT"), ("FLOAT", "DOUBLE"))
         for ladder in ladders:
             if existing in ladder and declared in ladder:
@@ -198,7 +198,7 @@ class DuckDB(FileDatabase):
     # Reading
 
     def describe(self, session: Session, sql: str) -> tuple[SourceColumn, ...]:
-        """Ask DuckDB for the query's columns without running it."""
+        """Return the query's columns from DuckDB without running it."""
         rows = session.query(f"DESCRIBE {sql}")
         return tuple(SourceColumn(str(name), _family(str(native)), str(native)) for name, native, *_ in rows)
 

@@ -1,4 +1,4 @@
-"""Connections to DuckDB: a process opens a file once, all its sessions share it, and the last one gives it back."""
+"""Connections to DuckDB: a process opens a file once, all its sessions share it, and the last one closes it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _FILES: dict[str, _OpenFile] = {}
 """Open files by their real path."""
 
 _IDLE: dict[str, duckdb.DuckDBPyConnection] = {}
-"""Instances without a file, by the path of the file that they had; looking into one would touch the others' files."""
+"""Instances without a file, by the path of the file that they had; opening one would touch the others' files."""
 
 _MEMORY: dict[str, duckdb.DuckDBPyConnection] = {}
 """Databases that live in this process only, by connection name."""
@@ -54,7 +54,7 @@ def _forget_the_parent() -> None:
     """Begin anew in a forked process: an instance's threads did not come along, and its files are the parent's."""
     global _LOCK  # noqa: PLW0603 - another thread of the parent may have held it
     _LOCK = threading.Lock()
-    # Kept, because to close them would write to the parent's files.
+    # Not closed, because that would write to the parent's files.
     _INHERITED.append((dict(_FILES), dict(_IDLE), dict(_MEMORY)))
     for known in (_FILES, _IDLE, _MEMORY):
         known.clear()
@@ -71,7 +71,7 @@ class DuckDBSession(Session):
         self._release: Callable[[], None] | None = release
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
-        """Run a statement; DuckDB gives the changed rows as a one-row result."""
+        """Run a statement; DuckDB returns the number of changed rows as a one-row result."""
         result = self.connection.execute(sql, list(parameters))
         if result.description and result.description[0][0] == "Count":
             row = result.fetchone()
@@ -79,7 +79,7 @@ class DuckDBSession(Session):
         return 0
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Run a query and give its rows."""
+        """Run a query and return its rows."""
         return self.connection.execute(sql, list(parameters)).fetchall()
 
     def begin(self) -> None:
@@ -102,7 +102,7 @@ class DuckDBSession(Session):
         self.connection.interrupt()
 
     def close(self) -> None:
-        """Close the connection, which ends its temporary tables, and give the file back if it was the last."""
+        """Close the connection, which ends its temporary tables, and release the file if it was the last."""
         if self._release is not None:
             self.connection.close()
             self._release()
@@ -110,7 +110,7 @@ class DuckDBSession(Session):
 
 
 def open_file(path: str, *, read_only: bool = False, wait: float | None = None) -> DuckDBSession:
-    """Open a file, waiting a while for another process to give it back."""
+    """Open a file, waiting a while for another process to release it."""
     policy = DUCKDB_FILE if wait is None else replace(DUCKDB_FILE, seconds=wait)
     try:
         for attempt in attempts(policy, on=_is_held):

@@ -1,4 +1,4 @@
-"""Files in a bucket as a batch source: which objects a path means; Python reads them, wherever Spark evaluates the rest."""
+"""Files in a bucket as a batch source: which objects a path means; Python reads them, even with Spark."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class BucketFiles(Files):
         return self.store.display_address
 
     def probe(self) -> str:
-        """Say that the bucket answers."""
+        """Check that the bucket answers and return a sentence about it."""
         with translating_read_errors():
             return self.store.probe()
 
@@ -92,7 +92,7 @@ class BucketFiles(Files):
                 return session.undisturbed(lambda: self._matching(pattern))
 
     def _home(self) -> BucketStore[BucketLocation] | None:
-        """Return the place, this one or one above, that loads brought files to."""
+        """Return the location, this one or one above, that loads brought files to."""
         segments = self.store.location.prefix.split("/")[:-1]
         for count in range(len(segments), -1, -1):
             above = self.store.at("".join(f"{segment}/" for segment in segments[:count]))

@@ -1,4 +1,4 @@
-"""Local files as a batch source: which files a path means and which columns they have; the rows are read elsewhere."""
+"""Local files as a batch source: which files a path means and which columns they have; run.read reads the rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ALL_FILES = "source"
 """What a query calls all files of a connection together; a folder of this name is only a part of them."""
 
 SAMPLE_LINES = 10_000
-"""Lines of all JSON files together in which keys are looked for, unless `schema_infer_max_records` says another."""
+"""Lines of all JSON files together that are searched for keys, unless `schema_infer_max_records` is set."""
 
 _UNREADABLE = ("time32", "time64", "duration", "halffloat", "decimal256", "month_day_nano_interval")
 """Types that Arrow writes and Spark cannot read."""
@@ -61,7 +61,7 @@ class Files(Source):
     def __init__(self, connection: ObjectStoreLocalConnection) -> None:
         self.name = connection.name
         self.display_path = connection.path
-        # Spark may run in another folder than this process, so a relative path is settled here.
+        # Spark may run in another folder than this process, so a relative path is resolved here.
         self.root = Path(connection.path).absolute()
         self.format = connection.format
         self.csv_options: Mapping[str, Any] = dict(connection.csv_read_options or {})
@@ -86,7 +86,7 @@ class Files(Source):
 
     @property
     def display_address(self) -> str:
-        """Return the place for people."""
+        """Return the location for people."""
         return str(self.root)
 
     def folders(self) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ class Files(Source):
         return RunError(message, hint="names that start with _ or . are not read.")
 
     def list_files(self, pattern: str) -> Iterator[tuple[str, SourceFile]]:
-        """Return the files that a path or glob means, each with what tells its content from another one."""
+        """Return the files that a path or glob means, each with what distinguishes its content from another one."""
         for path in self._paths(pattern):
             # One that is gone again was never there for this load.
             with suppress(FileNotFoundError):

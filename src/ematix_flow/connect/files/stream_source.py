@@ -1,4 +1,7 @@
-"""Folders of files as sources of streams: a position is a look at the folder; which files are new is known to the targets."""
+"""Folders of files as sources of streams: a position is a listing of the folder.
+
+The targets know which files are new.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _SNAPSHOT, _FILES = "look", "files"
 
 
 class FileStream(StreamSource):
-    """The files that a path or a pattern below a connection means, whenever it is looked at."""
+    """The files that a path or a pattern below a connection means, listed anew at every read."""
 
     kind: ClassVar[str] = "object_store_local"
     columns: ClassVar[tuple[SourceColumn, ...]] = ()
@@ -36,7 +39,7 @@ class FileStream(StreamSource):
         return self.files.read_paths
 
     def start(self, where: str) -> Position:
-        """Return the look at an empty folder, or at the folder as it is."""
+        """Return the listing of an empty folder, or of the folder as it is."""
         if where == EARLIEST:
             return self.position_of([])
         if where == LATEST:
@@ -45,7 +48,7 @@ class FileStream(StreamSource):
         raise RunError(message, hint="a stream of files begins with all files that are there.")
 
     def seek(self, position: Position | None, where: str) -> Position:
-        """Refuse to go on from elsewhere: the books of each target know its files one by one."""
+        """Refuse another position: the metadata of each target knows its files one by one."""
         del position
         message = f"a stream of files cannot go on from {where!r}: which files were loaded is known file by file"
         raise RunError(message, hint="a stream with another name loads all files again.")
@@ -60,13 +63,13 @@ class FileStream(StreamSource):
         return {_SNAPSHOT: hashlib.sha256(listing.encode()).hexdigest()[:32], _FILES: len(files)}
 
     def ahead(self, position: Position, most: int, end_offset: Position | None = None) -> Position:
-        """Return the look at the folder as it is; how many files a batch has is not bounded."""
+        """Return the listing of the folder as it is; how many files a batch has is not bounded."""
         del most
         there = end_offset if end_offset is not None else self.start(LATEST)
         return there if there[_FILES] and there[_SNAPSHOT] != position[_SNAPSHOT] else position
 
     def plan_partitions(self, begin: Position, end: Position, requested: Sequence[str]) -> tuple[MessagePartition, ...]:
-        """Refuse to give rows of files as messages."""
+        """Refuse to return rows of files as messages."""
         del begin, end, requested
         message = f"the files of {self.query!r} are loaded as they are, and cannot be taken apart into messages"
         raise UnsupportedError(message, hint="give the stream a table or a folder as its target.")

@@ -1,7 +1,7 @@
 """Folders of files as targets: tasks write whole files out of sight, and one record makes all of them part of the table.
 
-The list of a table's files, its columns and all bookkeeping are an SQLite database that `metadata.session` keeps in the
-store. Files get their final names after the record is there; whoever comes next finishes what a crash left.
+The list of a table's files, its columns and all metadata are an SQLite database that `metadata.session` keeps in the
+store. Files get their final names after the record is there; the next session finishes what a crash left.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class FileTables(SQLiteMetadataTables, StoreTarget):
     capabilities = FILES_LOCAL.capabilities
 
     def __init__(self, connection: ObjectStoreLocalConnection) -> None:
-        # Workers may run in another folder than the driver, so a relative path is settled here.
+        # Workers may run in another folder than the driver, so a relative path is resolved here.
         self._configure(connection, connection.path, LocalStore(str(Path(connection.path).absolute())))
 
     def _configure(
@@ -118,7 +118,7 @@ class FileTables(SQLiteMetadataTables, StoreTarget):
         return table
 
     def drop_stage(self, session: Session, spec: StageSpec) -> None:
-        """Remove what the load staged; files that are part of a table are given their places before."""
+        """Remove what the load staged; files that are part of a table are given their final names before."""
         cast("FileSession", session).finalize_newest()
         super().drop_stage(session, spec)
 

@@ -39,19 +39,19 @@ BELOW = "flow_files_below"
 
 
 class FileSession(StoreSession):
-    """A session that gives files their final names after its commits, and finishes what crashed sessions left."""
+    """A session that renames files to their final names after its commits, and finishes what crashed sessions left."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, TABLES)
 
     def opened(self) -> sqlite3.Connection:
-        """Return a connection that can also be asked for the files of a folder."""
+        """Return a connection that can also list the files of a folder."""
         connection = super().opened()
         connection.create_function(BELOW, 1, self._below)
         return connection
 
     def begin(self) -> None:
-        """Begin from the newest state, with every file of it in its place."""
+        """Begin from the newest state, with every file of it under its final name."""
         super().begin()
         try:
             if self.finalize_files():
@@ -69,7 +69,7 @@ class FileSession(StoreSession):
         with suppress(OSError, TransientError):
             self.finalize_files()
             if self.query(f"SELECT 1 FROM {REMOVED} LIMIT 1"):
-                # Somebody may write a file of the same name: it must not be removed a second time.
+                # Another program may write a file of the same name: it must not be removed a second time.
                 self.begin()
                 super().commit()
 
@@ -78,7 +78,7 @@ class FileSession(StoreSession):
         return json.dumps([info.key for info in self.store.listed(folder) if visible(info.key)])
 
     def commit_metadata(self) -> dict[str, Any]:
-        """Return what the record says about files."""
+        """Return what the record lists of files."""
         added = self.query(f"SELECT path, rows, bytes, staged FROM {FILES} WHERE staged IS NOT NULL ORDER BY path")
         removed = self.query(f"SELECT path FROM {REMOVED} ORDER BY path")
         names = ("path", "rows", "bytes", "staged")
@@ -89,9 +89,9 @@ class FileSession(StoreSession):
         return {name: paths for name, paths in files.items() if paths}
 
     def finalize_files(self) -> bool:
-        """Return new files their names and remove old ones; True when there was anything to do.
+        """Rename new files to their final names and remove old ones; return True when there was anything to do.
 
-        A file that is neither staged nor in its place had its place already and was removed by somebody since.
+        A file that is neither staged nor under its final name was renamed already and removed by another program.
         """
         waiting = self.query(f"SELECT staged, path FROM {FILES} WHERE staged IS NOT NULL ORDER BY path")
         removed = self.query(f"SELECT path FROM {REMOVED}")
@@ -106,18 +106,18 @@ class FileSession(StoreSession):
         return bool(waiting or removed)
 
     def _take_back(self, published: set[str]) -> None:
-        """Remove again what a newer commit removed: where a move is a copy, it may end after somebody else's and that."""
+        """Remove again what a newer commit removed: a move that is a copy may end after that of another session."""
         for number in range(self.head.number + 1, newest_of(self.store, self.home) + 1):
             for path in published.intersection(record_of(self.store, number, self.home).get("removed", ())):
                 self.store.delete(path)
 
     def finalize_newest(self) -> None:
-        """Settle what the newest commit left; the session begins nothing."""
+        """Finish what the newest commit left; the session begins nothing."""
         self._load()
         self.finalize_files()
 
     def undisturbed(self, read: Callable[[], T]) -> T:
-        """Return what a look at the folders shows while no commit changes which files there are."""
+        """Return what a listing of the folders shows while no commit changes which files there are."""
         for _ in range(MAX_ATTEMPTS):
             self.finalize_newest()
             before = self._paths()

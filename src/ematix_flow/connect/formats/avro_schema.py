@@ -55,7 +55,7 @@ def _types(declared: Any) -> tuple[str, ...]:
     if isinstance(declared, list):
         return tuple(name for one in declared for name in _types(one))
     if isinstance(declared, dict):
-        # A text with a meaning of its own, as a UUID, is no place for any text.
+        # A text with a meaning of its own, as a UUID, does not take any text.
         return (str(declared.get("logicalType", declared["type"])),)
     return (str(declared),)
 

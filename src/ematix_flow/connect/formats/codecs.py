@@ -22,7 +22,7 @@ CODECS = {
 
 
 def schema_decoder(source: StreamSource, column_kinds: tuple[tuple[str, str], ...] = ()) -> SchemaDecoder:
-    """Return what reads the payloads of a source; `wanted` are names of columns with their declared kinds."""
+    """Return what reads the payloads of a source; `column_kinds` are names of columns with their declared kinds."""
     if source.registry is None:
         message = f"source {source.name!r} has payloads of {source.payload_format}, but no schema registry"
         raise UnsupportedError(message, hint="streams of Kafka have one.")

@@ -1,4 +1,4 @@
-"""Reads CSV exactly: bad quoting refuses the file, a row of another width or encoding is told apart; nothing is guessed.
+"""Reads CSV exactly: bad quoting refuses the file, a row of another width or encoding is reported; nothing is guessed.
 
 Records are found first, and with them quotes that do not belong; pyarrow splits them into fields. An empty field is NULL, a quoted empty field is an empty text.
 """
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from ematix_flow.connect.formats.csv_records import ByteRange
 
 LINE_ENDS = (None, "", "\n", "\r\n", "\r")
-"""Terminators that are recognised without being said."""
+"""Terminators that are recognised without being configured."""
 
 
 def dialect_of(path: str, options: Mapping[str, Any]) -> Dialect:
-    """Return the dialect that the options of a connection and the name of the file say."""
+    """Return the dialect from the options of a connection and the name of the file."""
     quote, terminator = str(options.get("quote") or '"'), options.get("terminator")
     dialect = Dialect(
         delimiter=str(options.get("delimiter") or ("\t" if ".tsv" in path else ",")),
@@ -209,7 +209,7 @@ def _in_order(whole: pa.Table, filled: pa.Table, odd: set[int], row_numbers: Seq
 
 
 def _with_nulls(table: pa.Table, dialect: Dialect) -> pa.Table:
-    """Return the table with NULL where a value looks like the spelling of NULL."""
+    """Return the table with NULL where a value is the spelling of NULL."""
     if not dialect.null_regex:
         return table
     import pyarrow as pa

@@ -1,7 +1,7 @@
-"""Finds the whole records of a CSV file, and where it can be cut between them; what stands in a record is not its business.
+"""Finds the whole records of a CSV file, and where it can be cut between them; what is in a record is not its business.
 
-One regular expression says what a record is. Where quotes open and close fields and do nothing else, which takes no more than
-a look at their neighbours, that is known without it.
+One regular expression defines what a record is. Where quotes open and close fields and do nothing else, which takes no
+more than an inspection of their neighbours, that is known without it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 BLOCK = 8 << 20
 
 AHEAD = 4
-"""Blocks of a file in a store that are fetched at a time while its records are looked for."""
+"""Blocks of a file in a store that are fetched at a time while its records are searched for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ WHOLE = ByteRange()
 
 
 class Blocks(Protocol):
-    """What gives bytes one after the other: some for as long as there are any, then none."""
+    """Returns bytes one after the other: some for as long as there are any, then none."""
 
     def read(self, size: int, /) -> bytes:
         """Return about so many bytes."""
@@ -137,8 +137,9 @@ def records_of(path: str, dialect: Dialect, byte_range: ByteRange = WHOLE, size:
 def byte_ranges_of(path: str, dialect: Dialect, every: int) -> list[ByteRange]:
     """Return the parts of a file that can be read on their own, of about so many bytes; a compressed file is one.
 
-    The records are looked for from the beginning, because no place in a file tells whether it is inside quotes. Behind a record
-    that does not end nothing is cut, so that whoever reads the last part finds it. The header is in the first part.
+    The records are searched for from the beginning, because no position in a file shows whether it is inside quotes.
+    Behind a record that does not end nothing is cut, so that the reader of the last part finds it. The header is in the
+    first part.
     """
     size = size_of(path)
     if path.endswith(COMPRESSED) or size <= every:
@@ -190,7 +191,7 @@ class _Limited:
 
 
 class _Fetched:
-    """A file in a store, of which some blocks are fetched before they are wanted: answers come from afar."""
+    """A file in a store, of which some blocks are fetched before they are required: responses come over the network."""
 
     def __init__(self, path: StoredFile, size: int) -> None:
         self._path, self._size = path, max(size, len(BOM))
@@ -308,7 +309,7 @@ def _end_between_quotes(data: bytes, dialect: Dialect) -> int | None:
 
 
 def _last_end(data: bytes, dialect: Dialect, opens: npt.NDArray[np.intp], closes: npt.NDArray[np.intp]) -> int:
-    """Return the place behind the last line end that is not inside quotes; 0 where there is none."""
+    """Return the position behind the last line end that is not inside quotes; 0 where there is none."""
     for number in range(len(closes), -1, -1):
         low = int(closes[number - 1]) + 1 if number else 0
         high = int(opens[number]) if number < len(opens) else len(data)

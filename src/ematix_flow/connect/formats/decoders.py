@@ -1,4 +1,4 @@
-"""Payloads of messages as columns: what is wrong with a message is told beside it, and nothing is dropped or bent."""
+"""Payloads of messages as columns: errors of a message are reported next to it, nothing is dropped or altered."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Decoded:
 
 
 class Decoder(ABC):
-    """Turns payloads into columns; it travels to whoever reads the messages."""
+    """Turns payloads into columns; it travels to the tasks that read the messages."""
 
     format: ClassVar[str]
     """As plans name it; `json_lines` has texts that the shape converts."""
     tombstones: ClassVar[bool] = True
-    """A message without a payload says that its key is gone; it is no row."""
+    """A message without a payload means that its key is gone; it is no row."""
 
     @property
     @abstractmethod

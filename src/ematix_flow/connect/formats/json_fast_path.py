@@ -44,7 +44,10 @@ _PLAIN_KEY = re.compile(r'[^"\\\x00-\x1f]*')
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """The pattern of messages with the same keys, and the group of each wanted name; the last one is the empty group."""
+    """The pattern of messages with the same keys, and the group of each requested name.
+
+    The last one is the empty group.
+    """
 
     pattern: re.Pattern[str]
     groups: tuple[int, ...]
@@ -57,7 +60,7 @@ class _Layout:
 
 @dataclass(slots=True)
 class ParsedMessages:
-    """What became of some messages: those that fit a pattern, with their places, and the others by their places."""
+    """What became of some messages: those that fit a pattern, with their indices, and the others by their indices."""
 
     indexes: list[int] = field(default_factory=list)
     written: list[tuple[str | None, ...]] = field(default_factory=list)

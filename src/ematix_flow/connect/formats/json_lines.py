@@ -1,4 +1,4 @@
-"""Reads JSON lines exactly: every digit is kept, and a line that is not one JSON object is told apart, never dropped."""
+"""Reads JSON lines exactly: every digit is preserved, and a line that is no JSON object is reported, never dropped."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def byte_ranges_of(path: str, every: int) -> list[tuple[int, int]]:
 
 
 def read_rows(path: str, byte_range: tuple[int, int], names: Sequence[str], most: int = 0) -> Iterator[ParsedRows]:
-    """Return the rows of the lines that begin in a piece of a file, at most so many at a time where that is said."""
+    """Return the rows of the lines that begin in a partition of a file, at most so many at a time where that is set."""
     good: list[list[str | None]] = []
     bad: list[tuple[str, dict[str, str | None]]] = []
     size = 0
@@ -53,12 +53,12 @@ def read_rows(path: str, byte_range: tuple[int, int], names: Sequence[str], most
 
 
 def lines_of(path: str, byte_range: tuple[int, int] = (0, -1)) -> Iterator[bytes]:
-    """Return the lines that begin in a piece of a file, without blank ones and the byte order mark."""
+    """Return the lines that begin in a partition of a file, without blank ones and the byte order mark."""
     start, stop = byte_range
     with naming(path), _open_lines(path) as stream:
         if start:
             stream.seek(start - 1)
-            stream.readline()  # the line that the piece before began
+            stream.readline()  # the line that the partition before began
         while stop < 0 or stream.tell() < stop:
             line = stream.readline(LONGEST_RECORD + 1)
             if not line:

@@ -60,7 +60,7 @@ def _reader(schema: Schema) -> Reader:
 
 
 def _type_of(body: bytes, messages: Messages, schema: Schema) -> tuple[Any, int]:
-    """Return the class of a message by what stands before its values, and where those begin."""
+    """Return the class of a message by what precedes its values, and where those begin."""
     if schema.by_order:
         number, at = _read_varint(body, 0)
         return messages.by_index(number), at

@@ -34,7 +34,7 @@ _BUILT_IN = {
         "message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }"
     )
 }
-"""Files that schemas import without saying where they are: Confluent's registry has them itself."""
+"""Files that schemas import without naming their location: Confluent's registry has them itself."""
 
 _WELL_KNOWN = ("any", "descriptor", "duration", "empty", "field_mask", "struct", "timestamp", "wrappers")
 _TIMESTAMP = "google.protobuf.Timestamp"
@@ -52,18 +52,18 @@ class Messages:
     """Descriptor of the schema's own file."""
 
     def at(self, path: Sequence[int]) -> Any:
-        """Return the class of a message by its numbers: the place in the file, then those inside messages."""
+        """Return the class of a message by its numbers: the index in the file, then those inside messages."""
         descriptor = list(self.file.message_types_by_name.values())[path[0]]
         for number in path[1:]:
             descriptor = descriptor.nested_types[number]
         return _class_of(descriptor)
 
     def by_index(self, number: int) -> Any:
-        """Return the class of a message by the place of its name among all names in order."""
+        """Return the class of a message by the index of its name among all names in order."""
         return _class_of(self._ordered()[number])
 
     def index_of(self, message_class: Any) -> int:
-        """Return the place of a message's name among all names in order."""
+        """Return the index of a message's name among all names in order."""
         return [one.full_name for one in self._ordered()].index(message_class.DESCRIPTOR.full_name)
 
     def _ordered(self) -> list[Any]:

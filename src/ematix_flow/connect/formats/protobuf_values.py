@@ -1,4 +1,4 @@
-"""Messages of Protobuf as plain values; a field that was not set is None, as far as Protobuf can tell."""
+"""Messages of Protobuf as plain values; a field that was not set is None, as far as Protobuf records that."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.schema_registry.base import Registry, Schema
 
     Reader: TypeAlias = Callable[[bytes], dict[str, Any] | str]
-    """Gives the values of a message, or what is wrong with it."""
+    """Returns the values of a message, or what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class SchemaDecoder(Decoder, ABC):
 
     @abstractmethod
     def reader(self, schema: Schema) -> Reader:
-        """Return what reads messages of one schema; what cannot be read is told, not raised."""
+        """Return what reads messages of one schema; what cannot be read is reported, not raised."""
 
     @property
     def schema(self) -> pa.Schema:
-        """Return the wanted columns."""
+        """Return the requested columns."""
         import pyarrow as pa
 
         return pa.schema([arrow_field(name, kind) for name, kind in self.column_kinds])
@@ -52,7 +52,7 @@ class SchemaDecoder(Decoder, ABC):
         return values if isinstance(values, str) else plain(values)
 
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
-        """Return the wanted columns of some messages."""
+        """Return the requested columns of some messages."""
         import pyarrow as pa
 
         results = [self._decode_row(payload or b"") for payload in payloads]
@@ -90,7 +90,7 @@ class SchemaDecoder(Decoder, ABC):
 
 @dataclass(frozen=True, slots=True)
 class SchemaEncoder(ABC):
-    """Writes rows with the newest schema of a subject; where there is none, the rows say what it is."""
+    """Writes rows with the newest schema of a subject; where there is none, it is inferred from the rows."""
 
     registry: Registry
     subject: str
@@ -101,7 +101,7 @@ class SchemaEncoder(ABC):
         """Return a message for each row."""
 
     def refuse_missing(self, names: Sequence[str]) -> None:
-        """Stop where columns have no place in the schema; to leave them out would lose values."""
+        """Stop where columns are missing in the schema; to leave them out would lose values."""
         if names:
             message = f"the newest schema of {self.subject!r} has no field {', '.join(map(repr, names))}"
             hint = (
@@ -124,7 +124,7 @@ class SchemaEncoder(ABC):
 
 
 def with_values(rows: pa.Table) -> pa.Schema:
-    """Return the columns that hold something; the others say nothing about their type."""
+    """Return the columns that hold something; the others show no type."""
     import pyarrow as pa
 
     return pa.schema([f for f in rows.schema if rows.column(f.name).null_count < rows.num_rows])

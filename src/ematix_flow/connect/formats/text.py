@@ -1,4 +1,4 @@
-"""What the readers of files share: rows with the bad ones told apart, and files that are opened as they are named."""
+"""What the readers of files share: rows with the bad ones separated, and files that are opened as they are named."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Answer = TypeVar("_Answer")
 MAX_CONCURRENT_REQUESTS = 16
 
 LONGEST_RECORD = 256 << 20
-"""Bytes after which a record that does not end is refused; most often it is a quote that nobody closed."""
+"""Bytes after which a record that does not end is refused; most often it is a quote that was not closed."""
 
 BOM = b"\xef\xbb\xbf"
 NOT_UTF8 = "with bytes that are not UTF-8: "
@@ -62,7 +62,7 @@ class StoredFile(str):
 
 
 def open_bytes(path: str) -> IO[bytes]:
-    """Open a file for reading, decompressed as its name says."""
+    """Open a file for reading, decompressed as its name requires."""
     import pyarrow as pa
 
     with naming(path):
@@ -99,7 +99,10 @@ def size_of(path: str) -> int:
 
 
 def side_by_side(call: Callable[[str], _Answer], paths: Sequence[str]) -> list[_Answer]:
-    """Return what each file answers, in order; of files in a store some are asked at a time, for answers come from afar."""
+    """Return the result for each file, in order.
+
+    Of files in a store some are queried at a time, because responses come over the network.
+    """
     if len(paths) == 1 or not isinstance(paths[0], StoredFile):
         return [call(path) for path in paths]
     with ThreadPoolExecutor(MAX_CONCURRENT_REQUESTS, "flow-files") as pool:
@@ -108,7 +111,7 @@ def side_by_side(call: Callable[[str], _Answer], paths: Sequence[str]) -> list[_
 
 @contextmanager
 def translating_read_errors() -> Iterator[None]:
-    """Tell what a store says as an error of the load."""
+    """Raise errors of a store as errors of the load."""
     try:
         yield
     except StoreUnavailableError as error:

@@ -1,4 +1,4 @@
-"""Values of messages that have a schema, put into the columns of declared tables; a value is never bent.
+"""Values of messages that have a schema, put into the columns of declared tables; a value is never altered.
 
 Most columns take texts, which the shape converts as it converts those of JSON. Bytes and broken numbers stay what they
 are, because text cannot hold all of them.
@@ -29,7 +29,7 @@ _DIGITS = re.compile(r"[+-]?(\d+([.]\d*)?|[.]\d+)([eE][+-]?\d+)?")
 
 
 class UnfitError(ValueError):
-    """A value has no place in its column; the message is for people."""
+    """A value does not fit its column; the message is for people."""
 
 
 def arrow_field(name: str, kind: str) -> pa.Field:

@@ -22,7 +22,7 @@ AS_DIGITS = ("bytes",)
 EXTENSIONS = {"parquet": "parquet", "csv": "csv", "json_lines": "jsonl", "orc": "orc"}
 
 _ESCAPED = r'[\x00-\x1f"\\]'
-"""What cannot stand in a JSON text as it is."""
+"""What cannot be in a JSON text as it is."""
 
 
 class Writer(Protocol):
@@ -83,7 +83,7 @@ def _without_zone(field: pa.Field) -> pa.Field:
 
 
 _SPELLED = frozenset("0123456789+-.:TZeEtrufalsin")
-"""What numbers, moments and truth values are spelled with."""
+"""What numbers, timestamps and truth values are spelled with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class _Csv:
         _write_lines(self._stream, pc.binary_join_element_wise(*columns, self._style.delimiter))
 
     def close(self) -> None:
-        """Nothing stands at the end of the file."""
+        """Write nothing: the file has no footer."""
 
     def _column(self, column: pa.Array) -> pa.Array:
         written = as_text(column)
@@ -146,7 +146,7 @@ class _Csv:
 
 
 class _JsonLines:
-    """A NULL has no field; every digit of a number is kept."""
+    """A NULL has no field; every digit of a number is preserved."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -155,7 +155,7 @@ class _JsonLines:
         _write_lines(self._stream, json_objects(batch))
 
     def close(self) -> None:
-        """Nothing stands at the end of the file."""
+        """Write nothing: the file has no footer."""
 
 
 def json_objects(batch: pa.RecordBatch) -> pa.Array:

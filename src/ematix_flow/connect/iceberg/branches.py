@@ -22,7 +22,7 @@ _NAME = re.compile(f"{BRANCH}[0-9a-f]{{32}}")
 
 
 def branches_of(engine: LakeEngine, table: str) -> list[str]:
-    """Return the branches of loads that a table has; whoever holds its lock knows that nobody uses them."""
+    """Return the branches of loads that a table has; a process that holds its lock knows that no load uses them."""
     rows = engine.query(f"SELECT name FROM {table}.refs WHERE type = 'BRANCH'")
     return [name for (name,) in rows if is_branch(name)]
 

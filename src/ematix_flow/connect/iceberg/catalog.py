@@ -1,4 +1,7 @@
-"""Iceberg's catalogs: their settings for Spark, the place of their books, and a question whether they answer; no table is known here."""
+"""Iceberg's catalogs: their settings for Spark, the location of their metadata, and a check that they answer.
+
+No table is known here.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +37,10 @@ _LIBPQ = frozenset({"sslmode", "sslrootcert"})
 
 
 class IcebergCatalog:
-    """The settings of a catalog, and the place of its warehouse."""
+    """The settings of a catalog, and the location of its warehouse."""
 
     def __init__(self, connection: IcebergConnection) -> None:
-        # A session keeps a catalog as it was first opened: another place needs another name.
+        # A session keeps a catalog as it was first opened: another location requires another name.
         identity = f"{connection.catalog_type}|{connection.uri}|{connection.warehouse}"
         digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
         self.name = f"flow_{re.sub(r'[^A-Za-z0-9_]', '_', connection.name)}_{digest}"
@@ -88,13 +91,13 @@ class IcebergCatalog:
         return {key: value for key, value in options.items() if value}
 
     def prepare(self, engine: LakeEngine) -> None:
-        """Make the place and the catalog known to the engine."""
+        """Make the location and the catalog known to the engine."""
         self.location.prepare(engine)
         engine.catalog(self.name, self.settings)
 
     @property
     def left_to_spark(self) -> str:
-        """Return why tables can be committed to by Spark alone, as far as settings and packages tell; empty where not."""
+        """Return why tables can be committed to by Spark alone, by settings and packages; empty where not."""
         packages = _CLIENTS.get(self.type, ())
         if not packages:
             return "a catalog in a folder has one safe writer"
@@ -107,11 +110,11 @@ class IcebergCatalog:
         return "" if known else "only Java has a driver for the catalog's address"
 
     def exists(self) -> bool:
-        """Return whether there is a warehouse; what a database or a service keeps, only Spark can tell."""
+        """Return whether there is a warehouse; what a database or a service stores, only Spark can query."""
         return self.type != "hadoop" or self.location.store.exists()
 
     def probe(self) -> str:
-        """Ask the catalog and the place of its books, without Spark."""
+        """Check that the catalog and the location of its metadata answer, without Spark."""
         connection = self._connection
         if self.type == "hadoop":
             root = self.location.store.display_address
@@ -162,7 +165,7 @@ _BY_TYPE = {"jdbc": _jdbc, "rest": _rest, "glue": _glue}
 
 
 def _location(connection: IcebergConnection) -> LakeLocation:
-    """Return where the books are: the bucket that is named, or the warehouse."""
+    """Return where the metadata is: the bucket that is named, or the warehouse."""
     if connection.bucket:
         return in_bucket(connection)
     if connection.warehouse.startswith(_BUCKETS):

@@ -1,4 +1,4 @@
-"""Asks an Iceberg catalog for a sign of life without Spark; it reads no table and changes nothing."""
+"""Checks that an Iceberg catalog answers, without Spark; it reads no table and changes nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECONDS = 3
 
 
 def probe_database(connection: IcebergConnection) -> str:
-    """Look for the database file, or connect to the server; drivers that only Java has cannot be asked here."""
+    """Check for the database file, or connect to the server; drivers that only Java has cannot be used here."""
     kind, _, address = connection.uri.removeprefix("jdbc:").partition(":")
     if kind == "sqlite":
         file = Path(address.removeprefix("file:").partition("?")[0])
@@ -35,7 +35,7 @@ def probe_database(connection: IcebergConnection) -> str:
 
 
 def probe_rest(connection: IcebergConnection) -> str:
-    """Ask a REST catalog for its configuration, which is what every client asks first."""
+    """Request the configuration of a REST catalog, which is what every client requests first."""
     uri = connection.uri.rstrip("/")
     if not uri.startswith(("http://", "https://")):
         message = "the uri of a REST catalog begins with http:// or https://"
@@ -47,7 +47,7 @@ def probe_rest(connection: IcebergConnection) -> str:
 
 
 def probe_glue(connection: IcebergConnection) -> str:
-    """Ask Glue for the name of one database."""
+    """Request the name of one database from Glue."""
     boto3, errors = _installed("boto3", "s3"), _installed("botocore.exceptions", "s3")
     config = _installed("botocore.config", "s3").Config(connect_timeout=SECONDS, read_timeout=SECONDS, retries={})
     try:

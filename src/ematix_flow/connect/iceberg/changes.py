@@ -1,7 +1,7 @@
 """How a load changes an Iceberg table once: by a branch that the table is moved to, or by a commit that names its files.
 
-Either is refused by the table itself after a commit of somebody else: a branch cannot be reached any more, and files are
-committed only on top of the snapshot that was there before.
+Either is refused by the table itself after a commit of another writer: a branch cannot be reached any more, and files
+are committed only on top of the snapshot that was there before.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class IcebergChanges(Applier):
     """Makes the changes of one table."""
 
-    # A table that cannot be moved to the branch says so.
+    # A table that cannot be moved to the branch raises an error.
     decides = True
 
     def __init__(
@@ -39,7 +39,7 @@ class IcebergChanges(Applier):
 
     def prepare(self, engine: LakeEngine, change: Change) -> None:
         """Begin a branch for the load."""
-        # Before anybody hears of it: whoever refuses the change moves the table away from where the branch begins.
+        # Before the intent is written: to refuse the change moves the table away from where the branch begins.
         engine.run(f"ALTER TABLE {self._table} CREATE BRANCH `{BRANCH}{change.id}`", {})
 
     def change(self, engine: LakeEngine, sql: str, change: Change) -> dict[str, int]:
@@ -52,7 +52,7 @@ class IcebergChanges(Applier):
         return counts
 
     def is_committed(self, engine: Callable[[], LakeEngine], change: Change) -> bool:
-        """Ask the table whether it shows the load."""
+        """Return whether the table shows the load."""
         _, table = loaded(self._files)
         if table is not None:
             return table.is_committed(change.id)
@@ -68,19 +68,20 @@ class IcebergChanges(Applier):
         """Remove the branches of loads that died."""
         known, table = loaded(self._files)
         if known and table is not None:
-            # What cannot be removed because somebody else commits is removed after the next death, or by maintenance.
+            # What cannot be removed because another writer commits is removed after the next crash, or by maintenance.
             with suppress(TransientError):
                 table.drop_branches(table.branches())
         if known:
             return
         lake_engine = engine()
         if lake_engine.columns(self._table) is not None:
-            # One that was begun before its change was told of, or that a statement made again when it came late.
+            # One that was begun before the intent was written, or that a statement made again when it came late.
             drop_branches(lake_engine, self._table, branches_of(lake_engine, self._table))
 
     def refuse(self, engine: Callable[[], LakeEngine], change: Change) -> None:
         """Commit something else first."""
-        # After a commit of somebody else the table cannot be moved to the branch any more, nor takes files planned before.
+        # After a commit of another writer the table cannot be moved to the branch any more, nor takes files planned
+        # before.
         _, table = loaded(self._files)
         if table is not None:
             table.refuse(change.id)
@@ -92,7 +93,7 @@ class IcebergChanges(Applier):
 
 
 def loaded(files: Callable[[], IcebergFiles | None]) -> tuple[bool, LoadedTable | None]:
-    """Return whether Spark need not be asked about a table, and the table if there is one."""
+    """Return whether Spark need not be queried about a table, and the table if there is one."""
     opened = files()
     if opened is None:
         return False, None

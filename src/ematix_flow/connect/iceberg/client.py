@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 10
 ANSWER_SECONDS = 60
-"""How long a catalog may take for one answer; a commit that was not answered is looked for in the table."""
+"""How long a catalog may take for one response; a commit without a response is searched for in the table."""
 
 
 class _StoreCatalog:
     """What our catalogs do otherwise: files go through our stores, and a commit that was overtaken is not repeated.
 
-    pyiceberg would commit it again on top of whatever came first, and that may be the refusal of this very load.
+    pyiceberg would commit it again on top of the commit that came first, and that may be the refusal of this very load.
     """
 
     stores: TableStores
@@ -56,7 +56,7 @@ class _Sql(_StoreCatalog, SqlCatalog):  # type: ignore[misc]
         self.stores = stores
         super().__init__(name, uri=url, **io_properties(stores))
         self.engine.dispose()
-        # A connection is kept no longer than a question takes: nobody closes this catalog.
+        # A connection stays open no longer than a query: no caller closes this catalog.
         self.engine = create_engine(url, poolclass=NullPool)
 
 
@@ -66,7 +66,7 @@ class _Rest(_StoreCatalog, RestCatalog):  # type: ignore[misc]
         super().__init__(name, **properties, **io_properties(stores))
 
     def _config_headers(self, session: Any) -> None:
-        # The first thing that is done to a session, before it asks for a token.
+        # The first thing that is done to a session, before it requests a token.
         for scheme in ("http://", "https://"):
             session.mount(scheme, _Deadline())
         super()._config_headers(session)

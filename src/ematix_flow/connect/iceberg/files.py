@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 _MERGES = "commit.manifest-merge.enabled"
 _NEW_TABLE = {"format-version": "2", "write.parquet.compression-codec": "zstd"}
-"""What Spark gives a new table too."""
+"""What Spark sets for a new table too."""
 
 _FORMATS = (1, 2)
 _FOREIGN = (
@@ -61,7 +61,7 @@ _FOREIGN = (
     "write.py-location-provider.impl",
     "write.wap.enabled",
 )
-"""Properties of tables that ask whoever writes for more than is done here."""
+"""Properties of tables that require more of a writer than is done here."""
 
 _TYPES = {
     "boolean": BooleanType(),
@@ -81,7 +81,7 @@ _TYPE_NAMES = {str(kind): type_name for type_name, kind in _TYPES.items()}
 
 
 class LoadedTable:
-    """A table as its catalog described it at one moment; what is committed, is committed on top of that."""
+    """A table as its catalog described it at one time; what is committed, is committed on top of that."""
 
     def __init__(self, table: Any, stores: TableStores) -> None:
         self._table, self._stores = table, stores
@@ -152,7 +152,7 @@ class LoadedTable:
         return str(self._table.location_provider().new_data_location(f"{uuid.uuid4()}.parquet"))
 
     def publish(self, staged: str, location: str) -> None:
-        """Give a staged file its second name, among the files of the table."""
+        """Link a staged file to its second name, among the files of the table."""
         store, key = self._stores.find(location)
         store.publish_as(self._stores.find(staged)[1], key)
 
@@ -167,7 +167,7 @@ class LoadedTable:
             self._append(locations, change, {PROPERTY: change})
 
     def refuse(self, change: str) -> None:
-        """Commit a snapshot without rows: a change that was begun before it is never taken."""
+        """Commit a snapshot without rows: a change that was begun before it is never accepted."""
         with _reported():
             self._append((), f"refused-{change}", {})
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 OWN_AGE, OWN_NUMBER = "history.expire.max-snapshot-age-ms", "history.expire.min-snapshots-to-keep"
 OWN = (OWN_AGE, OWN_NUMBER)
-"""What a table says itself about its snapshots."""
+"""The table's own properties about its snapshots."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -26,7 +26,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def iceberg_tasks(
     engine: Callable[[], LakeEngine], table: tuple[str, str, str], home: str, rules: Maintenance, now: datetime
 ) -> Sequence[MaintenanceTask]:
-    """Return the chores of a table; whoever calls them holds its lock, so that no branch of a load is in use."""
+    """Return the maintenance tasks of a table; their caller holds its lock, so that no branch of a load is in use."""
     work = _IcebergMaintenance(engine, table, home, rules, now)
     compact = (
         MaintenanceTask("compact", work.compact, work.compact_dry_run),
@@ -106,9 +106,9 @@ class _IcebergMaintenance:
         return {"expired": expired, "kept": len(rows) - expired}
 
     def _retained(self) -> tuple[datetime, int]:
-        """Return when the oldest snapshot was made that is kept by its age, and how many are kept in any case.
+        """Return when the oldest snapshot was created that is retained by age, and how many are retained in any case.
 
-        What the table says itself counts where it is more. Iceberg goes by when a snapshot was made, and the promise by
+        The table's own properties count where they are more. Iceberg goes by when a snapshot was created, and ours by
         when a newer one came: the one that was the newest at the border is still needed.
         """
         properties = {
@@ -124,7 +124,7 @@ class _IcebergMaintenance:
         return min(border, oldest_commit), max(self._rules.keep_versions, properties.get(OWN_NUMBER, 0))
 
     def orphans(self, *, dry_run: bool = False) -> dict[str, int | str]:
-        """Remove files below the table that no snapshot knows; never where our own books are among them."""
+        """Remove files below the table that no snapshot knows; never where our own metadata is among them."""
         if self._holds_metadata():
             return {"removed": 0, "skipped": "the metadata tables are below the table's own folder"}
         files = self._engine().query(self._sql("remove_orphan_files", f"older_than => {self._stray}", _flag(dry_run)))
@@ -159,5 +159,5 @@ def _instant(at: datetime) -> str:
 
 
 def _path(location: str) -> str:
-    """Return a place without the scheme that some catalogs write before it."""
+    """Return a location without the scheme that some catalogs write before it."""
     return re.sub(r"^\w+:/*", "/", location).rstrip("/")

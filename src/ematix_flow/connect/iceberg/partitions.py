@@ -1,4 +1,4 @@
-"""Reads how an Iceberg table is divided from what DESCRIBE says about it; it asks nobody itself."""
+"""Reads how an Iceberg table is divided from the output of DESCRIBE; it queries nothing itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CALL = re.compile(r"(\w+)\((?:(\d+), )?(.*?)(?:, (\d+))?\)", re.DOTALL)
 
 
 def described_partitions(rows: Sequence[tuple[Any, ...]]) -> tuple[str, ...]:
-    """Return the partitions as a declaration spells them; one that no declaration can ask for stands as Spark says it."""
+    """Return the partitions as a declaration spells them; one that it cannot spell stays as Spark writes it."""
     begins = [number for number, row in enumerate(rows) if row[0] in (_COLUMNS, _TRANSFORMS) and not row[1]]
     if not begins:
         return ()

@@ -28,7 +28,7 @@ class IcebergStream(LakeStream):
         self._line: History | None = None
 
     def history(self, position: Position, end: Position | None = None) -> History:
-        """Ask for the snapshots after a position, unless the end is known."""
+        """Return the snapshots after a position, unless the end is known."""
         known = self._line if end is not None else None
         number, line = (
             position[self.key],
@@ -60,7 +60,7 @@ class IcebergStream(LakeStream):
 
     def _read_history(self) -> History:
         if self._line is None:
-            self.lake.newest(self.engine(), self.schema, self.table)  # says whether there is a table
+            self.lake.newest(self.engine(), self.schema, self.table)  # fails where there is no table
         table = self.relation
         rows = self.run_query(
             "SELECT snapshot_id, parent_id, operation, unix_millis(committed_at), summary, "
@@ -71,7 +71,10 @@ class IcebergStream(LakeStream):
 
 
 def line_of(rows: list[tuple[Any, ...]]) -> History:
-    """Return the snapshots that lead to the newest one; those of branches and those that were taken back are not among them."""
+    """Return the snapshots that lead to the newest one.
+
+    Those of branches and those that were rolled back are not among them.
+    """
     by_number = {row[0]: row for row in rows}
     at = next((row[0] for row in rows if row[5]), None)
     commits = []

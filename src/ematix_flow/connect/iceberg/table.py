@@ -2,7 +2,7 @@
 
 A branch can only be moved to what follows it. So a load that comes late, or that others have given up, is refused by
 the table itself. Where the catalog allows it, an append is one commit that names the staged files; it is made only on
-top of the snapshot that the table had before anybody heard of the load.
+top of the snapshot that the table had before the intent of the load was written.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Iceberg(LakeTable):
         return f"Iceberg({self.name!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a task is sent: it stages, and asks no catalog."""
+        """Return what a task is sent: it stages, and queries no catalog."""
         return {**super().__getstate__(), "_files": None}
 
     def files(self) -> IcebergFiles | None:
@@ -95,11 +95,11 @@ class Iceberg(LakeTable):
         return ("iceberg", *self.catalog.identity)
 
     def probe(self) -> str:
-        """Ask the catalog."""
+        """Query the catalog."""
         return self.catalog.probe()
 
     def exists(self) -> bool:
-        """Return whether the warehouse is there; what a database or a service keeps, only Spark can tell."""
+        """Return whether the warehouse is there; what a database or a service stores, only Spark can query."""
         return self.catalog.exists()
 
     def table_name(self, schema: str, name: str) -> TableName:
@@ -124,7 +124,7 @@ class Iceberg(LakeTable):
         return f"ALTER TABLE {table} ALTER COLUMN {column} TYPE {declared}"
 
     def table_options(self, partitions: Sequence[Partition] = ()) -> str:
-        """Say the format and the partitions."""
+        """Return the clauses for the format and the partitions."""
         listed = ", ".join(str(replace(partition, column=backticked(partition.column))) for partition in partitions)
         return " USING iceberg" + (f" PARTITIONED BY ({listed})" if partitions else "")
 
@@ -143,18 +143,18 @@ class Iceberg(LakeTable):
         return iceberg_tasks(self.engine, (self.catalog.name, *self.table), self.store.path(HOME), rules, now)
 
     def _loaded(self) -> tuple[bool, LoadedTable | None]:
-        """Return whether Spark need not be asked about the table, and the table if there is one."""
+        """Return whether Spark need not be queried about the table, and the table if there is one."""
         return loaded(self.files)
 
     def columns(self) -> list[tuple[str, str, bool]] | None:
-        """Ask the catalog for the columns; types that are not plain ones are Spark's to name."""
+        """Return the columns from the catalog; types that are not plain ones are Spark's to name."""
         known, table = self._loaded()
         if known and (table is None or table.columns() is not None):
             return None if table is None else table.columns()
         return self.engine().columns(table_name(self.catalog.name, self.table))
 
     def layout(self) -> TableSchema | None:
-        """Return the table's columns and partitions, and whether it uses nothing that whoever adds files would have to know."""
+        """Return the table's columns and partitions, and whether it uses nothing special for writers of files."""
         _, table = self._loaded()
         plain = None if table is None or table.is_partitioned else table.columns()
         if table is None or plain is None:
@@ -209,7 +209,7 @@ class Iceberg(LakeTable):
         raise TransientError(message, hint="it is tried again by itself, or run it again.")
 
     def last_change(self) -> str:
-        """Ask for the newest snapshot of the table that is not an empty one."""
+        """Return the newest snapshot of the table that is not an empty one."""
         known, loaded_table = self._loaded()
         if known:
             return "" if loaded_table is None else loaded_table.last_change()
@@ -225,7 +225,7 @@ class Iceberg(LakeTable):
         return str(rows[0][0]) if rows else ""
 
     def partitions(self) -> tuple[str, ...]:
-        """Ask the catalog how the table is divided."""
+        """Return from the catalog how the table is divided."""
         _, loaded_table = self._loaded()
         if loaded_table is not None and not loaded_table.is_partitioned:
             return ()
@@ -251,7 +251,7 @@ class IcebergSource(LakeSource):
         return ("iceberg", *self._catalog.identity)
 
     def probe(self) -> str:
-        """Ask the catalog."""
+        """Query the catalog."""
         return self._catalog.probe()
 
     def prepare(self, engine: LakeEngine) -> None:
@@ -263,7 +263,7 @@ class IcebergSource(LakeSource):
         return (self._catalog.name, schema or "default", name)
 
     def newest(self, engine: LakeEngine, schema: str, name: str) -> str:
-        """Ask for the snapshot that the table shows now."""
+        """Return the snapshot that the table shows now."""
         table = table_name(self._catalog.name, (schema, name))
         if engine.columns(table) is None:
             message = f"there is no Iceberg table {schema}.{name} in connection {self.name!r}"

@@ -1,4 +1,4 @@
-"""Kafka without a plan: topics are read in a group and written, in one transaction per write where that is asked for."""
+"""Kafka without a plan: topics are read in a group and written, in one transaction per write on request."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class KafkaBackend(Backend):
         self._producer: Any = None
         self._consumer: Any = None
         self._leave: Callable[[], Any] | None = None
-        """Leaves the group; called at the end of the process, too, where nobody has closed this."""
+        """Leaves the group; called at the end of the process, too, where no caller has closed this."""
         self._topic = ""
         self._errors: deque[Any] = deque(maxlen=8)
         self._pending: dict[tuple[str, int], int] = {}
@@ -77,7 +77,7 @@ class KafkaBackend(Backend):
         batch_window_ms: int | None = None,
         idle_timeout_ms: int | None = None,
     ) -> KafkaBackend:
-        """Return the backend; nothing is asked of the cluster yet."""
+        """Return the backend; the cluster is not contacted yet."""
         if delivery_semantics not in (None, *_SEMANTICS):
             raise DeclareError(f"delivery_semantics {delivery_semantics!r} is not one of {', '.join(_SEMANTICS)}")
         if (delivery_semantics == "exactly_once") != bool(transactional_id):
@@ -105,11 +105,11 @@ class KafkaBackend(Backend):
         return cls(connection, limits, transactional_id or "")
 
     def ping(self) -> None:
-        """Ask whether the cluster answers and lets us in."""
+        """Check that the cluster answers and lets us in."""
         Kafka(self._connection).probe()
 
     def write_arrow_stream(self, dest: str, batches: Iterable[pa.RecordBatch]) -> int:
-        """Send every row to a topic; with a transaction all of them are seen together, with the place read up to, or none."""
+        """Send every row to a topic; with a transaction all of them are seen, with the offsets read up to, or none."""
         kafka = require_kafka()
         producer = self._producing()
         try:
@@ -131,7 +131,7 @@ class KafkaBackend(Backend):
         return count
 
     def commit_offsets(self) -> None:
-        """Tell the group how far the batches that were handed out go."""
+        """Commit to the group how far the batches that were handed out go."""
         if not self._pending:
             return
         try:
@@ -185,7 +185,7 @@ class KafkaBackend(Backend):
         return payloads
 
     def _is_end(self, message: Any) -> bool:
-        """Tell whether this is word of the end of a partition, and remember it."""
+        """Return whether this reports the end of a partition, and remember it."""
         error = message.error()
         if error is None:
             return False
@@ -266,7 +266,7 @@ class KafkaBackend(Backend):
         return self._producer
 
     def _drop_producer(self) -> None:
-        """Forget the producer: after an error nobody knows what it still holds, and the next one fences it off."""
+        """Forget the producer: after an error it is unknown what it still holds, and the next one fences it off."""
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.purge()
@@ -274,7 +274,7 @@ class KafkaBackend(Backend):
                 _abort(producer)
 
     def _consuming(self, topic: str) -> Any:
-        """Return the member of the group, once it has been told which partitions are its own."""
+        """Return the member of the group, once its partitions have been assigned."""
         if self._consumer is None:
             reading = {
                 "group.id": self._connection.group_id or f"ematix-flow-{uuid.uuid4().hex}",

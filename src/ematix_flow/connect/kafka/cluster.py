@@ -22,7 +22,7 @@ PROBE_SECONDS = 3.0
 _INSPECT_SECONDS = 0.3
 _BUSY = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "LEADER_NOT_AVAILABLE",
                    "NOT_LEADER_FOR_PARTITION"})  # fmt: skip
-"""What a cluster says for a moment, while somebody takes over."""
+"""Errors of a cluster for a short time, while another broker takes over."""
 _AWAY = _BUSY | {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_MSG_TIMED_OUT", "_RESOLVE", "REQUEST_TIMED_OUT",
                  "NETWORK_EXCEPTION", "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"}  # fmt: skip
 """What may be otherwise later, without a change by the user."""
@@ -38,7 +38,7 @@ class Topic:
 
 
 class Kafka:
-    """The cluster behind a connection, asked through librdkafka."""
+    """The cluster behind a connection, queried through librdkafka."""
 
     def __init__(self, connection: KafkaConnection, seconds: float = ANSWER_SECONDS) -> None:
         self.connection = connection
@@ -78,14 +78,14 @@ class Kafka:
         return self._offsets(topic, topic.partitions, _at().latest())
 
     def since(self, topic: Topic, start: datetime) -> dict[int, int]:
-        """Return the offset of the first message of each partition at or after a moment, or the end where there is none."""
+        """Return the offset of the first message of each partition at or after a timestamp, else the end."""
         spec = _at().for_timestamp(int(start.timestamp() * 1000))
         offsets = self._offsets(topic, topic.partitions, spec)
         later = [partition for partition, offset in offsets.items() if offset < 0]
         return offsets | (self._offsets(topic, later, _at().latest()) if later else {})
 
     def publish_progress(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Write down how far a group has come, for the tools that show lag; it is read back by nobody here.
+        """Commit how far a group has come, for the tools that show lag; it is never read back here.
 
         A group that other consumers are members of refuses it.
         """
@@ -128,7 +128,7 @@ class Kafka:
 
 
 class _Admin:
-    """A client that remembers why the brokers did not answer; it stays connected, because streams ask all the time."""
+    """A client that remembers why the brokers did not answer; it stays connected, because streams query constantly."""
 
     def __init__(self, connection: KafkaConnection, seconds: float) -> None:
         self._connection = connection
@@ -164,12 +164,12 @@ class _Admin:
                 with attempt:
                     results = self._results(request(self._client))
         except (require_kafka().KafkaException, FutureTimeoutError) as error:
-            self._client.poll(0)  # what was heard meanwhile is told by this call only
+            self._client.poll(0)  # errors that were collected meanwhile are reported by this call only
             raise broker_error(self._connection, error, self._errors) from error
         return results
 
     def peek(self, client: Any) -> Any:
-        """Return what the cluster is made of; who is refused or finds nobody at all need not wait for the deadline."""
+        """Return what the cluster is made of; a refused login, or no broker at all, fails before the deadline."""
         kafka = require_kafka()
 
         def may_pass(error: Exception) -> bool:
@@ -207,7 +207,7 @@ class _Admin:
 
 
 def _at() -> Any:
-    """Return the class whose members name a place in a partition; the package does not declare it."""
+    """Return the class whose members name a position in a partition; the package does not declare it."""
     import confluent_kafka.admin as package
 
     return package.OffsetSpec  # type: ignore[attr-defined]
@@ -244,7 +244,7 @@ def _final(kafka: Any) -> set[int]:
 
 
 def _refusals(kafka: Any) -> frozenset[int]:
-    """Return the codes that no patience changes."""
+    """Return the codes that no retry changes."""
     return frozenset(_final(kafka) - {kafka.KafkaError._ALL_BROKERS_DOWN})  # noqa: SLF001 - its public name
 
 

@@ -1,4 +1,4 @@
-"""A Kafka topic for messages that could not be loaded: each with headers that say what was wrong and where it came from."""
+"""A Kafka topic for messages that could not be loaded: headers state what was wrong and where each came from."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class DeadLetter:
 
     @property
     def headers(self) -> list[tuple[str, bytes]]:
-        """Return what the topic keeps beside the payload."""
+        """Return what the topic stores besides the payload."""
         values = {
             "id": self.id,
             "pipeline": self.pipeline,
@@ -60,7 +60,7 @@ class DeadLetter:
 
 
 def send(connection: KafkaConnection, topic: str, dead_letters: Sequence[DeadLetter]) -> None:
-    """Write dead letters and come back when all of them are kept; some may be there twice, under the same id."""
+    """Write dead letters and return when all of them are stored; some may be there twice, under the same id."""
     kafka = require_kafka()
     failed: list[Any] = []
     producer = kafka.Producer(

@@ -93,7 +93,7 @@ class KafkaPositions:
 
 
 _NOT_THERE = (-156, -188, 3, 5)
-"""Codes of a topic that is not known and of one without a leader, as the client and as brokers say them."""
+"""Codes of a topic that is not known and of one without a leader, as the client and as brokers report them."""
 
 
 def _is_not_there(error: Exception) -> bool:
@@ -108,7 +108,7 @@ def _ends_or_created(admin: AdminClient) -> tuple[int, int]:
     try:
         return _ends(admin)
     except KafkaException as error:
-        # The same error stands for a topic that is not there and for one whose broker is away.
+        # The same error means a topic that is not there and one whose broker is away.
         if _is_not_there(error) and _created(admin):
             return 0, 0
         raise
@@ -128,7 +128,7 @@ def _ends(admin: AdminClient) -> tuple[int, int]:
 
 
 def _created(admin: AdminClient) -> bool:
-    """Make the topic; gives False if it was there already."""
+    """Create the topic; return False if it was there already."""
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.cimpl import NewTopic
 

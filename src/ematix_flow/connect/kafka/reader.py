@@ -1,4 +1,4 @@
-"""Reads stretches of Kafka partitions as Arrow tables; consumers stay open, because the next stretch begins where one ended."""
+"""Reads ranges of Kafka partitions as Arrow tables; consumers stay open, because ranges follow each other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AT_ONCE = 20_000
 """Records that become one table."""
 
 SILENCE = 60.0
-"""Seconds without a record after which a stretch cannot be read now."""
+"""Seconds without a record after which a range cannot be read now."""
 
 _READING = {
     "enable.auto.commit": False,
@@ -39,23 +39,23 @@ _READING = {
     # Left to itself a consumer goes on at the end when its records are gone.
     "auto.offset.reset": "error",
 }
-# What a broker that is away would say many times a second is said once, by the stream that waits for it.
+# What a broker that is away would cause to be logged many times a second is logged once, by the waiting stream.
 _QUIET = {"log_level": 0}
 _TUNED = {"fetch.wait.max.ms": 50, "queued.min.messages": 200_000, "queued.max.messages.kbytes": 65_536}
 
 
 @dataclass
 class _PartitionReader:
-    """A consumer of some partitions, where it stands and what it got too early."""
+    """A consumer of some partitions, its positions and the records it got too early."""
 
     consumer: Consumer
     at: dict[int, int]
     ends: dict[int, int] = field(default_factory=dict)
-    """Offsets at which a partition was seen to end."""
+    """Offsets at which a partition was reported to end."""
     early: dict[int, deque[Message]] = field(default_factory=dict)
-    """By partition, records behind the end of the last stretch; the next one begins with them."""
+    """By partition, records behind the end of the last range; the next one begins with them."""
     paused: list[int] = field(default_factory=list)
-    """Partitions that wait for the others of their stretch."""
+    """Partitions that wait for the others of their range."""
 
 
 MAX_IDLE_READERS = 8
@@ -83,7 +83,7 @@ def read_records(
     reader.at = {partition: end for partition, _, end in ranges}
     with _lock:
         other = _idle.pop(key, None)
-        # The next stretch begins where the later of two ranges ended.
+        # The next range begins where the later of two ranges ended.
         behind, _idle[key] = (other, reader) if other is None or _at(other) <= _at(reader) else (reader, other)
     if behind is not None:
         behind.consumer.close()
@@ -149,7 +149,7 @@ def _range(reader: _PartitionReader, topic: str, ranges: tuple[PartitionRange, .
 
 
 def _early(reader: _PartitionReader, ends: dict[int, int], open_: set[int]) -> list[Message]:
-    """Return the records that came with those of the stretch before; what lies behind this one stays."""
+    """Return the records that came with those of the range before; what lies behind this one stays."""
     records: list[Message] = []
     for partition, waiting in reader.early.items():
         while waiting and (waiting[0].offset() or 0) < ends[partition]:
@@ -179,7 +179,7 @@ def _wake(reader: _PartitionReader, topic: str) -> None:
 def _records_in_range(
     reader: _PartitionReader, received: list[Message], ends: dict[int, int], open_: set[int]
 ) -> list[Message]:
-    """Return the records that belong to the stretch, and note where partitions end."""
+    """Return the records that belong to the range, and note where partitions end."""
     records: list[Message] = []
     for record in received:
         partition, offset, error = record.partition() or 0, record.offset() or 0, record.error()
@@ -201,14 +201,14 @@ def _records_in_range(
 
 
 def _is_end(error: KafkaError) -> bool:
-    """Return whether an error only tells that a partition ends."""
+    """Return whether an error only reports that a partition ends."""
     from confluent_kafka import KafkaError
 
     return error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001 - its public name
 
 
 def _refuse(error: KafkaError, topic: str | None) -> None:
-    """Raise for an error that will not pass while this stretch is read."""
+    """Raise for an error that will not pass while this range is read."""
     from confluent_kafka import KafkaError
 
     if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001 - its public name

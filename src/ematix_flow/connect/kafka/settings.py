@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connection.brokers import KafkaConnection
 
 LARGEST_MESSAGE = 1_000_000_000
-"""Bytes of a message that producers let pass: how many a topic takes is for its brokers to say."""
+"""Bytes of a message that producers let pass: how many a topic takes is decided by its brokers."""
 
 
 def mechanism_of(connection: KafkaConnection) -> str:
@@ -59,7 +59,7 @@ def _login(connection: KafkaConnection) -> tuple[str, str]:
 
 
 def _msk_tokens(connection: KafkaConnection) -> Callable[[str], tuple[str, float]]:
-    """Return the function that librdkafka asks for a token of AWS and the second in which it ends."""
+    """Return the function that librdkafka calls for a token of AWS and the second in which it expires."""
     try:
         import boto3
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider

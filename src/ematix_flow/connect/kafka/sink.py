@@ -1,6 +1,6 @@
 """Kafka topics as targets of streams: the messages of a batch and the position behind them are one transaction.
 
-Whoever reads with `isolation.level=read_committed` sees each message once, whatever dies: a process that starts takes
+A reader with `isolation.level=read_committed` sees each message once, whatever crashes: a process that starts takes
 over the transactional id, which ends what an older one left open, and goes on from the position that was committed.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connection.brokers import KafkaConnection
 
 TRANSACTION_SECONDS = 45
-"""After this the brokers end a transaction whose process says nothing, so that readers do not wait for it longer."""
+"""After this the brokers end a transaction whose process is silent, so that readers do not wait for it longer."""
 
 ANYWHERE = -1
 """The partition that a message's key means."""
@@ -42,7 +42,7 @@ _SENDING = {
     "delivery.report.only.error": True,
     "queue.buffering.max.messages": 500_000,
     "message.max.bytes": LARGEST_MESSAGE,
-    "log_level": 0,  # every call tells its errors
+    "log_level": 0,  # every call reports its errors
 }
 
 
@@ -62,15 +62,15 @@ class KafkaSink(Sink):
 
     @property
     def address(self) -> str:
-        """Return the topic; positions are kept in its own cluster."""
+        """Return the topic; positions are stored in its own cluster."""
         return self._topic
 
     def position(self, checkpoint_key: SinkCheckpointKey) -> Position | None:
-        """Return how far a stream has come, as its last transaction says."""
+        """Return how far a stream has come, as its last transaction recorded."""
         return _position(checkpoint_key, self._positions.last(self._key(checkpoint_key)))
 
     def take_over(self, checkpoint_key: SinkCheckpointKey) -> Position | None:
-        """Take over the topic for a stream, and give how far that has come."""
+        """Take over the topic for a stream, and return how far that has come."""
         position = _position(checkpoint_key, self._begin_anew(checkpoint_key))
         if self.guarantee == EXACTLY_ONCE:
             self._sent(checkpoint_key, CommittedPosition(checkpoint_key.source, position, position, self._owner), ())
@@ -78,7 +78,7 @@ class KafkaSink(Sink):
         return position
 
     def remember(self, checkpoint_key: SinkCheckpointKey, position: Position) -> None:
-        """Move the position without messages; a process that runs the stream meanwhile is kept from going on."""
+        """Move the position without messages; a process that runs the stream meanwhile is fenced off."""
         self._start(checkpoint_key)
         self._sent(checkpoint_key, CommittedPosition(checkpoint_key.source, position, None, self._owner), ())
 
@@ -93,7 +93,7 @@ class KafkaSink(Sink):
         self._producer, self._failed = None, []
 
     def _begin_anew(self, checkpoint_key: SinkCheckpointKey) -> CommittedPosition | None:
-        """Start a producer anew, and give what was committed last."""
+        """Start a producer anew, and return what was committed last."""
         self._start(checkpoint_key)
         return self._positions.last(self._key(checkpoint_key))
 
@@ -135,7 +135,7 @@ class KafkaSink(Sink):
         except KafkaException as error:
             self._judge(checkpoint_key, committed, error.args[0])
         except SystemError as error:
-            # The client tells of failed messages while it raises why they failed, which Python does not let pass.
+            # The client reports failed messages while it raises why they failed, which Python does not let pass.
             if not isinstance(error.__cause__, KafkaException):
                 raise
             self._judge(checkpoint_key, committed, error.__cause__.args[0])
@@ -209,7 +209,8 @@ class KafkaSink(Sink):
         """Find out what an error means: a commit that happened is none, and one that did not may be tried again."""
         if _is_fenced(error) and not self._is_owner(self._positions.last(self._key(checkpoint_key))):
             raise self._fenced(checkpoint_key)
-        # The transaction failed, took too long, or nobody knows: a new producer ends it, and the position tells.
+        # The transaction failed, took too long, or its outcome is unknown: a new producer ends it, and the position
+        # shows it.
         last = self._begin_anew(checkpoint_key)
         if last == committed:
             return

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connection.brokers import KafkaConnection
 
 MAX_MESSAGE_PARTITIONS = 8
-"""Into how many parts a stretch is cut at most; a part reads several partitions."""
+"""Into how many message partitions a range is cut at most; each reads several partitions of the topic."""
 
 ENOUGH = 50_000
 """Records that are worth a part of their own: to begin one takes as long as to read some thousand of them."""
@@ -45,7 +45,7 @@ RANGE = 250_000
 """Records of one partition that are worth a consumer of their own, which fetches some thousand that are not its."""
 
 RANGES = 64
-"""Into how many ranges a stretch is cut at most."""
+"""Into how many ranges of offsets one read is cut at most."""
 
 
 class KafkaSource(StreamSource):
@@ -109,7 +109,7 @@ class KafkaSource(StreamSource):
     ) -> tuple[MessagePartition, ...]:
         """Return the records between two positions, in parts.
 
-        A partition stays in its part from stretch to stretch, so that its consumer goes on where it is.
+        A partition stays in its part from range to range, so that its consumer goes on where it is.
         """
         return tuple(self._message_partition(group, column_names) for group in _grouped(self._ranges(begin, end)))
 
@@ -156,7 +156,7 @@ class KafkaSource(StreamSource):
         return {partition: ranges.get(int(partition), 0) for partition in position["offsets"]}
 
     def commit_offsets(self, positions: Sequence[Position]) -> None:
-        """Tell the brokers how far the group has come, for tools that show its lag; nothing depends on it."""
+        """Commit how far the group has come, for tools that show its lag; nothing depends on it."""
         if self._connection.group_id is None:
             return
         least: dict[int, int] = {}

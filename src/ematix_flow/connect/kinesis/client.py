@@ -1,4 +1,4 @@
-"""Kinesis without a plan: the shards of one stream are read from the place that was committed last in this process, and written."""
+"""Kinesis without a plan: a stream's shards are read from the position committed last in this process, and written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REQUEST_BYTES = 4 << 20
 
 
 class _BusyError(TransientError):
-    """The stream refuses records for the moment."""
+    """The stream throttles records."""
 
 
 class KinesisBackend(Backend):
@@ -51,13 +51,13 @@ class KinesisBackend(Backend):
         max_empty_polls: int | None = None,
         idle_poll_ms: int | None = None,
     ) -> KinesisBackend:
-        """Return the backend; the service is not asked yet."""
+        """Return the backend; the service is not contacted yet."""
         client = kinesis_client(region, endpoint, access_key_id, secret_access_key)
         limits = Limits.of(batch_size, batch_bytes, None)
         return cls(stream_name, client, limits, max_empty_polls or 3, (idle_poll_ms or 200) / 1000)
 
     def ping(self) -> None:
-        """Ask whether the stream is there and may be read."""
+        """Check that the stream is there and may be read."""
         self._call("describe_stream_summary", StreamName=self._stream)
 
     def write_arrow_stream(self, dest: str, batches: Iterable[pa.RecordBatch]) -> int:
@@ -96,7 +96,7 @@ class KinesisBackend(Backend):
             if attempt:
                 time.sleep(self._pause)
             for shard in self._open_shards():
-                # Taken out and put at the end: a shard that is never empty must not keep the others waiting.
+                # Removed and put at the end: a shard that is never empty must not keep the others waiting.
                 response = self._call("get_records", ShardIterator=self._iterators.pop(shard), Limit=count)
                 self._iterators[shard] = response.get("NextShardIterator")
                 if records := response["Records"]:
@@ -109,7 +109,7 @@ class KinesisBackend(Backend):
         self._received.clear()
 
     def _requeue(self) -> None:
-        """Read again from the first record on that nobody was given."""
+        """Read again from the first record on that was not handed out."""
         for shard in dict(self._received):
             handed = dict(self._pending).get(shard) or self._committed.get(shard)
             self._iterators[shard] = self._iterator(shard, handed)
@@ -141,7 +141,7 @@ class KinesisBackend(Backend):
         return str(self._call("get_shard_iterator", **arguments)["ShardIterator"])
 
     def put(self, records: list[dict[str, Any]]) -> None:
-        """Send records until none is refused for the moment."""
+        """Send records until none is throttled."""
         for attempt in attempts(KINESIS_BUSY, on=(_BusyError,)):
             with attempt:
                 records = self._refused(records)
@@ -172,7 +172,7 @@ class KinesisBackend(Backend):
 
 
 def kinesis_client(region: str | None, endpoint: str | None, key: str | None, secret: str | None) -> Any:
-    """Return a client; the service is not asked yet."""
+    """Return a client; the service is not contacted yet."""
     if bool(key) != bool(secret):
         raise DeclareError("Kinesis needs access_key_id and secret_access_key together")
     try:

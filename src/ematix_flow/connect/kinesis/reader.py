@@ -1,4 +1,4 @@
-"""Reads shards of Kinesis streams: forward from a place, and again between two of them; which shard comes when is not known here."""
+"""Reads shards of Kinesis streams: forward from a position, and again between two; the caller orders shards."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ClientSettings: TypeAlias = tuple[tuple[str, str | None], ...]
-"""What a client is made of; it travels to whoever reads."""
+"""What a client is created from; it travels to the tasks that read."""
 
 BEGIN, END, SINCE = "TRIM_HORIZON", "END", "@"
-"""Places in a shard beside sequence numbers: its oldest record, behind its last one, and an instant in milliseconds."""
+"""Positions in a shard besides sequence numbers: its oldest record, its end, and an instant in milliseconds."""
 
 PER_CALL = 10_000
 SILENCE = 60.0
-"""Seconds after which a stretch that does not end cannot be read now."""
+"""Seconds after which a range that does not end cannot be read now."""
 
 PAUSE = 0.2
 """Seconds between calls that gave nothing; the service takes five a second."""
@@ -45,13 +45,13 @@ class RecordPage:
 
 @lru_cache(maxsize=8)
 def client_of(settings: ClientSettings) -> Any:
-    """Return a client, one for all that ask with the same settings."""
+    """Return a client, one for all callers with the same settings."""
     known = dict(settings)
     return kinesis_client(known["region"], known["endpoint"], known["access_key_id"], known["secret_access_key"])
 
 
 def iterator_at(settings: ClientSettings, stream: str, shard: str, position: str) -> str:
-    """Return an iterator for what comes after a place of a shard."""
+    """Return an iterator for what comes after a position of a shard."""
     how: dict[str, Any] = {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": position}
     if position == BEGIN:
         how = {"ShardIteratorType": BEGIN}
@@ -78,7 +78,7 @@ class _ExpiredError(TransientError):
 
 
 def call_kinesis(settings: ClientSettings, call: str, **arguments: Any) -> Any:
-    """Return the answer to a call; errors are told for people."""
+    """Return the response to a call; errors are translated for people."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
@@ -104,7 +104,7 @@ def call_kinesis(settings: ClientSettings, call: str, **arguments: Any) -> Any:
 def read_range(
     settings: ClientSettings, stream: str, shard: str, sequence_range: tuple[str, str], column_names: tuple[str, ...]
 ) -> Iterator[pa.Table]:
-    """Return the records of a shard after one place up to and with another."""
+    """Return the records of a shard after one position up to and including another."""
     last, heard = int(sequence_range[1]), time.monotonic()
     iterator: str | None = iterator_at(settings, stream, shard, sequence_range[0])
     while iterator is not None:
@@ -127,7 +127,7 @@ def read_range(
 
 
 def table_of(records: Sequence[dict[str, Any]], stream: str, shard: str, column_names: Sequence[str]) -> pa.Table:
-    """Return records with the columns that are wanted."""
+    """Return records with the columns that are requested."""
     import pyarrow as pa
 
     numbers = [record["SequenceNumber"] for record in records]

@@ -1,4 +1,4 @@
-"""Streams of AWS Kinesis as targets of streams: a message's id, behind a prefix, says which shard it goes to."""
+"""Streams of AWS Kinesis as targets of streams: a message's id, behind a prefix, decides which shard it goes to."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class KinesisSink(ConfirmedSink):
         self._backend.ping()
 
     def send(self, messages: Sequence[OutgoingMessage]) -> None:
-        """Send messages in requests of many; one that is not taken at once may come behind its neighbours."""
+        """Send messages in requests of many; one that is throttled may come behind its neighbours."""
         for request in requests_of(messages, AT_ONCE, REQUEST_BYTES):
             keys = [f"{self._prefix}{message.id}"[:LONGEST_KEY] for message in request]
             self._backend.put(

@@ -1,6 +1,6 @@
 """Kinesis streams as sources: sequence numbers per shard are positions; a shard that was split or merged ends before its children begin.
 
-What lies ahead of a position is only known by reading it, so records are kept until a target asks for them.
+What lies ahead of a position is only known by reading it, so records are buffered until a target requests them.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connection.brokers import KinesisConnection
 
 MAX_EMPTY_POLLS = 5
-"""Empty answers in a row after which a shard is left for now; the service gives some before records come."""
+"""Empty answers in a row after which a shard is left for now; the service returns some before records come."""
 
 _UNTIL = "until"
 
 
 @dataclass
 class _Ahead:
-    """What was read of a shard after a place."""
+    """What was read of a shard after a position."""
 
     records: list[dict[str, Any]] = field(default_factory=list)
     iterator: str | None = None
@@ -101,7 +101,7 @@ class KinesisSource(StreamSource):
 
     @property
     def source_id(self) -> str:
-        """Return the text under which positions are kept; the stream is named by the connection."""
+        """Return the text under which positions are stored; the stream is named by the connection."""
         return f"{self.kind}:{self._stream}"
 
     def start(self, where: str) -> Position:
@@ -184,7 +184,7 @@ class KinesisSource(StreamSource):
         return all(one is not None and one.is_behind(until) for one in buffers)
 
     def _read_ahead(self, shard: str, sequence: str, most: int, *, closed: bool) -> _Ahead:
-        """Return what is known behind a place, after asking for more."""
+        """Return what is known behind a position, after requesting more."""
         buffer = self._ahead.setdefault((shard, sequence), _Ahead())
         empty_polls = 0
         while len(buffer.records) < most and not buffer.closed and empty_polls < MAX_EMPTY_POLLS:
@@ -200,13 +200,13 @@ class KinesisSource(StreamSource):
             buffer.closed = page.iterator is None
             empty_polls = 0 if page.records else empty_polls + 1
             if not page.behind and not page.records:
-                # A shard that was closed before it was asked has nothing more, whatever comes next.
+                # A shard that was closed before it was read has nothing more, whatever comes next.
                 buffer.reached, buffer.closed = begun, buffer.closed or closed
                 break
         return buffer
 
     def _ranges(self, begin: Position, end: Position) -> list[tuple[str, tuple[str, str]]]:
-        """Return shard, place before and last sequence number where there is something to read."""
+        """Return shard, position before and last sequence number where there is something to read."""
         from_ = begin["shards"]
         ranges = [(shard, (str(from_.get(shard, BEGIN)), str(sequence))) for shard, sequence in end["shards"].items()]
         return [
@@ -266,7 +266,7 @@ def _up_to(records: Sequence[dict[str, Any]], last: str | None) -> list[dict[str
 
 
 def _within(records: Sequence[dict[str, Any]], shard: str, end_offset: Position | None) -> list[dict[str, Any]]:
-    """Return the records that do not lie behind a goal."""
+    """Return the records that do not lie behind `end_offset`."""
     if end_offset is None:
         return list(records)
     if _UNTIL in end_offset:

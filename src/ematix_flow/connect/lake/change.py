@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of a table that is to be made once: the commit it belongs to and the books that follow."""
+    """A change of a table that is to be made once: the commit it belongs to and the metadata that follows."""
 
     id: str
     number: int
@@ -27,17 +27,17 @@ class Applier:
     may_commit_late = False
     """True where a change can still arrive after the engine has given up on it, as over a network."""
     decides: ClassVar[bool] = False
-    """True where `change` fails unless the table took it, so that the table need not be asked afterwards."""
+    """True where `change` fails unless the table took it, so that the table need not be queried afterwards."""
 
     def prepare(self, engine: LakeEngine, change: Change) -> None:
-        """Do what a change needs before anybody hears of it."""
+        """Do what a change requires before its intent is written."""
 
     def change(self, engine: LakeEngine, sql: str, change: Change) -> dict[str, int]:
-        """Run the statement so that the table remembers the change, and give the numbers that its answer names."""
+        """Run the statement so that the table remembers the change, and return the numbers that its answer names."""
         raise NotImplementedError
 
     def is_committed(self, engine: Callable[[], LakeEngine], change: Change) -> bool:
-        """Return whether the table remembers a change; the engine is asked where the table alone cannot tell."""
+        """Return whether the table remembers a change; the engine is queried where the table alone does not show it."""
         raise NotImplementedError
 
     def refuse(self, engine: Callable[[], LakeEngine], change: Change) -> None:
@@ -45,4 +45,4 @@ class Applier:
         raise NotImplementedError
 
     def clean_up(self, engine: Callable[[], LakeEngine]) -> None:
-        """Remove what loads that died left in the table; nobody else changes it meanwhile."""
+        """Remove what loads that died left in the table; the caller holds its lock."""

@@ -1,4 +1,4 @@
-"""Clean-up of what dead loads of a lake table left beside its metadata; rows of tables are not touched."""
+"""Clean-up of what dead loads of a lake table left next to its metadata; rows of tables are not touched."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORGOTTEN_SECONDS = 24 * 3600.0
 
 
 def leftovers_task(session: LakeSession) -> MaintenanceTask:
-    """Return the removal of what dead loads of a lake table left: folded events, old marks of locks, drafts."""
+    """Return the removal of what dead loads of a lake table left: folded events, old expiry marks of locks, drafts."""
 
     def work() -> dict[str, int]:
         keys = leftovers(session)
@@ -29,7 +29,7 @@ def leftovers_task(session: LakeSession) -> MaintenanceTask:
 
 
 def leftovers(session: LakeSession) -> list[str]:
-    """Return what lies beside the books of a lake table and belongs to nobody any more."""
+    """Return what lies next to the metadata of a lake table and belongs to no load any more."""
     store, home = session.store, session.home
     in_use = session.value("points")
     points = store.listed(home + POINTS)

@@ -1,4 +1,4 @@
-"""Where a lake lies: a folder or a bucket, with what Spark needs to get there; which tables lie there is not known here."""
+"""The location of a lake: a folder or a bucket, with what Spark needs to get there; its tables are not known here."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LakeLocation:
-    """A place that our store and Spark both reach."""
+    """A location that our store and Spark both reach."""
 
     store: Store
     written: str
-    """The place as the user wrote it."""
+    """The location as the user wrote it."""
     bucket: S3Location | None = field(default=None)
 
     @property
@@ -42,17 +42,17 @@ class LakeLocation:
         return () if self.bucket is None else ("ematix_flow.connect.staging.files", "boto3")
 
     def identity(self) -> tuple[str, ...]:
-        """Return what two names of the same place have in common."""
+        """Return what two names of the same location have in common."""
         return (os.path.realpath(self.store.display_address),) if self.bucket is None else self.bucket.identity()
 
     def info(self) -> Mapping[str, object]:
-        """Return the place under `dbname`."""
+        """Return the location under `dbname`."""
         if self.bucket is None:
             return {"host": None, "port": None, "dbname": self.written, "user": None}
         return self.bucket.info()
 
     def prepare(self, engine: LakeEngine) -> None:
-        """Make the place known to the engine."""
+        """Make the location known to the engine."""
         if self.bucket is not None:
             engine.bucket(self.bucket.bucket, bucket_settings(self.bucket))
 
@@ -71,6 +71,6 @@ def in_bucket(connection: BucketConnection) -> LakeLocation:
 
 
 def at_address(connection: BucketConnection, address: str) -> LakeLocation:
-    """Return the bucket and the prefix of an address; the connection says how to get there."""
+    """Return the bucket and the prefix of an address; the connection has the way to it."""
     parts = urlsplit(address)
     return in_bucket(replace(connection, bucket=parts.netloc, prefix=parts.path))

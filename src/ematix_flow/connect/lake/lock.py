@@ -1,7 +1,7 @@
 """Locks on lake tables: objects in a store whose age shows that their owner lives; what they protect is not known here.
 
-An owner who has been silent for long is marked as dead before its lock is cleared, and looks for that mark before it
-changes anything.
+An owner that has been silent for long is marked as expired before its lock is cleared, and checks for that mark before
+it changes anything.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 LOCKS = "locks/"
 BEAT_SECONDS = 5.0
 DEAD_SECONDS = 30.0
-"""An owner who has not been heard of for so long is taken for dead; should it wake, its change is refused."""
+"""An owner without a heartbeat for so long is taken for dead; should it resume, its change is refused."""
 
 EXPIRED_SECONDS = 7 * 24 * 3600.0
 """How long it is remembered that an owner was taken for dead."""
 
 
 class Lock:
-    """An object whose name tells the commit that its owner makes next."""
+    """An object whose name holds the commit that its owner makes next."""
 
     def __init__(self, store: Store, home: str, number: int) -> None:
         self.id = uuid.uuid4().hex
@@ -44,7 +44,7 @@ class Lock:
         self._key = f"{self._prefix}{number:0{DIGITS}d}-{self.id}"
         self.intent: Change | None = None
         self.answered = False
-        """True when nothing of the announced change can still be on its way."""
+        """True when nothing of the change in the intent can still be on its way."""
         self._over = threading.Event()
         self._beating: threading.Thread | None = None
 
@@ -55,7 +55,7 @@ class Lock:
         self._beating.start()
 
     def write_intent(self, change: Change) -> None:
-        """Tell what is about to be changed, for whoever comes after a crash."""
+        """Write what is about to be changed, for the next owner after a crash."""
         self.intent = change
         fields = {"id": change.id, "number": change.number, "ledger": change.ledger, "state": change.state}
         self._store.create(f"{self._key}.change", json.dumps(fields).encode())
@@ -67,7 +67,7 @@ class Lock:
             self._beating.join()
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         self.fall_silent()
         if self._beating is not None:
             with suppress(OSError):
@@ -76,11 +76,11 @@ class Lock:
 
     @property
     def expired(self) -> bool:
-        """Return whether somebody took the owner for dead."""
+        """Return whether another process took the owner for dead."""
         return self._store.size(f"{self._key}.dead") is not None
 
     def others(self) -> list[Other]:
-        """Return the locks of others, and forget old marks."""
+        """Return the locks of others, and remove old expiry marks."""
         ages: dict[str, float] = {}
         for file in list(self._store.listed(self._prefix)):
             key, _, what = file.key.rpartition(".")
@@ -101,7 +101,7 @@ class Lock:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """The lock of somebody else."""
+    """The lock of another owner."""
 
     store: Store
     key: str
@@ -113,7 +113,7 @@ class Other:
         return int(self.key.rpartition("/")[2].partition("-")[0])
 
     def intent(self) -> Change | None:
-        """Return the change that its owner told of."""
+        """Return the change of its owner's intent."""
         data = self.store.read(f"{self.key}.change")
         return None if data is None else Change(**json.loads(data))
 
@@ -126,17 +126,17 @@ class Other:
         return owner is not None and _is_gone(json.loads(owner))
 
     def expire(self) -> None:
-        """Mark the owner as taken for dead."""
+        """Mark the owner as expired."""
         self.store.create(f"{self.key}.dead", b"")
 
     def clear(self) -> None:
-        """Remove the lock; the mark stays, because a dead owner may wake."""
+        """Remove the lock; the mark stays, because an expired owner may resume."""
         self.store.delete(f"{self.key}.change")
         self.store.delete(f"{self.key}.lock")
 
 
 def _owner() -> bytes:
-    """Say who holds a lock, so that others on the same machine need not wait when it dies."""
+    """Return who holds a lock, as stored in it, so that others on the same machine need not wait when it dies."""
     return json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "start": process_start(os.getpid())}).encode()
 
 

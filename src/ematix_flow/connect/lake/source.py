@@ -35,7 +35,7 @@ class LakeSource(Source):
 
     @abstractmethod
     def identity(self) -> tuple[str, ...]:
-        """Return what makes two connections the same, as the targets of the system say it."""
+        """Return what makes two connections the same, as the targets of the system define it."""
 
     def info(self) -> Mapping[str, object]:
         """Return host, port, dbname and user for people; no secret."""

@@ -1,4 +1,4 @@
-"""The rows of a lake table through its engine; what changes them goes through the session of the table's books."""
+"""The rows of a lake table through its engine; what changes them goes through the session of the table's metadata."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 POINTS = "points/"
 POINTS_FOLDER = "FLOW_POINTS_FOLDER"
-"""Stands for the folder that the folded events of a load are written to."""
+"""Placeholder of the folder that the folded events of a load are written to."""
 
 
 class RowsSession(Session):
-    """The rows of the table through its engine; the statement that changes them goes through the books' session."""
+    """The rows of the table through its engine; the statement that changes them goes through the metadata session."""
 
     def __init__(self, metadata: LakeSession, engine: Callable[[], LakeEngine]) -> None:
         self._metadata = metadata
@@ -39,7 +39,7 @@ class RowsSession(Session):
         return 0
 
     def run(self, statement: Statement) -> int:
-        """Run a statement of a plan; the numbers of the final one are told."""
+        """Run a statement of a plan; the numbers of the final one are reported."""
         if not statement.final:
             return self._prepare(statement)
         self._register_named(statement.sql)
@@ -70,7 +70,7 @@ class RowsSession(Session):
         self._waiting[name] = paths, columns
 
     def expect_points(self, name: str, columns: str) -> None:
-        """Show the folded events under a name once a statement asks for them."""
+        """Show the folded events under a name once a statement uses them."""
         self._expected[name] = columns
 
     def _register_named(self, sql: str) -> None:

@@ -51,11 +51,11 @@ class LakeCommit:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The commits of a table after some place, the oldest first."""
+    """The commits of a table after a position, the oldest first."""
 
     commits: tuple[LakeCommit, ...]
     cut: bool = False
-    """Whether there were commits before these that nobody can ask for any more."""
+    """Whether there were commits before these that can no longer be read."""
 
     def until(self, number: int | None) -> tuple[LakeCommit, ...]:
         """Return the commits up to one of them; none where it is not among them."""
@@ -117,11 +117,11 @@ class LakeStream(StreamSource):
         return self.lake.spark_requirements
 
     def use(self, engine: Callable[[], LakeEngine]) -> None:
-        """Give the engine that reads the table; it is asked for when it is needed."""
+        """Set the engine that reads the table; it is started when it is needed."""
         self._engine = engine
 
     def engine(self) -> LakeEngine:
-        """Return the engine, which knows where the table lies."""
+        """Return the engine, which knows the location of the table."""
         if self._engine is None:
             message = f"{self.kind} tables are read by Spark, which is not started here"
             raise UnsupportedError(message)
@@ -194,7 +194,7 @@ class LakeStream(StreamSource):
     def plan_partitions(
         self, begin: Position, end: Position, column_names: Sequence[str]
     ) -> tuple[MessagePartition, ...]:
-        """Refuse to give rows as messages."""
+        """Refuse to return rows as messages."""
         del begin, end, column_names
         message = f"the rows of table {self.query!r} are no messages"
         raise UnsupportedError(message)

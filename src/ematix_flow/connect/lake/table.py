@@ -1,4 +1,4 @@
-"""What every lake target has in common: tables that Spark reads and writes, books in a store, one change per load."""
+"""What every lake target has in common: tables that Spark reads and writes, metadata in a store, a change per load."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _MANY = 10_000
 
 
 class LakeTable(StoreTarget, SqlTarget):
-    """One lake table with its books; the table is named when it is opened, because each has books of its own."""
+    """One lake table with its metadata; the table is named when it is opened, because each has metadata of its own."""
 
     dialect = "spark"
     existing = LakeTypes()
@@ -59,7 +59,7 @@ class LakeTable(StoreTarget, SqlTarget):
         self.store = location.store
         self._engine: Callable[[], LakeEngine] | None = None
 
-    # What a kind of lake gives
+    # What a kind of lake implements
 
     @abstractmethod
     def applier(self) -> Applier:
@@ -67,33 +67,36 @@ class LakeTable(StoreTarget, SqlTarget):
 
     @abstractmethod
     def create_table(self, columns: Sequence[ColumnSchema]) -> bool:
-        """Create a table, without partitions, in which these columns are found; False where that needs a statement, or where one is there."""
+        """Create a table, without partitions, that has these columns.
+
+        False where that needs a statement, or where one is there.
+        """
 
     @abstractmethod
     def add_staged(self, session: Session, spec: StageSpec, parts: Sequence[TaskReport]) -> None:
-        """Make the staged files part of the table, in the transaction of the books."""
+        """Make the staged files part of the table, in the transaction of the metadata."""
 
     # Identity and health
 
     @property
     def folder(self) -> str:
-        """Return where the files of the table lie, unless a catalog chose another place."""
+        """Return where the files of the table are, unless a catalog chose another location."""
         schema, name = self.table
         return f"{schema or 'default'}/{name}/"
 
     @property
     def home(self) -> str:
-        """Return where the books and the staging of this table are."""
+        """Return where the metadata and the staging of this table are."""
         schema, name = self.table
         return f"{HOME}{schema}.{name}/" if schema else f"{HOME}{name}/"
 
     @property
     def errors(self) -> tuple[type[BaseException], ...]:
-        """Return what the books, the store and the engine may raise."""
+        """Return what the metadata store, the object store and the engine may raise."""
         return (*super().errors, EngineError)
 
     def is_large(self) -> bool:
-        """Return whether the files below the table's folder are so many that reading them is long work; no engine is asked."""
+        """Return whether the files below the table's folder are so many that reading them takes long."""
         files = self.store.listed(self.folder)
         size = 0
         try:
@@ -102,11 +105,11 @@ class LakeTable(StoreTarget, SqlTarget):
                 if size >= _LARGE or count >= _MANY:
                     return True
         except self.errors:
-            return False  # a store that does not answer says so when the load needs it
+            return False  # a store that does not answer fails again when the load needs it
         return False
 
     def use(self, engine: Callable[[], LakeEngine]) -> None:
-        """Give the engine that reads and writes the table; it is asked for when it is needed."""
+        """Set the engine that reads and writes the table; it is started when it is needed."""
         self._engine = engine
 
     def __getstate__(self) -> dict[str, Any]:
@@ -114,7 +117,7 @@ class LakeTable(StoreTarget, SqlTarget):
         return {**self.__dict__, "_engine": None}
 
     def engine(self) -> LakeEngine:
-        """Return the engine, which knows where the table lies."""
+        """Return the engine, which knows the location of the table."""
         if self._engine is None:
             message = f"{self.kind} tables are read and written by Spark, which is not started here"
             raise UnsupportedError(message)
@@ -132,11 +135,11 @@ class LakeTable(StoreTarget, SqlTarget):
         return self.location.info()
 
     def is_transient(self, error: BaseException) -> bool:
-        """Return True for conflicts with other writers, and for what the system says about the store."""
+        """Return True for conflicts with other writers, and for transient errors of the store."""
         return error.transient if isinstance(error, EngineError) else super().is_transient(error)
 
     def is_duplicate_key(self, error: BaseException) -> bool:
-        """Return whether a unique constraint of the books was violated."""
+        """Return whether a unique constraint of the metadata was violated."""
         return self.metadata_store.is_duplicate_key(error)
 
     @property
@@ -145,11 +148,11 @@ class LakeTable(StoreTarget, SqlTarget):
         return SQLiteMetadataTables()
 
     def session(self) -> LakeSession:
-        """Open the newest books."""
+        """Open the newest metadata."""
         return LakeSession(self.store, self.home, self.applier(), self.engine)
 
     def begin_alone(self, session: Session, tables: Sequence[TableName]) -> None:
-        """Hold the lock of the books, and have the change refused if another program is quicker, who knows no lock."""
+        """Hold the lock of the metadata, and have the change refused if a program without the lock is quicker."""
         del tables
         own = cast("LakeSession", session)
         own.begin()
@@ -160,7 +163,7 @@ class LakeTable(StoreTarget, SqlTarget):
         return cast("LakeSession", session).rows
 
     def maintenance_tasks(self, session: Session, rules: Maintenance, now: datetime) -> Sequence[MaintenanceTask]:
-        """Return what the table needs, if there is one, and the clean-up of its books."""
+        """Return what the table needs, if there is one, and the clean-up of its metadata."""
         mine = cast("LakeSession", session)
         of_table = self.table_tasks(rules, now) if self.columns() is not None else ()
         held = (guarded(task, mine.check_held) for task in (*of_table, leftovers_task(mine)))
@@ -173,7 +176,7 @@ class LakeTable(StoreTarget, SqlTarget):
     # Tables
 
     def metadata_table(self, name: str) -> TableName:
-        """Our own tables are in the books."""
+        """Our own tables are in the metadata store."""
         return self.metadata_store.metadata_table(name)
 
     def ddl_type(self, column_type: ColumnType, *, in_key: bool = False) -> str:
@@ -197,7 +200,7 @@ class LakeTable(StoreTarget, SqlTarget):
         """Return name, type and nullability of the table's columns, or None where there is no table."""
 
     def find_table(self, session: Session, table: TableName) -> TableSchema | None:
-        """Describe the table, or one of the books."""
+        """Describe the table, or one of the metadata tables."""
         if table.name.startswith("ematix_flow_") and not table.schema:
             return self.metadata_store.find_table(session, table)
         return self.layout()
@@ -220,7 +223,7 @@ class LakeTable(StoreTarget, SqlTarget):
     # Staging
 
     def open_stage(self, session: Session, spec: StageSpec) -> StageSpec:
-        """Keep a place beside the books; rows get their stamp when the table takes them, unless it takes the files."""
+        """Reserve a folder next to the metadata; rows get their stamp from the table, unless it takes the files."""
         return replace(super().open_stage(session, spec), stamp=spec.stamp if spec.final else ("", ""))
 
     def stager(self, spec: StageSpec, partition: int, attempt: int) -> Stager:

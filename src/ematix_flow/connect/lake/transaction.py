@@ -1,8 +1,9 @@
-"""Commits to a lake table and to its bookkeeping that happen together: the table's own commit decides, the books follow.
+"""Commits to a lake table and to its metadata in one: the table's own commit decides, the metadata follows.
 
-A transaction holds a lock: an object that says which commit comes next and whose age shows that its owner lives.
-Before rows change, the books as they will be are written beside it. Whoever finds the lock of a dead owner asks the
-table whether that change was made. If it was, the books are taken over; if not, the table is told never to make it.
+A transaction holds a lock: an object that names the next commit and whose age shows that its owner lives. Before rows
+change, the metadata as it will be is written next to it. A session that finds the lock of a dead owner queries the
+table whether that change was made. If it was, the metadata is taken over; if not, the table is made to refuse it for
+good.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ STATE_TABLE = "ematix_flow_lake"
 
 
 class LakeSession(StoreSession):
-    """A session over the bookkeeping of one lake table, whose transactions exclude each other."""
+    """A session over the metadata of one lake table, whose transactions exclude each other."""
 
     def __init__(self, store: Store, home: str, applier: Applier, engine: Callable[[], LakeEngine]) -> None:
         ledger_sql = f"INSERT INTO {STATE_TABLE} VALUES ('ledger', '{uuid.uuid4().hex}')"
@@ -56,7 +57,7 @@ class LakeSession(StoreSession):
         self.rows = RowsSession(self, engine)
 
     def begin(self) -> None:
-        """Take the lock, settle what a dead owner left, and begin from the newest state."""
+        """Take the lock, resolve what a dead owner left, and begin from the newest state."""
         if self._lock is None:
             for attempt in attempts(LAKE_LOCK, on=(_LockedError,)):
                 with attempt:
@@ -74,7 +75,7 @@ class LakeSession(StoreSession):
         raise _LockedError(message, hint="it is tried again by itself, or run it again when that load is over.")
 
     def commit(self) -> None:
-        """Commit the books and give the lock back."""
+        """Commit the metadata and release the lock."""
         try:
             super().commit()
         except BaseException:
@@ -86,13 +87,13 @@ class LakeSession(StoreSession):
             self._forget_points()
 
     def rollback(self) -> None:
-        """Undo what the books say and give the lock back; a change of rows that was made stays, with its own books."""
+        """Roll the metadata back and release the lock; a change of rows that was made stays, with its own metadata."""
         super().rollback()
         self.head = UNKNOWN
         self._give_up()
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release everything."""
         self._give_up()
         self.rows.close()
         super().close()
@@ -107,7 +108,7 @@ class LakeSession(StoreSession):
         self.connection.execute(f"INSERT OR REPLACE INTO {STATE_TABLE} VALUES (?, ?)", (name, value))
 
     def watch(self, last_change: Callable[[], str]) -> None:
-        """Let the change of this transaction be refused when anybody changes the table from now on."""
+        """Let the change of this transaction be refused when another writer changes the table from now on."""
         self._watched = (last_change, last_change())
 
     def _forget_points(self) -> None:
@@ -137,7 +138,7 @@ class LakeSession(StoreSession):
         return counts
 
     def begin_change(self) -> Change:
-        """Return the one change of this transaction, after the metadata that follows it is kept."""
+        """Return the one change of this transaction, after the metadata that follows it is stored."""
         if self._lock is None:
             message = "rows of a lake table are changed in a transaction only"
             raise CommitError(message)
@@ -175,7 +176,7 @@ class LakeSession(StoreSession):
         return lock
 
     def check_held(self) -> None:
-        """Refuse to go on when the table is not held, or somebody took this session for dead."""
+        """Refuse to go on when the table is not held, or another process took this session for dead."""
         if self._lock is None or self._lock.expired:
             message = "another process holds the lock of the table by now"
             raise TransientError(message, hint="run it again.")
@@ -193,7 +194,7 @@ class LakeSession(StoreSession):
             lock.release()
 
     def _give_up(self) -> None:
-        """Give the lock back without a commit; if rows were changed all the same, the books follow them."""
+        """Release the lock without a commit; if rows were changed all the same, the metadata follows them."""
         lock, self._lock = self._lock, None
         if lock is None:
             return
@@ -201,7 +202,7 @@ class LakeSession(StoreSession):
             lock.release()
             return
         lock.fall_silent()
-        # What cannot be asked or written now is dealt with by whoever comes next.
+        # What cannot be queried or written now is resolved by the next session.
         with suppress(EngineError, OSError):
             if lock.answered and not self._applier.is_committed(self._engine, lock.intent):
                 lock.release()
@@ -210,7 +211,7 @@ class LakeSession(StoreSession):
             lock.release()
 
     def _follow(self, change: Change) -> None:
-        """Make the books of a change that was made the next ones."""
+        """Make the metadata of a change that was made the next state."""
         self._record(change.number, change.state, "taken_over")
 
     def _record(self, number: int, state: str, how: str) -> None:
@@ -228,7 +229,7 @@ class LakeSession(StoreSession):
                     return False
                 continue
             self._has_dead_locks = True
-            # An owner who announces a change looks for this mark afterwards; whoever marks looks for changes afterwards.
+            # An owner checks for this mark after it wrote an intent; a session checks for intents after it marked.
             other.expire()
             change = other.intent()
             if change is not None and other.number == mine.number:
@@ -239,14 +240,14 @@ class LakeSession(StoreSession):
         return True
 
     def _clean_up(self) -> None:
-        """Tidy up after dead owners, where that can be done now."""
+        """Clean up after dead owners, where that can be done now."""
         if self._has_dead_locks:
             self._has_dead_locks = False
             with suppress(EngineError):
                 self._applier.clean_up(self._engine)
 
     def _resolve(self, change: Change) -> None:
-        """Take over the books of a change that was made; one that was not made never will be, nor anything of its number."""
+        """Take over the metadata of a change that was made; one that was not made never will be."""
         if self._applier.is_committed(self._engine, change) or not self._refused(change):
             self._follow(change)
         else:
@@ -260,7 +261,7 @@ class LakeSession(StoreSession):
                     self._applier.refuse(self._engine, change)
                 except (EngineError, TransientError):
                     # Made between the question and the refusal, it is what the refusal stumbles over. So it may over
-                    # the refusal of a writer that died since, and finds it in its place the next time.
+                    # the refusal of a writer that died since, and finds it there the next time.
                     if not self._applier.is_committed(self._engine, change):
                         raise
         return not self._applier.is_committed(self._engine, change)
@@ -276,7 +277,7 @@ class LakeSession(StoreSession):
         self._record(number, state, "passed_over")
 
     def _alone(self, lock: Lock) -> bool:
-        """Take the lock; whoever sees that another did so too gives it back."""
+        """Take the lock; a session that sees that another did so too releases it."""
         lock.take()
         try:
             if any(other.number == lock.number for other in lock.others()):

@@ -1,4 +1,7 @@
-"""Declared types as the types of lake tables, in Spark's words; what a lake has no type for is kept as text and told so."""
+"""Declared types as the types of lake tables, as Spark spells them.
+
+What a lake has no type for is stored as text, and that is reported.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clean-up of metadata that is kept in a store; rows of tables are not touched."""
+"""Clean-up of metadata in a store; rows of tables are not touched."""
 
 from __future__ import annotations
 

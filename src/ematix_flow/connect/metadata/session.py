@@ -1,8 +1,8 @@
-"""Bookkeeping in a store: an SQLite database whose every commit is a new object, numbered and written by one winner.
+"""Metadata in a store: an SQLite database whose every commit is a new object, numbered and written by one winner.
 
-`_ematix_flow/commits/<number>.json` says which object under `_ematix_flow/state/` is the database after that commit.
-A record is created and never replaced, so of two sessions that began from the same number one commits and the other
-is told to begin again. Rows of the user's tables do not pass here.
+`_ematix_flow/commits/<number>.json` names the object under `_ematix_flow/state/` that is the database after that
+commit. A record is created and never replaced, so of two sessions that began from the same number one commits and the
+other has to begin again. Rows of the user's tables do not pass here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.storage.base import Store
 
 HOME = "_ematix_flow/"
-"""Where the bookkeeping of a store is, unless a table has its own."""
+"""Where the metadata of a store is, unless a table has its own."""
 
 COMMITS = "commits/"
 STATES = "state/"
@@ -33,13 +33,13 @@ STATES = "state/"
 DIGITS = 12
 FORMAT = 1
 RETAINED = {STATES: (10, 0.0), COMMITS: (200, 3600.0)}
-"""How many of the newest are kept in any case, and how many seconds any of them is.
+"""How many of the newest are retained in any case, and for how many seconds any of them is.
 
 States go first: a session that is so far behind that its number is free again finds the state it began from gone."""
 
 CLEAN_UP_EVERY = 16
 LOADS = 5
-"""How often the newest state is looked for when it is tidied away between two looks."""
+"""How often the newest state is read again when it is cleaned up between two requests."""
 
 FIRST = 1
 """The record that is never removed: a session that began before there was one must find that it was not first."""
@@ -68,7 +68,7 @@ class Head:
 
 
 UNKNOWN = Head(-1)
-"""Stands for a state that has to be read anew."""
+"""Marks a state that has to be read anew."""
 
 
 def head_of(store: Store, home: str = HOME) -> Head:
@@ -83,7 +83,7 @@ def newest_of(store: Store, home: str = HOME) -> int:
 
 
 def record_of(store: Store, number: int, home: str = HOME) -> Mapping[str, Any]:
-    """Return what a commit's record says."""
+    """Return a commit's record."""
     data = store.read(record_key(number, home))
     if data is None:
         message = f"commit {number} in {store.display_address} vanished while it was read"
@@ -96,7 +96,7 @@ def record_of(store: Store, number: int, home: str = HOME) -> Mapping[str, Any]:
 
 
 class StoreSession(SQLiteSession):
-    """A session over the newest state; what it commits becomes the next one, unless somebody else was first."""
+    """A session over the newest state; what it commits becomes the next one, unless another session was first."""
 
     def __init__(self, store: Store, tables: Sequence[str], home: str = HOME) -> None:
         super().__init__(self.opened(), store.display_address)
@@ -151,7 +151,7 @@ class StoreSession(SQLiteSession):
                 raise
 
     def commit_metadata(self) -> Mapping[str, Any]:
-        """Return what else a record shall say about its commit."""
+        """Return what else a record holds about its commit."""
         return {}
 
     def _publish(self, commit_metadata: Mapping[str, Any]) -> None:
@@ -160,7 +160,7 @@ class StoreSession(SQLiteSession):
         try:
             self.store.create(state, self.connection.serialize())
         except OSError as error:
-            # Without a record nothing happened, and nobody has to ask whether it did.
+            # Without a record nothing happened, and no caller has to check whether it did.
             message = f"the next state of {self.store.display_address} could not be written: {error.strerror or error}"
             raise TransientError(message, hint="nothing was changed.") from None
         record = {"format": FORMAT, "number": number, "state": state, **commit_metadata}
@@ -173,14 +173,14 @@ class StoreSession(SQLiteSession):
                 self.clean_up()
             return
         if won:
-            # The base was tidied away: others are far ahead, and nobody reads a record behind them.
+            # The base was cleaned up: others are far ahead, and no session reads a record behind them.
             self.store.delete(record_key(number, self.home))
         self.store.delete(state)
         message = f"another load was committed to {self.store.display_address} first"
         raise OvertakenError(message, hint="nothing was changed; it is tried again by itself, or run it again.")
 
     def clean_up(self) -> int:
-        """Remove records and states that no session can still begin from, and give how many there were."""
+        """Remove records and states that no session can still begin from, and return how many there were."""
         keys = self.superseded()
         for key in keys:
             self.store.delete(key)
@@ -236,7 +236,7 @@ def _empty(tables: Sequence[str]) -> bytes:
 
 
 def _is_temporary(sql: str) -> bool:
-    """Return whether a statement only looks, or is about this session's scratch tables alone."""
+    """Return whether a statement only reads, or is about this session's scratch tables alone."""
     return sql.lstrip().upper().startswith(_SCRATCH)
 
 

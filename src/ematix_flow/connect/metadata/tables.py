@@ -1,4 +1,4 @@
-"""Our own tables as SQLite keeps them, for targets whose books are an SQLite database in a store."""
+"""Our own tables in SQLite, for targets whose metadata is an SQLite database in a store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STAGED_REJECTS = "_flow_stage_rejects"
 
 
 class SQLiteMetadataTables:
-    """The rules by which our own tables are made and found."""
+    """The rules by which our own tables are created and reflected."""
 
     dialect: ClassVar[str] = "sqlite"
 
@@ -68,7 +68,7 @@ class SQLiteMetadataTables:
 
 
 def load_rejects(session: SQLiteSession, names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> str:
-    """Load staged rejects into a temporary table of a session and give its name."""
+    """Load staged rejects into a temporary table of a session and return its name."""
     session.execute(f"DROP TABLE IF EXISTS temp.{quoted(STAGED_REJECTS)}")
     session.execute(f"CREATE TEMP TABLE {quoted(STAGED_REJECTS)} ({', '.join(f'{quoted(n)} TEXT' for n in names)})")
     table = f"temp.{quoted(STAGED_REJECTS)}"

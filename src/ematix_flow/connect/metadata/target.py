@@ -1,4 +1,4 @@
-"""What targets have in common whose books are an SQLite file in a store, with staging as files there."""
+"""What targets have in common whose metadata is an SQLite file in a store, with staging as files there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ematix_flow.records import TaskReport
 
 STAGE = "stage/"
-"""Where loads stage their files, below the home of the books."""
+"""Where loads stage their files, below the home of the metadata."""
 
 
 class StoreTarget(Target):
@@ -39,7 +39,7 @@ class StoreTarget(Target):
 
     @property
     def home(self) -> str:
-        """Return where the books and the staging are."""
+        """Return where the metadata and the staging are."""
         return HOME
 
     @property
@@ -49,11 +49,11 @@ class StoreTarget(Target):
 
     @property
     def errors(self) -> tuple[type[BaseException], ...]:
-        """Return what the books and the store may raise."""
+        """Return what the metadata store and the object store may raise."""
         return (sqlite3.Error, OSError)
 
     def is_transient(self, error: BaseException) -> bool:
-        """Return True for what the system says about the store, unless the store says that it will stay like this."""
+        """Return True for errors of the operating system or the store, unless the store reports them as permanent."""
         if isinstance(error, StoreError):
             return isinstance(error, StoreUnavailableError)
         return isinstance(error, OSError)
@@ -63,18 +63,18 @@ class StoreTarget(Target):
         return self.store.probe()
 
     def exists(self) -> bool:
-        """Return whether the store is there, as far as that can be told without asking for anything in it."""
+        """Return whether the store is there, as far as is known without a request for anything in it."""
         return self.store.exists()
 
     def maintenance_tasks(self, session: Session, rules: Maintenance, now: datetime) -> Sequence[MaintenanceTask]:
-        """Return the clean-up of the books."""
+        """Return the clean-up of the metadata."""
         del rules, now
         return (metadata_task(cast("StoreSession", session)),)
 
     # Staging
 
     def open_stage(self, session: Session, spec: StageSpec) -> StageSpec:
-        """Keep a place out of sight that only this load writes to."""
+        """Reserve a hidden folder that only this load writes to."""
         del session
         return replace(spec, folder=f"{self.home}{STAGE}{spec.name}/")
 
@@ -84,7 +84,7 @@ class StoreTarget(Target):
         check_files(self.store, spec, parts)
 
     def reject_relation(self, session: Session, spec: StageSpec, parts: Sequence[TaskReport]) -> str:
-        """Load the named reject files into a temporary table of the books' session."""
+        """Load the named reject files into a temporary table of the metadata session."""
         return load_rejects(cast("SQLiteSession", session), REJECTS.names, reject_batches(self.store, spec, parts))
 
     def drop_stage(self, session: Session, spec: StageSpec) -> None:

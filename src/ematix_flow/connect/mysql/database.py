@@ -1,6 +1,6 @@
 """MySQL and MariaDB as source and target: InnoDB only, staging in tables, a commit of nothing but work on rows.
 
-Schemas are databases. Our own tables stand in the connection's database, under names that begin with `ematix_flow_`.
+Schemas are databases. Our own tables are in the connection's database, under names that begin with `ematix_flow_`.
 All SQL here runs on MySQL 8 and MariaDB 10.11.
 """
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 OPTIONS = f" ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 {COLLATE.format('=')}"
 STAGING = "ematix-flow staging of "
-"""Begins the comment by which staging is recognised, whatever its name."""
+"""Prefix of the comment by which staging is recognised, whatever its name."""
 KEY_PREFIX = 64
 DUPLICATE = (1062, 1586)
 NO_TABLE = 1146
@@ -121,7 +121,7 @@ class MySQL(Database):
         return TableName(schema, name)
 
     def metadata_table(self, name: str) -> TableName:
-        """Our own tables stand in the connection's database."""
+        """Our own tables are in the connection's database."""
         return TableName("", f"ematix_flow_{name}")
 
     def ddl_type(self, column_type: ColumnType, *, in_key: bool = False) -> str:
@@ -211,7 +211,7 @@ class MySQL(Database):
         return tuple(SourceColumn(f.name, family(f), described(f)) for f in fields)
 
     def interchange(self, column: SourceColumn, expression: str) -> str:
-        """Nothing to say here: `open_read` sees the types of the final query and reads each of them exactly."""
+        """Return nothing: `open_read` sees the types of the final query and reads each of them exactly."""
         del column
         return expression
 
@@ -226,7 +226,7 @@ class MySQL(Database):
         return Opened((Split(sql=sql),))
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Stream the rows; a value that the server had to bend is an error, as it would be in an INSERT."""
+        """Stream the rows; a value that the server had to alter is an error, as it would be in an INSERT."""
         yield from read_rows(self._settings, self.name, split.sql)
 
     # Staging

@@ -92,7 +92,8 @@ class MySQLTypes(ExistingTypes):
             longer = f"CONCAT({value}, REPEAT('-', {padded[1]} + 1))"
             return f"CASE WHEN LENGTH({value}) < {padded[1]} THEN {longer} ELSE {value} END"
         if re.match(r"(TINY|MEDIUM)?(TEXT|BLOB)", upper):
-            # MariaDB copies a LONGTEXT into a smaller one without a look at its length; what a function gives it checks.
+            # MariaDB copies a LONGTEXT into a smaller one without a check of its length; what a function returns is
+            # checked.
             return f"CONCAT({value})"
         if not upper.startswith(("ENUM(", "SET(")):
             return value

@@ -1,9 +1,9 @@
-"""Speaks MySQL's text protocol in bulk, on top of a PyMySQL connection: rows come in as columns and go out as text.
+"""Implements MySQL's text protocol in bulk, on top of a PyMySQL connection: rows come in as columns and go out as text.
 
 PyMySQL makes one Python object per value, which is most of the time of a load. Here the packets of many rows are cut
 with numpy and handed to Arrow as they are. Nothing else in the package touches PyMySQL's inner parts.
 """
-# ruff: noqa: SLF001 - the bulk paths have no public door in PyMySQL; constraints.txt pins the version they were tried with
+# ruff: noqa: SLF001 - the bulk paths have no public API in PyMySQL; constraints.txt pins the version they work with
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Wire(_Connection):
         inner._read_timeout = inner._write_timeout = seconds
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        """Run a query and give its rows; for small results."""
+        """Run a query and return its rows; for small results."""
         self.query(sql)
         return list(cast("Any", self)._result.rows or ())
 
@@ -111,7 +111,7 @@ class Wire(_Connection):
     def start_load(self, statement: str) -> None:
         """Begin a LOAD DATA LOCAL statement; what `send` is given until `end_load` is its file.
 
-        The name that the server asks for is ignored: no file of this machine is ever sent.
+        The name that the server requests is ignored: no file of this machine is ever sent.
         """
         inner = cast("Any", self)
         inner._execute_command(COMMAND.COM_QUERY, statement)
@@ -119,12 +119,12 @@ class Wire(_Connection):
             raise pymysql.OperationalError(CR.CR_COMMANDS_OUT_OF_SYNC, "the server did not request the rows")
 
     def send(self, text: memoryview) -> None:
-        """Send a piece of the file."""
+        """Send a part of the file."""
         for start in range(0, len(text), _SEND):
             cast("Any", self).write_packet(text[start : start + _SEND])
 
     def end_load(self) -> tuple[int, int]:
-        """End the file; gives the rows that were stored and the number of warnings."""
+        """End the file and return the rows that were stored and the number of warnings."""
         inner = cast("Any", self)
         inner.write_packet(b"")
         done = OKPacketWrapper(inner._read_packet())
@@ -195,7 +195,7 @@ class RowStream:
                 held += self._receive()
 
     def _cut(self, held: bytearray, starts: list[int], base: int) -> int:
-        """Find the rows that are complete; gives the end of the last one."""
+        """Find the rows that are complete and return the end of the last one."""
         limit, add_start, header = len(held), starts.append, _HEADER.unpack_from
         while base + 4 <= limit:
             size = header(held, base)[0] & _LONGEST
@@ -207,7 +207,7 @@ class RowStream:
             add_start(base + 4)
             base += size + 4
         if starts and held[starts[-1]] == _ERROR:
-            # Nothing follows an error, so that looking at the last packet is enough.
+            # Nothing follows an error, so that inspecting the last packet is enough.
             self._finish(held[starts[-1] : base])
         return base
 
@@ -218,7 +218,7 @@ class RowStream:
         self._done = True
 
     def _long_row(self, held: bytearray) -> tuple[bytearray, bytearray]:
-        """Put together a row of more than one packet; gives it and what follows it."""
+        """Put together a row of more than one packet; return it and what follows it."""
         row, size = bytearray(), _LONGEST
         while size == _LONGEST:
             while len(held) < _HEADER.size or len(held) < 4 + (size := int.from_bytes(held[:3], "little")):
@@ -260,7 +260,7 @@ def _columns(held: bytearray, starts: list[int], count: int) -> list[ColumnData]
 
 
 def _lengths(wire: Bytes, at: Indexes) -> tuple[Indexes, Indexes, npt.NDArray[np.bool_] | None]:
-    """Read the length before each value; gives where the values begin, how long they are and which are NULL."""
+    """Read the length before each value; return where the values begin, how long they are and which are NULL."""
     first = wire[at]
     length = first.astype(np.int64)
     if not (first >= _NULL).any():

@@ -1,4 +1,4 @@
-"""Reads a query of MySQL as Arrow batches, in one consistent snapshot; what MySQL bends in a SELECT is an error here."""
+"""Reads a query of MySQL as Arrow batches, in one snapshot; what MySQL alters in a SELECT is an error here."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def read_rows(settings: MySQLSettings, name: str, sql: str) -> Iterator[pa.Recor
             _refuse_altered(wire)
         wire.close()
     finally:
-        # Rows that nobody asked for any more would have to be read to the end otherwise.
+        # Rows that no caller reads any more would have to be read to the end otherwise.
         wire.break_off()
 
 

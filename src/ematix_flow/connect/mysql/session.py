@@ -60,7 +60,7 @@ LIMITS_SQL = (
     "SELECT @@GLOBAL.max_connections, @@SESSION.max_user_connections, (SELECT COUNT(*) FROM "
     "information_schema.processlist WHERE user = SUBSTRING_INDEX(USER(), '@', 1))"
 )
-"""Asks for limits of connections, from what everybody may see."""
+"""Queries limits of connections, from what every user may see."""
 
 ALONE = "SET SESSION /*M!100200 tx_isolation *//*!80000 transaction_isolation */ = 'REPEATABLE-READ'"
 """What makes the transactions of a session lock the room between rows too, when they lock rows."""
@@ -194,7 +194,7 @@ class MySQLSession(Session):
         return int(self.wire.query(bind(self.wire, sql, parameters)) or 0)
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Run a query and give its rows."""
+        """Run a query and return its rows."""
         self._check(sql)
         return self.wire.rows(bind(self.wire, sql, parameters))
 
@@ -231,7 +231,7 @@ class MySQLSession(Session):
         self._in_transaction = False
 
     def rollback(self) -> None:
-        """Roll back the whole; where that cannot be said any more, the lost connection says it."""
+        """Roll back the whole; where that cannot be sent any more, the lost connection rolls back."""
         try:
             self.wire.rollback()
         except pymysql.Error:

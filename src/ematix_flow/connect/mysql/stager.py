@@ -184,7 +184,7 @@ class _StagingTable:
 
 
 def texts(array: pa.Array) -> pa.Array:
-    """Give values as the text that MySQL reads back exactly; bytes as hexadecimal digits."""
+    """Return values as the text that MySQL reads back exactly; bytes as hexadecimal digits."""
     kind = array.type
     if pa.types.is_string(kind):
         return array

@@ -1,7 +1,7 @@
 """Types of MySQL: how a declaration spells them, how the catalog shows them and how Arrow carries them.
 
-Both kinds of timestamp are DATETIME(6) in UTC: MySQL's own TIMESTAMP ends in 2038. So a table cannot tell them apart,
-and drift between the two is not seen.
+Both kinds of timestamp are DATETIME(6) in UTC: MySQL's own TIMESTAMP ends in 2038. So a table does not distinguish
+them, and drift between the two is not seen.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def widens(existing: str, declared: str) -> bool:
 
 
 def lasting(native: str, name: str) -> str:
-    """Return the hash of a value, which outlives a wider type and tells NULL from every value."""
+    """Return the hash of a value, which survives a wider type and distinguishes NULL from every value."""
     if native == "FLOAT":
         name = f"CAST({name} AS DOUBLE)"
     elif native.startswith("DECIMAL"):
@@ -117,7 +117,7 @@ def lasting(native: str, name: str) -> str:
 def family(field: Field) -> str:
     """Return the family of a result column.
 
-    TINYINT(1) is an integer: it may hold 5, and a boolean would bend that to true.
+    TINYINT(1) is an integer: it may hold 5, and a boolean would turn that into true.
     """
     if field.code in _INTEGERS:
         return "decimal" if field.unsigned and field.code == CODE.LONGLONG else "integer"

@@ -48,7 +48,7 @@ _LINK = {
     "tcp_user_timeout": "60000",
     "application_name": "ematix-flow",
 }
-"""Deadlines of every connection, unless its URL says otherwise."""
+"""Deadlines of every connection, unless its URL sets others."""
 
 _PROBLEMS = {
     "v": "it is a view",
@@ -84,7 +84,7 @@ class Postgres(Database, RelayTarget):
         try:
             return conninfo_to_dict(self._url)
         except psycopg.ProgrammingError as error:
-            # libpq repeats parts of the URL, and which part is the password is what it could not tell.
+            # libpq repeats parts of the URL, and which part is the password is what it could not parse.
             known = str(error).startswith("invalid URI query parameter")
             what = str(error).strip() if known else "it is not a valid URL"
             hint = "write postgresql://user:password@host:5432/database, with special characters percent-encoded."
@@ -97,7 +97,7 @@ class Postgres(Database, RelayTarget):
         return ("postgres", *(str(settings.get(key) or "") for key in named))
 
     def info(self) -> Mapping[str, object]:
-        """Return the place and the user."""
+        """Return the location and the user."""
         settings = self._effective()
         port = str(settings.get("port") or "")
         return {
@@ -133,7 +133,7 @@ class Postgres(Database, RelayTarget):
         return session
 
     def probe(self) -> str:
-        """Connect and give the server's version."""
+        """Connect and return the server's version."""
         try:
             with closing(self.session()) as session:
                 return f"PostgreSQL {session.query('SHOW server_version')[0][0]}"
@@ -178,7 +178,7 @@ class Postgres(Database, RelayTarget):
         try:
             session.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
         except psycopg.errors.UniqueViolation:
-            # A twin created it at the same moment.
+            # Another run created it at the same time.
             session.rollback()
 
     def find_table(self, session: Session, table: TableName) -> TableSchema | None:
@@ -312,9 +312,9 @@ class Postgres(Database, RelayTarget):
     def relay(
         self, source: SqlSource, split: Split, spec: StageSpec, attempt: int, count: Callable[[int], None]
     ) -> int:
-        """Stage a split by passing on its bytes, and give the rows; runs inside a task.
+        """Stage a split by passing on its bytes, and return the number of rows; runs inside a task.
 
-        Values are checked by the staging table alone: what it refuses has to be read to be told apart.
+        Values are checked by the staging table alone: what it refuses has to be read to find the bad rows.
         """
         with relay_errors(), closing(_postgres_session(source.session())) as reader, closing(self.session()) as writer:
             if split.snapshot:
@@ -378,7 +378,7 @@ class Postgres(Database, RelayTarget):
 def _problem(kind: str, persistence: str) -> str:
     if kind in _PROBLEMS:
         return _PROBLEMS[kind]
-    # The ledger survives a crash of the server, so the rows it speaks of have to.
+    # The ledger survives a crash of the server, so the rows it refers to have to.
     return "it is UNLOGGED, a crash of the server empties it; ALTER TABLE ... SET LOGGED" if persistence == "u" else ""
 
 

@@ -17,7 +17,7 @@ class PostgresTypes(ExistingTypes):
     _ASSIGNED = ("name", "oid")
     """Types that INSERT makes of what carries them, as it does of those that our DDL spells in capitals."""
     _BOUNDS = "^\\s*(\\[[-+0-9]+:[-+0-9]+\\])+="
-    """How an array begins that says where its numbering starts."""
+    """How an array begins that states where its numbering starts."""
 
     def carried_as(self, native: str, incoming: ColumnType) -> ColumnType | None:
         """Carry padded text, instants and numbers of objects as such."""

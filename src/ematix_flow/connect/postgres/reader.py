@@ -39,7 +39,7 @@ _INFINITE_DATES = (-(2**31) + 10_957 - 1, -(2**31) + 10_957)
 
 
 class ArrowConnection:
-    """A connection that gives and takes Arrow; the driver's own layer above it would load pandas and polars first."""
+    """A connection that returns and takes Arrow; the driver's own layer above it would load pandas and polars first."""
 
     def __init__(self, conninfo: str, *, autocommit: bool) -> None:
         import adbc_driver_manager
@@ -58,20 +58,20 @@ class ArrowConnection:
             raise
 
     def execute(self, sql: str) -> None:
-        """Run a statement that gives no rows."""
+        """Run a statement that returns no rows."""
         with self._statement() as statement:
             statement.set_sql_query(sql)
             statement.execute_update()
 
     def query(self, sql: str) -> pa.RecordBatchReader:
-        """Run a query and give its rows as they come; they end with the connection."""
+        """Run a query and return its rows as they come; they end with the connection."""
         statement = self._open.enter_context(self._statement())
         statement.set_sql_query(sql)
         stream, _ = statement.execute_query()
         return pa.RecordBatchReader.from_stream(stream)
 
     def ingest(self, schema: str, table: str, rows: pa.RecordBatchReader) -> int:
-        """Send rows into a table and give how many it took."""
+        """Send rows into a table and return how many it took."""
         with self._statement() as statement:
             statement.set_options(
                 **{
@@ -101,7 +101,7 @@ class ArrowConnection:
 
 
 def read_rows(conninfo: str, split: Split) -> Iterator[pa.RecordBatch]:
-    """Return the rows of one split, as the exported snapshot has them, a bounded piece at a time."""
+    """Return the rows of one split, as the exported snapshot has them, a bounded batch at a time."""
     with closing(ArrowConnection(conninfo, autocommit=True)) as connection:
         if split.snapshot:
             _share(connection, split.snapshot)
@@ -164,7 +164,7 @@ def _storage_array(array: pa.Array, field: pa.Field) -> pa.Array:
     try:
         return pc.cast(array, pa.decimal128(precision, scale))
     except pa.ArrowInvalid:
-        # A NaN stays text, and becomes a reject where a number is wanted.
+        # A NaN stays text, and becomes a reject where a number is required.
         return array
 
 
@@ -248,7 +248,7 @@ class CopyFeed:
                 raise CommitError(f"rows sent to staging: {self._sent}, but taken: {copied}")
 
     def commit(self) -> None:
-        """Make the rows visible and give the connection back."""
+        """Make the rows visible and release the connection."""
         if self._connection is not None:
             with _explained(REFUSED):
                 self._connection.commit()

@@ -25,7 +25,7 @@ WORK_KIB = 64 * 1024
 """Memory that one sort or join of a commit may take, where the server's setting is smaller."""
 
 LIVENESS_SECONDS = 20.0
-"""How often a statement that is still running is asked after; two silent answers end the wait."""
+"""How often the state of a running statement is queried; two checks without an answer end the wait."""
 
 TICK_SECONDS = 0.5
 CANCEL_SECONDS = 5.0
@@ -62,7 +62,7 @@ SELECT least(
   (SELECT nullif(r.rolconnlimit, -1) - (SELECT count(*) FROM pg_catalog.pg_stat_activity a WHERE a.usesysid = r.oid)
     FROM pg_catalog.pg_roles r WHERE r.rolname = session_user))
 """
-"""Asks how many connections can still be opened, from what everybody may see."""
+"""Queries how many connections can still be opened, from what every user may see."""
 
 # A commit that is acknowledged must survive a crash, whatever the role's own setting.
 DURABLE = (
@@ -70,7 +70,7 @@ DURABLE = (
     "WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false), "
     # The default of 4 MB makes joins of millions of rows spill into dozens of files: twice the time of a merge.
     f"set_config('work_mem', greatest(pg_size_bytes(current_setting('work_mem')) / 1024, {WORK_KIB})::text || 'kB', false), "
-    # Who answers, so that it can be asked after.
+    # Which backend answers, so that its state can be queried.
     "pg_backend_pid(), pg_postmaster_start_time()::text"
 )
 
@@ -98,8 +98,8 @@ class _Statement:
 class _Watch:
     """Cuts the connection when the server stops working on a statement without having answered.
 
-    A statement may run for hours, so time alone says nothing, and a peer that goes silent behind a proxy never breaks
-    the connection. A second connection is asked whether the first one's statement is still running. One thread does so
+    A statement may run for hours, so time alone proves nothing, and a peer that goes silent behind a proxy never breaks
+    the connection. A second connection queries whether the first one's statement is still running. One thread does so
     for all statements of the process, and ends when none runs.
     """
 
@@ -154,10 +154,10 @@ class PostgresSession(Session):
         self.connection = connection
         self.conninfo = conninfo
         self.backend: tuple[int, str] | None = None
-        """The process behind this connection and the start of its server; None where a pooler stands in between."""
+        """The process behind this connection and the start of its server; None where a pooler is in between."""
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
-        """Run a statement and give the rows it changed."""
+        """Run a statement and return the rows it changed."""
         cursor = self._run(sql, parameters)
         return max(cursor.rowcount, 0) if (cursor.statusmessage or "").startswith(_CHANGES) else 0
 
@@ -172,7 +172,7 @@ class PostgresSession(Session):
         return _WATCH.over(self)
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Run a query and give its rows."""
+        """Run a query and return its rows."""
         return self._run(sql, parameters).fetchall()
 
     def free_connections(self) -> int:
@@ -191,7 +191,7 @@ class PostgresSession(Session):
         self._run("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 
     def commit(self) -> None:
-        """Commit; an answer that never comes ends as an error, and the caller asks the ledger."""
+        """Commit; an answer that never comes ends as an error, and the caller queries the ledger."""
         self._run("COMMIT")
 
     def rollback(self) -> None:
@@ -201,7 +201,7 @@ class PostgresSession(Session):
                 self._run("ROLLBACK")
 
     def interrupt(self) -> None:
-        """Ask the server to cancel the statement."""
+        """Request the server to cancel the statement."""
         self.connection.cancel_safe(timeout=CANCEL_SECONDS)
 
     def close(self) -> None:
@@ -235,7 +235,7 @@ def is_transient(error: BaseException) -> bool:
         return state[:2] in ("08", "53") or state in _TRANSIENT_STATES
     if not any(cls.__name__ in _LINK_ERRORS for cls in type(error).__mro__):
         return False
-    # Without a state the connection broke or was never made, unless the text says that the server answered.
+    # Without a state the connection broke or was never made, unless the text shows that the server answered.
     text = str(error)
     refused = "FATAL:" in text or "ERROR:" in text
     return not refused or any(fragment in text for fragment in _NOT_NOW)
@@ -250,7 +250,7 @@ def is_running(session: PostgresSession) -> bool:
         with psycopg.connect(session.conninfo, autocommit=True) as connection:
             row = connection.execute(_STATE, [pid]).fetchone()
     except psycopg.Error as error:
-        # A server that refuses a second connection is there, and what fails on our side says nothing about it.
+        # A server that refuses a second connection is there, and what fails on our side proves nothing about it.
         return any(fragment in str(error) for fragment in _NO_ANSWER)
     # Of several servers behind one name another one may have answered.
     return row is None or row[0] != start or row[1] in _AT_WORK

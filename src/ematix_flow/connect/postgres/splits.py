@@ -21,7 +21,7 @@ SPLIT_PAGES = 32_768
 MAX_SPLITS = 1024
 
 _ROWWISE = {"Subquery Scan", "CTE Scan", "Result", "ProjectSet", "Sort", "Gather", "Append"}
-"""Plan nodes that treat every row on its own, so that the parts of the rows give the parts of the result."""
+"""Plan nodes that treat every row on its own, so that the parts of the rows yield the parts of the result."""
 
 _SCANS = {"Tid Range Scan", "Seq Scan"}
 """How ranges are read: by their pages, or by all of a partition that has hardly any."""
@@ -33,12 +33,12 @@ SELECT c.oid::bigint, c.relpersistence <> 't' AND (c.relkind = 'p' OR c.relkind 
   CASE c.relkind WHEN 'r' THEN pg_relation_size(c.oid) / current_setting('block_size')::int ELSE 0 END
 FROM family f JOIN pg_class c ON c.oid = f.oid LEFT JOIN pg_am a ON a.oid = c.relam
 """
-"""Lists a table and its partitions: whether rows of it stand in pages, and in how many."""
+"""Lists a table and its partitions: whether its rows are in pages, and in how many."""
 
 
 @dataclass(frozen=True, slots=True)
 class _TableReference:
-    """Where the only table of a query stands in its text, and the alias it needs when it becomes a subquery."""
+    """Where the only table of a query is in its text, and the alias it needs when it becomes a subquery."""
 
     start: int
     end: int
@@ -46,7 +46,7 @@ class _TableReference:
 
 
 def split_query(session: PostgresSession, sql: str, parallel: int) -> tuple[str, ...]:
-    """Return queries that together give each row of a query once, or the query alone where that is not certain.
+    """Return queries that together return each row of a query once, or the query alone where that is not certain.
 
     There are `parallel` of them, fewer for a small table and more for one whose parts would be large.
     """
@@ -87,7 +87,7 @@ def _one_table(sql: str) -> _TableReference | None:
 def _family(session: PostgresSession, name: str) -> dict[int, int]:
     """Return an ordinary or partitioned table and its partitions, by their oid, with their pages; none for everything else.
 
-    A range of pages is one of each partition, so that the ranges give every row of all partitions once.
+    A range of pages is one of each partition, so that the ranges cover every row of all partitions once.
     """
     rows = session.query(_FAMILY_SQL, (name,))
     return {int(oid): int(pages) for oid, _, pages in rows} if all(fits for _, fits, _ in rows) else {}
@@ -111,7 +111,7 @@ def _bounds(low: int, high: int | None, family: list[int]) -> str:
 
 
 def _is_rowwise(session: PostgresSession, split: str) -> bool:
-    """Ask the planner: scans of a page range, and above them nothing that looks at more than one row."""
+    """Check by the planner: scans of a page range, and above them nothing that reads more than one row."""
     try:
         plan = session.query(f"EXPLAIN (FORMAT JSON) {split}")[0][0][0]["Plan"]
     except psycopg.Error:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 STAGE_SCHEMA = "ematix_flow_stage"
 REJECT_COLUMNS = ("reason", "column_name", "source_position", "row_json")
 ANALYZE_ROWS = 10_000
-"""Staged rows from which the planner is told about them: without that it expects a handful and loops over them."""
+"""Staged rows from which the planner gets statistics: without them it expects a handful and loops."""
 
 STAGES_SQL = (
     "SELECT c.relname, extract(epoch FROM clock_timestamp())::float8 "
@@ -57,7 +57,7 @@ def create_sql(spec: StageSpec) -> str:
     attempt = quoted(attempt_column(spec))
     rows = "".join(f"{quoted(c.name)} {types.stage_type(c.type)}{_not_null(spec, c)}, " for c in spec.columns)
     rejects = "".join(f"{name} TEXT, " for name in REJECT_COLUMNS)
-    # Nobody else reads these tables, and they are gone before a vacuum would pay.
+    # No other session reads these tables, and they are gone before a vacuum would pay.
     options = "WITH (autovacuum_enabled = off)"
     born = "extract(epoch FROM clock_timestamp())::text"
     return (
@@ -103,7 +103,7 @@ def compare(spec: StageSpec, reports: Sequence[TaskReport], counted: Mapping[tup
 
 
 def analyze_sql(spec: StageSpec) -> str:
-    """Return the statement that tells the planner how many rows each attempt has, and about their keys."""
+    """Return the statement that informs the planner how many rows each attempt has, and about their keys."""
     keys = [column.name for column in spec.columns if column.in_key]
     return f"ANALYZE {rows_table(spec.name)} ({listed([attempt_column(spec), *keys])})"
 

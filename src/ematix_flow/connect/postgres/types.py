@@ -1,4 +1,4 @@
-"""PostgreSQL's types: how declared ones are written, found ones are read back and each is carried by Arrow; pure."""
+"""PostgreSQL's types: how declared ones are written, reflected ones read back and each carried by Arrow; pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SPELLED = {
     "numeric": "NUMERIC",
     **{name.lower(): name for name in _DDL.values()},
 }
-"""What format_type() says, without its size -> what our DDL says."""
+"""The output of format_type(), without its size -> what our DDL writes."""
 
 _FAMILIES = {
     "SMALLINT": "integer",

@@ -50,7 +50,7 @@ class PubSubBackend(Backend):
         return cls(project_id, limits, endpoint or emulator, anonymous=anonymous_auth or bool(emulator))
 
     def ping(self) -> None:
-        """Ask whether the service answers and lets us in."""
+        """Check that the service answers and lets us in."""
         with talking():
             request = {"project": f"projects/{self._project}"}
             next(iter(self._publisher.list_topics(request, timeout=_PING_SECONDS, retry=None)), None)
@@ -89,7 +89,7 @@ class PubSubBackend(Backend):
         self._pending.clear()
 
     def nack_pending(self) -> None:
-        """Give back what was handed out; the service sends it again at once."""
+        """Negatively acknowledge what was handed out; the service redelivers it at once."""
         self._let_come_again(self._pending)
         self._pending.clear()
 

@@ -37,7 +37,7 @@ class PubSubSink(ConfirmedSink):
         self._backend.probe(self._topic)
 
     def send(self, messages: Sequence[OutgoingMessage]) -> None:
-        """Send messages request after request, each when the one before is taken."""
+        """Send messages request after request, each when the one before is accepted."""
         for request in requests_of(messages, AT_ONCE, REQUEST_BYTES):
             self._backend.publish(self._topic, [_published(message) for message in request])
 

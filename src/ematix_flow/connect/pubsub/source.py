@@ -27,7 +27,7 @@ PULL = 2.0
 """Seconds that a pull waits for messages; a shorter one would leave some on their way."""
 
 ACK_DEADLINE_SECONDS = 60
-"""Seconds for which messages that are held are asked for again and again."""
+"""Seconds for which messages that are held are requested again and again."""
 
 
 class PubSubSource(SpooledSource):

@@ -45,11 +45,11 @@ class RabbitMQBackend(Backend):
         batch_bytes: int | None = None,
         idle_timeout_ms: int | None = None,
     ) -> RabbitMQBackend:
-        """Return the backend; the broker is not asked yet. The tag names the connection in the broker's own tools."""
+        """Return the backend; the broker is not contacted yet. The tag names the connection in the broker's tools."""
         return cls(amqp_url, Limits.of(batch_size, batch_bytes, idle_timeout_ms), consumer_tag or "")
 
     def ping(self) -> None:
-        """Ask whether the broker answers and lets us in."""
+        """Check that the broker answers and lets us in."""
         with self._talking() as channel:
             channel.connection.process_data_events(0)
 
@@ -75,7 +75,7 @@ class RabbitMQBackend(Backend):
             self._pending.clear()
 
     def nack_pending(self, requeue: bool = True) -> None:  # noqa: FBT001, FBT002 - the public contract
-        """Give back what was handed out; without `requeue` the broker drops it or moves it to its dead letters."""
+        """Reject what was handed out; without `requeue` the broker drops it or moves it to its dead letters."""
         if self._pending:
             with self._talking() as channel:
                 channel.basic_nack(self._pending[-1], multiple=True, requeue=requeue)
@@ -118,7 +118,7 @@ class RabbitMQBackend(Backend):
 
     @contextmanager
     def _talking(self) -> Iterator[Any]:
-        """Return the channel; after an error it is made anew, and the broker sends what it held to somebody again."""
+        """Return the channel; after an error it is created anew, and the broker delivers what it held again."""
         errors = self._pika.exceptions
         try:
             if self._channel is None:

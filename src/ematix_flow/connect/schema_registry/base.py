@@ -1,7 +1,7 @@
-"""What a schema registry is: schemas by number and by subject, and how a message says which one it was written with.
+"""What a schema registry is: schemas by number and by subject, and how a message names the one it was written with.
 
-A schema that the registry does not know is told apart from a registry that cannot be asked: the first is a fault of
-the message, the second one passes, and nothing may be set aside because of it.
+A schema that the registry does not know is distinguished from a registry that cannot be queried: the first is a fault
+of the message, the second one passes, and nothing may be set aside because of it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ SchemaId: TypeAlias = int | str
 AVRO, PROTOBUF = "AVRO", "PROTOBUF"
 
 SCHEMA_FORMATS = ("avro", "protobuf")
-"""Payload formats whose schemas stand in a registry."""
+"""Payload formats whose schemas are in a registry."""
 
 FORGET = 30.0
-"""Seconds after which the registry is asked again about a schema that it did not know."""
+"""Seconds after which the registry is queried again about a schema that it did not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class Schema:
     imports: tuple[tuple[str, str], ...] = ()
     """Names and texts of the schemas that it uses, each behind those it uses itself."""
     by_order: bool = False
-    """A message of Protobuf says its type by the place of the name among all names in order, not by a path."""
+    """A message of Protobuf names its type by the index of the name among all names in order, not by a path."""
 
 
 class Registry(ABC):
-    """Where schemas stand, and how a message says which one it was written with."""
+    """Where schemas are stored, and how a message names the one it was written with."""
 
     auto_register: bool
     """Whether a schema may be added for rows that have none."""
@@ -56,11 +56,11 @@ class Registry(ABC):
 
     @abstractmethod
     def framed(self, schema: SchemaId, body: bytes) -> bytes:
-        """Return values as a message that says its schema."""
+        """Return values as a message that names its schema."""
 
     @abstractmethod
     def fetched(self, schema: SchemaId) -> Schema | None:
-        """Ask the registry for a schema; None where there is none."""
+        """Return a schema from the registry; None where there is none."""
 
     @abstractmethod
     def latest(self, subject: str) -> Schema | None:
@@ -68,7 +68,7 @@ class Registry(ABC):
 
     @abstractmethod
     def register(self, subject: str, kind: str, text: str) -> Schema:
-        """Add a schema to a subject and give it with its number; one that is there already is given as it is."""
+        """Add a schema to a subject and return it with its number; one that is there already is returned as it is."""
 
     def schema(self, number: SchemaId) -> Schema | None:
         """Return a schema by its number; None where the registry knows none."""

@@ -1,4 +1,4 @@
-"""Schemas of messages, kept by a registry that speaks Confluent's API; it reads no message and guesses no schema."""
+"""Schemas of messages, stored by a registry with Confluent's API; it reads no message and guesses no schema."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class ConfluentRegistry(Registry):
         return bytes([MAGIC]) + int(schema).to_bytes(4, "big") + body
 
     def fetched(self, schema: SchemaId) -> Schema | None:
-        """Ask for a schema by its number."""
+        """Return a schema by its number."""
         document = self._request(f"/schemas/ids/{schema}")
         return None if document is None else self._schema(schema, document)
 
     def latest(self, subject: str) -> Schema | None:
-        """Ask for the last version of a subject."""
+        """Return the last version of a subject."""
         document = self._request(f"/subjects/{quote(subject, safe='')}/versions/latest")
         return None if document is None else self._schema(int(document["id"]), document)
 
@@ -102,7 +102,7 @@ def confluent_registry(connection: SchemaRegistryConnection) -> ConfluentRegistr
 
 
 def registry_at(url: str, login: Login | None, *, register: bool) -> ConfluentRegistry:
-    """Return the registry at an address; a login inside the address becomes one beside it."""
+    """Return the registry at an address; a login inside the address becomes a separate field."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         message = "the address of a schema registry begins with http:// or https:// and has a host"

@@ -69,12 +69,12 @@ class GlueRegistry(Registry):
         return bytes([VERSION, PLAIN]) + UUID(str(schema)).bytes + body
 
     def fetched(self, schema: SchemaId) -> Schema | None:
-        """Ask for a version by its identity."""
+        """Return a version by its identity."""
         response = self._request(lambda glue: glue.get_schema_version(SchemaVersionId=str(schema)))
         return None if response is None else _schema(response)
 
     def latest(self, subject: str) -> Schema | None:
-        """Ask for the last version of a schema."""
+        """Return the last version of a schema."""
         newest = {"LatestVersion": True}
         response = self._request(
             lambda glue: glue.get_schema_version(SchemaId=self._id(subject), SchemaVersionNumber=newest)
@@ -125,7 +125,7 @@ class GlueRegistry(Registry):
 
 
 def glue_registry(connection: GlueSchemaRegistryConnection) -> GlueRegistry:
-    """Return the registry that a connection names; it is not asked yet."""
+    """Return the registry that a connection names; it is not contacted yet."""
     return GlueRegistry(
         connection.registry_name,
         connection.region,

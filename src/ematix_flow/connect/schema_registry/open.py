@@ -1,4 +1,4 @@
-"""Opens the schema registry that a connection names; nothing is asked of it yet."""
+"""Opens the schema registry that a connection names; it is not contacted yet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def registry_of(connection: KafkaConnection) -> Registry:
-    """Return the registry of a connection whose references are filled in; it is not asked yet."""
+    """Return the registry of a connection whose references are filled in; it is not contacted yet."""
     registry = connection.schema_registry
     if isinstance(registry, GlueSchemaRegistryConnection):
         from ematix_flow.connect.schema_registry.glue import glue_registry

@@ -1,4 +1,4 @@
-"""Asks a schema registry over HTTP, again while it is away; what an answer means is decided by whoever asked."""
+"""Queries a schema registry over HTTP, again while it is away; what a response means is decided by the caller."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LARGEST = 16 << 20
 
 _JSON = "application/vnd.schemaregistry.v1+json"
 _MISSING = (40401, 40402, 40403)
-"""A subject, a version or a schema that the registry looked for; another 404 means that this is no registry."""
+"""A subject, a version or a schema that the registry searched for; another 404 means that this is no registry."""
 
 _BUSY = (408, 425, 429)
 
@@ -44,10 +44,10 @@ class Login:
 
 
 class _Stay(HTTPRedirectHandler):
-    """Follows no answer elsewhere: the login would go with it."""
+    """Follows no redirect: the login would go with it."""
 
     def redirect_request(self, *_: Any) -> None:
-        """Give no other request."""
+        """Return no other request."""
 
 
 _opener = build_opener(_Stay)
@@ -68,7 +68,7 @@ def request_json(
 def once(
     url: str, path: str, login: Login | None, body: Mapping[str, Any] | None = None, seconds: float = SECONDS
 ) -> Any:
-    """Return what a registry answers when it is asked a single time."""
+    """Return the response of a registry to a single request."""
     headers = {"Accept": f"{_JSON}, application/json", "Content-Type": _JSON}
     if login is not None:
         headers["Authorization"] = login.header
@@ -89,7 +89,7 @@ def once(
 
 
 def _raise_refusal(url: str, status: int, body: bytes) -> None:
-    """Raise what is wrong, unless something was only looked for and not found."""
+    """Raise what is wrong, unless something was only searched for and not found."""
     try:
         document = json.loads(body)
     except ValueError:

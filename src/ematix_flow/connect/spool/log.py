@@ -51,7 +51,7 @@ RESERVE_BYTES = 64 << 20
 
 
 class SpoolFullError(TransientError):
-    """There is no room for more messages; none of them was taken."""
+    """There is no room for more messages; none of them was accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def spool_folder(name: str) -> Path:
 
 
 class Spool:
-    """The spool in a folder, owned by this process until it is closed, or only looked at."""
+    """The spool in a folder, owned by this process until it is closed, or only read."""
 
     def __init__(self, folder: Path, *, own: bool = True) -> None:
         self._folder = folder
@@ -108,7 +108,7 @@ class Spool:
 
     @property
     def first(self) -> int:
-        """Return the number of the oldest message that is kept."""
+        """Return the number of the oldest message that is retained."""
         with self._turn:
             return self._batches[0].first if self._batches else self._end
 
@@ -119,7 +119,7 @@ class Spool:
             return self._end
 
     def append(self, messages: Sequence[QueueMessage]) -> int:
-        """Bring messages safely to the disk and give how many of them are new; either all are safe or none."""
+        """Bring messages safely to the disk and return how many of them are new; either all are safe or none."""
         new_identities: OrderedDict[bytes, None] = OrderedDict()
         accepted: list[tuple[QueueMessage, bytes | None]] = []
         for message in messages:
@@ -167,12 +167,12 @@ class Spool:
             Path(path).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Give the spool back."""
+        """Release the spool."""
         self._leave_file()
         self._disown()
 
     def _noted(self, identities: bytes) -> bool:
-        """Write down which messages are known; gives False where there is no room for that."""
+        """Write down which messages are known; return False where there is no room for that."""
         try:
             write_file(self._folder, IDENTITIES_FILE, identities)
         except OSError as error:

@@ -24,10 +24,10 @@ GATHER_SECONDS = 0.05
 """Seconds that messages wait for others, so that many of them share one sync of the disk."""
 
 OUTAGE_SECONDS = 60.0
-"""Seconds that a broker may be away before the stream is told; one that was never there is told of at once."""
+"""Seconds that a broker may be away before the stream is informed; one that was never there is reported at once."""
 
 FULL_SECONDS = 5.0
-"""Seconds that an empty spool may have no room before the stream is told."""
+"""Seconds that an empty spool may have no room before the stream is informed."""
 
 
 class Broker(ABC):
@@ -46,7 +46,7 @@ class Broker(ABC):
 
     @abstractmethod
     def accept(self) -> None:
-        """Tell the broker that everything that was given is safe."""
+        """Acknowledge to the broker that everything that was handed out is safe."""
 
     @abstractmethod
     def close(self) -> None:
@@ -124,7 +124,7 @@ class Receiver:
                 waiting = self._append(waiting)
 
     def _append(self, messages: list[QueueMessage]) -> list[QueueMessage]:
-        """Write messages and acknowledge them; gives those back for which there is no room yet."""
+        """Write messages and acknowledge them; return those for which there is no room yet."""
         try:
             self._spool.append(messages)
         except SpoolFullError as error:

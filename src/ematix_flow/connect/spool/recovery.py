@@ -32,7 +32,7 @@ IDENTITIES_FILE = "seen"
 
 
 def owned(folder: Path) -> int:
-    """Take the spool in a folder for this process and give the handle by which it is held."""
+    """Take the spool in a folder for this process and return the handle by which it is held."""
     handle = os.open(folder / "owner", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -60,7 +60,7 @@ def recovered(folder: Path, *, repair: bool = True) -> list[SegmentBatch]:
         try:
             batches = list(batches_in(str(path)))
         except FileNotFoundError:
-            # Its owner removed it while somebody else looks: every target has what it held.
+            # Its owner removed it while another process reads it: every target has what it held.
             continue
         if number == len(paths):
             intact += _whole(path, batches, repair=repair)

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 IDENTITY = "identity"
-"""Column by which a message is known when it comes again; empty where the broker gives none."""
+"""Column by which a message is known when it comes again; empty where the broker has none."""
 
 IDENTITY_BYTES = 16
 
 HEAD = struct.Struct("<4sQIQII")
-"""Mark, number of the first message, messages, bytes, checksum of the bytes, checksum of the head before it."""
+"""Magic bytes, number of the first message, messages, bytes, checksum of the bytes, checksum of the head before it."""
 
 _MAGIC = b"EFS1"
 _HEAD_END = HEAD.size - 4
@@ -34,7 +34,7 @@ _LARGEST = 1 << 33
 
 @dataclass(frozen=True, slots=True)
 class SegmentBatch:
-    """Where some messages that were written together stand."""
+    """Where some messages that were written together are."""
 
     path: str
     first: int
@@ -62,7 +62,7 @@ def frame(first: int, messages: pa.Table) -> bytes:
 
 
 def batches_in(path: str) -> Iterator[SegmentBatch]:
-    """Return the batches of a file up to its end or to the first that is not whole; contents are not looked at."""
+    """Return the batches of a file up to its end or to the first that is not whole; contents are not inspected."""
     with open(path, "rb") as file:  # noqa: PTH123 - a path that travels to readers is text
         size, offset = os.fstat(file.fileno()).st_size, 0
         while (header := _head(file.read(HEAD.size))) is not None:
@@ -98,7 +98,7 @@ def messages_of(batch: SegmentBatch) -> pa.Table:
 
 
 def later_batch(path: str, offset: int, first: int) -> bool:
-    """Return whether behind a place that is not whole a batch begins that was written after it."""
+    """Return whether behind a position that is not whole a batch begins that was written after it."""
     with open(path, "rb") as file:  # noqa: PTH123
         file.seek(offset)
         data = file.read()

@@ -1,4 +1,4 @@
-"""Queues that forget as sources of streams: what was received stands in a spool, and numbers in it are positions."""
+"""Queues that forget as sources of streams: what was received is stored in a spool, and numbers in it are positions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SpooledSource(StreamSource):
     @property
     @abstractmethod
     def address(self) -> str:
-        """Return where the queue lives, without a login; a queue of the same name elsewhere is another one."""
+        """Return the address of the queue, without a login; the same name at another address is another queue."""
 
     @abstractmethod
     def broker(self) -> Broker:
@@ -64,7 +64,7 @@ class SpooledSource(StreamSource):
         self._receiver = Receiver(self.broker(), self._spool)
 
     def start(self, where: str) -> Position:
-        """Return the place of the oldest message that is kept, the one after the newest, or a number that is written out."""
+        """Return the position of the oldest message that is retained, the one after the newest, or a given number."""
         spool = self._open_spool()
         if where == EARLIEST:
             return {_SPOOL: spool.id, _NEXT: spool.first}
@@ -109,7 +109,7 @@ class SpooledSource(StreamSource):
         spool = self._open_spool()
         left = spool.end - int(begin[_NEXT])
         quiet = self._receiver is not None and self._receiver.silence >= self.quiet
-        # Asked again: a message may have come between the two questions.
+        # Read again: a message may have come between the two reads.
         return left or spool.end - int(begin[_NEXT]) if quiet else max(1, left)
 
     def waiting(self, position: Position) -> Mapping[str, int]:
@@ -122,7 +122,7 @@ class SpooledSource(StreamSource):
             self._spool.trim(min(int(position[_NEXT]) for position in positions))
 
     def close(self) -> None:
-        """End the receiving and give the spool back."""
+        """End the receiving and release the spool."""
         if self._receiver is not None:
             self._receiver.close()
         if self._spool is not None:
@@ -154,7 +154,7 @@ class SpooledSource(StreamSource):
 
 
 def metadata_columns(queue: str) -> tuple[SourceColumn, ...]:
-    """Return what messages have beside their payload, with the column that names their queue."""
+    """Return what messages have besides their payload, with the column that names their queue."""
     return (
         SourceColumn("_key", "text"),
         SourceColumn("_headers", "text"),
@@ -165,7 +165,7 @@ def metadata_columns(queue: str) -> tuple[SourceColumn, ...]:
 
 
 def _groups(batches: Sequence[SegmentBatch]) -> list[list[SegmentBatch]]:
-    """Put neighbours together until they are worth a piece of their own."""
+    """Put neighbours together until they are worth a partition of their own."""
     groups: list[list[SegmentBatch]] = []
     for batch in batches:
         if not groups or sum(one.count for one in groups[-1]) >= PARTITION_MESSAGES:

@@ -1,4 +1,4 @@
-"""What SQLite says about its tables and about the columns of a query; it changes nothing that lasts."""
+"""What SQLite's catalog holds about its tables and about the columns of a query; it changes nothing that lasts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def find_table(session: Session, name: str, *, bounds: bool = False) -> TableSch
 
 
 def _is_row_id(column: str, declared: str, key: tuple[str, ...]) -> bool:
-    """Return whether the column is the row id, which is never NULL, whatever the table says."""
+    """Return whether the column is the row id, which is never NULL, whatever the table declares."""
     return key == (column,) and declared.upper() == "INTEGER"
 
 
@@ -68,7 +68,7 @@ def _problem(kind: str, sql: str | None) -> str:
 
 
 def describe(session: Session, sql: str) -> tuple[SourceColumn, ...]:
-    """Return the columns of a query: by declared type, which a view tells, or by the first values where there is none."""
+    """Return the columns of a query: by declared type, which a view shows, else by the first values."""
     session.execute(f"CREATE TEMP VIEW {VIEW} AS SELECT * FROM (\n{sql}\n)")
     try:
         rows = session.query(f"SELECT name, type FROM pragma_table_xinfo('{VIEW}', 'temp') ORDER BY cid")

@@ -68,7 +68,7 @@ class SQLite(FileDatabase):
         return (sqlite3.Error,)
 
     def probe(self) -> str:
-        """Open the file and say what it is."""
+        """Open the file and return what it is."""
         session = self.read_only_session() if self.exists() else self.session()
         try:
             tables = session.query("SELECT COUNT(*) FROM main.sqlite_master WHERE type = 'table'")[0][0]
@@ -119,7 +119,7 @@ class SQLite(FileDatabase):
         return sqlite_types.same_type(existing, declared)
 
     def widening(self, existing: str, declared: str) -> bool:
-        """Say yes when whole numbers grow: SQLite keeps all of them alike, and only a condition has to change."""
+        """Return True when whole numbers grow: SQLite stores all of them alike, and only a condition has to change."""
         return sqlite_types.widens(existing, declared)
 
     def alter_type_sql(self, table: str, column: str, declared: str, *, nullable: bool) -> str:

@@ -17,7 +17,7 @@ class SQLiteTypes(ExistingTypes):
     """By affinity, as SQLite itself does; a column without a type takes every value as it is."""
 
     _EXACT_DIGITS = 15
-    """Digits that a number of SQLite gives back; a longer one travels as text."""
+    """Digits that a number of SQLite preserves; a longer one travels as text."""
 
     def carried_as(self, native: str, incoming: ColumnType) -> ColumnType | None:
         """Carry values as the column keeps them."""
@@ -38,7 +38,10 @@ class SQLiteTypes(ExistingTypes):
         return kinds.get(type_family, types.Text())
 
     def takes(self, native: str, declared: ColumnType) -> bool:
-        """Return True where SQLite keeps a value as it is; what has the affinity of numbers bends text that looks like one."""
+        """Return True where SQLite keeps a value as it is.
+
+        What has the affinity of numbers alters text that looks like one.
+        """
         size, kind, base_name = SIZE.search(native), declared.kind, SIZE.sub("", native).upper()
         if native == "no type":
             return True

@@ -52,22 +52,22 @@ class Fingerprint:
 
 
 def lower(x: Value) -> Value:
-    """Return text in small letters; other values as they are."""
+    """Return text in lower case; other values as they are."""
     return x.lower() if isinstance(x, str) else x
 
 
 def upper(x: Value) -> Value:
-    """Return text in capital letters; other values as they are."""
+    """Return text in upper case; other values as they are."""
     return x.upper() if isinstance(x, str) else x
 
 
 def matches(x: Value, pattern: str) -> int | None:
-    """Tell whether the pattern is found; NULL for NULL."""
+    """Return whether the pattern matches; NULL for NULL."""
     return None if x is None else int(_compiled(pattern, "").search(str(x)) is not None)
 
 
 def replace(x: Value, pattern: str, replacement: str, flags: str) -> str | None:
-    r"""Give the text with matches replaced; `\1` and `\&` in the replacement are groups."""
+    r"""Return the text with matches replaced; `\1` and `\&` in the replacement are groups."""
     if x is None:
         return None
     return _compiled(pattern, flags).sub(lambda m: _expand(m, replacement), str(x), count=0 if "g" in flags else 1)

@@ -1,4 +1,4 @@
-"""Connections to SQLite: how they are opened, and transactions that begin and end only where we say so."""
+"""Connections to SQLite: how they are opened, and transactions that begin and end only where our code does so."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ DEFINE = "UPDATE main.sqlite_master"
 
 
 class SQLiteSession(Session):
-    """A connection in autocommit mode, so that transactions begin and end only where we say so."""
+    """A connection in autocommit mode, so that transactions begin and end only where our code does so."""
 
     def __init__(self, connection: sqlite3.Connection, path: str) -> None:
         self.connection = connection
         self._path = path
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
-        """Run one statement and give the rows it changed."""
+        """Run one statement and return the rows it changed."""
         if sql.startswith(DEFINE):
             return self._define(sql)
         before = self.connection.total_changes
@@ -66,11 +66,11 @@ class SQLiteSession(Session):
         return rows
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Run a query and give its rows."""
+        """Run a query and return its rows."""
         return self.connection.execute(sql, cast("Sequence[Any]", parameters)).fetchall()
 
     def fill(self, table: str, width: int, rows: Iterable[Sequence[object]]) -> int:
-        """Insert many rows and give how many there were."""
+        """Insert many rows and return how many there were."""
         placeholders = ", ".join("?" * width)
         # Outside a transaction every row would be one of its own.
         self.connection.execute("SAVEPOINT flow_fill")
@@ -79,7 +79,7 @@ class SQLiteSession(Session):
         return count
 
     def begin(self) -> None:
-        """Take the write lock now, waiting a while for another process to give it back."""
+        """Take the write lock now, waiting a while for another process to release it."""
         try:
             self.connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
@@ -143,7 +143,7 @@ def _connect(address: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
         address, uri=True, isolation_level=None, timeout=LOCK_WAIT_SECONDS, check_same_thread=False
     )
-    # SQLite itself enforces foreign keys only when it is asked to; every other target does.
+    # SQLite itself enforces foreign keys only when it is set to; every other target does.
     connection.execute("PRAGMA foreign_keys = ON")
     register(connection)
     return connection

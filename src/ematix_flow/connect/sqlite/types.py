@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.table.types import ColumnType
 
 EXACT_DIGITS = 15
-"""Decimal digits that a double gives back exactly; a longer number is kept as text."""
+"""Decimal digits that a double preserves exactly; a longer number is stored as text."""
 
 _TYPES = {
     "small_int": "SMALLINT",
@@ -143,7 +143,7 @@ def _decimal(column_type: ColumnType, name: str) -> str:
 
 
 def family(declared: str) -> str:
-    """Return the family that a declared type promises, or nothing where only the values can say."""
+    """Return the family that a declared type promises, or nothing where only the values show it."""
     name = re.sub(r"\s*\(.*?\)", "", declared).strip().upper()
     if name in _FAMILIES:
         return _FAMILIES[name]

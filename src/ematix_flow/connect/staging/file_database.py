@@ -1,4 +1,4 @@
-"""Databases that are one file, or memory of this process: rows are staged as Parquet beside the file, which no task can open."""
+"""Databases that are one file, or memory of this process: rows are staged as Parquet, for no task can open it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FileDatabase(Database):
     def __init__(self, connection: DuckDBConnection | SQLiteConnection) -> None:
         self.name = connection.name
         self.display_path = connection.path
-        # Workers may run in another folder than the driver, so a relative path is settled here.
+        # Workers may run in another folder than the driver, so a relative path is resolved here.
         self.path = connection.path if connection.path == ":memory:" else str(Path(connection.path).absolute())
         self.timezone = connection.timezone
 
@@ -73,7 +73,7 @@ class FileDatabase(Database):
         return Path(os.path.realpath(self.path) + ".flow_stage")
 
     def open_stage(self, session: Session, spec: StageSpec) -> StageSpec:
-        """Make a folder beside the file that only this load writes to."""
+        """Create a folder next to the file that only this load writes to."""
         del session
         return create_folder(self.stage_root(), spec)
 

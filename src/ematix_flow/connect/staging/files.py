@@ -1,4 +1,4 @@
-"""Staging as files of their final format: one file per task attempt and a limit of size, told with its bytes."""
+"""Staging as files of their final format: one file per task attempt and a limit of size, reported with its bytes."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from ematix_flow.records import TaskReport
 
 STAMP = pa.schema([pa.field("_loaded_at", pa.timestamp("us", tz="UTC")), pa.field("_batch_id", pa.string())])
-"""What every row of a file says about the load that brought it."""
+"""What every row of a file holds about the load that brought it."""
 
 FIELD_IDS = "field_ids"
-"""The option that says, as JSON, which id a column of a Parquet file has and whether it is required."""
+"""The option that holds, as JSON, which id a column of a Parquet file has and whether it is required."""
 
 
 class FileStager(Stager):
@@ -106,7 +106,7 @@ class _StagedFile:
 
 
 def check_files(store: Store, spec: StageSpec, parts: Sequence[TaskReport]) -> None:
-    """Compare the bytes of each named file with those that its path tells."""
+    """Compare the bytes of each named file with those that its path names."""
     for part in parts:
         for what, path, rows in (("rows", part.path, part.rows), ("rejects", part.reject_path, part.rejected)):
             if bool(path) != bool(rows) or (path and not _is_whole(store, path)):

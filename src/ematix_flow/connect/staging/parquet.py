@@ -100,7 +100,7 @@ class _StagedParquetFile:
 
     def write(self, batch: pa.RecordBatch) -> None:
         if self._writer is None:
-            # Staged rows are read once: looking for repeated values takes longer than it saves.
+            # Staged rows are read once: searching for repeated values takes longer than it saves.
             self._writer = pq.ParquetWriter(
                 self._open, self._schema, compression="lz4", use_dictionary=False, write_page_checksum=True
             )

@@ -1,1 +1,1 @@
-"""Object stores and folders with the promises that a commit needs, and metadata kept in them."""
+"""Object stores and folders with the promises that a commit needs, and metadata stored in them."""

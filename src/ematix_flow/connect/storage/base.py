@@ -1,4 +1,7 @@
-"""Places that keep bytes under keys, with the few promises that a commit needs; no format and no table is known here."""
+"""Stores that keep bytes under keys, with the few promises that a commit needs.
+
+Formats and tables are not known here.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +32,11 @@ class ObjectInfo:
     size: int
     age: float
     version: str = ""
-    """What tells this content of the object from another one, where the store says so."""
+    """What distinguishes this content of the object from another one, where the store has such a thing."""
 
 
 class StoreError(OSError):
-    """A store refuses, and will refuse again until somebody changes something."""
+    """A store refuses, and will refuse again until its settings or permissions change."""
 
 
 class StoreUnavailableError(StoreError):
@@ -46,14 +49,14 @@ class Store(ABC):
     @property
     @abstractmethod
     def display_address(self) -> str:
-        """Return the place for people; no secret."""
+        """Return the location for people; no secret."""
 
     @abstractmethod
     def probe(self) -> str:
-        """Say that the place is there, for people; an error says what is wrong with it."""
+        """Check that the location is there and return a sentence for people; an error states what is wrong with it."""
 
     def exists(self) -> bool:
-        """Return whether the place is there, as far as that can be told without asking; made by whoever owns it."""
+        """Return whether the location is there, as far as is known without a request; it is created by its owner."""
         return True
 
     @abstractmethod
@@ -70,19 +73,19 @@ class Store(ABC):
 
     @abstractmethod
     def address(self, key: str) -> str:
-        """Return the place of an object for people."""
+        """Return the location of an object for people."""
 
     @abstractmethod
     def reader(self, key: str, info: ObjectInfo | None = None) -> IO[bytes]:
-        """Open an object for reading at any place of it, as it was found; FileNotFoundError when there is none."""
+        """Open an object for reading at any offset, as it was found; FileNotFoundError when there is none."""
 
     @abstractmethod
     def create(self, key: str, data: bytes) -> bool:
-        """Write an object that is not there yet, whole or not at all; False when somebody else was first."""
+        """Write an object that is not there yet, whole or not at all; False when another writer was first."""
 
     @abstractmethod
     def write(self, key: str, data: bytes) -> None:
-        """Write an object, whole or not at all, in place of whatever is there."""
+        """Write an object, whole or not at all, replacing what is there."""
 
     @abstractmethod
     def size(self, key: str) -> int | None:
@@ -97,7 +100,7 @@ class Store(ABC):
         """Return the objects whose keys begin with a prefix that ends with `/`, in the order of their keys."""
 
     def unfinished(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Return what somebody began to write below a prefix and has not finished; there is none by default."""
+        """Return what a writer began to write below a prefix and has not finished; there is none by default."""
         del prefix
         return iter(())
 
@@ -108,15 +111,15 @@ class Store(ABC):
 
     @abstractmethod
     def output(self, key: str) -> Output:
-        """Open an object for writing in a task; it is seen by nobody before `keep`."""
+        """Open an object for writing in a task; it is not visible before `finish`."""
 
     @abstractmethod
     def move(self, staged: str, final: str) -> None:
-        """Give a staged object its final key; a move that was made before is no error."""
+        """Move a staged object to its final key; a move that was made before is no error."""
 
     @abstractmethod
     def publish_as(self, staged: str, final: str) -> None:
-        """Give a staged object a second key, under which it stays when the first one goes; a new one, which nobody has."""
+        """Copy or link a staged object to a second, unused key, under which it stays when the first one goes."""
 
 
 class Output(ABC):
@@ -127,7 +130,7 @@ class Output(ABC):
 
     @abstractmethod
     def finish(self) -> str:
-        """Finish the object and give its path: the key that was asked for and the bytes that it has."""
+        """Finish the object and return its path: the key that was requested and the bytes that it has."""
 
     @abstractmethod
     def abandon(self) -> None:
@@ -135,7 +138,7 @@ class Output(ABC):
 
 
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK, errno.ENOSYS)
-"""What a disk says that has no links, or not for this file."""
+"""Errors of a disk that has no links, or not for this file."""
 
 
 class LocalStore(Store):
@@ -188,7 +191,7 @@ class LocalStore(Store):
         return (self.root / key).open("rb")
 
     def create(self, key: str, data: bytes) -> bool:
-        """Write beside the name and link: a link never replaces what is there."""
+        """Write next to the name and link: a link never replaces what is there."""
         path = self.root / key
         create_folder(path.parent)
         draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -206,7 +209,7 @@ class LocalStore(Store):
         return True
 
     def write(self, key: str, data: bytes) -> None:
-        """Write beside the name and rename."""
+        """Write next to the name and rename."""
         path = self.root / key
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -214,7 +217,7 @@ class LocalStore(Store):
         draft.replace(path)
 
     def size(self, key: str) -> int | None:
-        """Ask for the size of a file."""
+        """Return the size of a file."""
         try:
             return (self.root / key).stat().st_size
         except FileNotFoundError:
@@ -229,7 +232,7 @@ class LocalStore(Store):
         return (info for info in self._files(prefix) if not _is_draft(info.key))
 
     def unfinished(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Return the drafts below a folder; whoever was killed while writing leaves one."""
+        """Return the drafts below a folder; a process that was killed while writing leaves one."""
         return (info for info in self._files(prefix) if _is_draft(info.key))
 
     def _files(self, prefix: str) -> Iterator[ObjectInfo]:
@@ -241,7 +244,7 @@ class LocalStore(Store):
                     yield ObjectInfo(key, status.st_size, now - status.st_mtime)
 
     def output(self, key: str) -> Output:
-        """Write a draft beside the name."""
+        """Write a draft next to the name."""
         return _LocalOutput(self.root, key)
 
     def move(self, staged: str, final: str) -> None:
@@ -298,12 +301,12 @@ class _LocalOutput(Output):
 
 
 def format_staged_path(key: str, size: int) -> str:
-    """Return a path that tells how many bytes its object has, so that a change from outside is noticed."""
+    """Return a path that names how many bytes its object has, so that a change from outside is noticed."""
     return f"{key}:{size}"
 
 
 def parse_staged_path(path: str) -> tuple[str, int]:
-    """Return the key and the bytes that a path tells."""
+    """Return the key and the bytes that a path names."""
     key, _, size = path.rpartition(":")
     return key, int(size)
 

@@ -1,4 +1,7 @@
-"""Where a bucket is, whatever the service: its address for people, and what connections may say about it; it asks nobody."""
+"""Where a bucket is, whatever the service: its address for people, and what connections may configure about it.
+
+It sends no request.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ class BucketLocation(ABC):
     @property
     @abstractmethod
     def endpoint(self) -> str:
-        """Return the address of the service; empty for the one that everybody means."""
+        """Return the address of the service; empty for the default one."""
 
     @property
     @abstractmethod
@@ -48,11 +51,11 @@ class BucketLocation(ABC):
     @property
     @abstractmethod
     def honors_conditions(self) -> bool:
-        """Return whether the service is known to keep conditions on writes; others are asked."""
+        """Return whether the service is known to keep conditions on writes; others are probed."""
 
     @property
     def user(self) -> str | None:
-        """Return who asks, for people."""
+        """Return the user of the requests, for people."""
         return None
 
     @property
@@ -74,7 +77,7 @@ class BucketLocation(ABC):
 
 
 def as_prefix(written: str) -> str:
-    """Return a prefix as places have it."""
+    """Return a prefix as locations have it."""
     return f"{written.strip('/')}/".lstrip("/")
 
 

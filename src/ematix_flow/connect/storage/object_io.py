@@ -22,7 +22,7 @@ LARGEST_READ = 8 << 20
 
 
 class Upload(ABC):
-    """An object that a service is sent part by part; nobody sees it before `finish`."""
+    """An object that a service is sent part by part; it is not visible before `finish`."""
 
     @abstractmethod
     def send(self, part: bytes) -> None:
@@ -52,11 +52,11 @@ class ObjectReader(io.RawIOBase):
         self._ahead = SMALLEST_READ
 
     def readable(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
@@ -64,13 +64,13 @@ class ObjectReader(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Change the position; nothing is asked."""
+        """Change the position; no request is sent."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         self._position = max(0, base + offset)
         return self._position
 
     def read(self, size: int | None = -1) -> bytes:
-        """Return as many bytes as were asked for, fewer only at the end: Arrow takes no other answer."""
+        """Return as many bytes as were requested, fewer only at the end: Arrow requires that."""
         end = self._size if size is None or size < 0 else min(self._position + size, self._size)
         chunks = []
         while self._position < end:

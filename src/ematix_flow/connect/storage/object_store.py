@@ -38,7 +38,7 @@ PAGE = 1000
 """Keys of one response to a listing."""
 
 _trusted: set[tuple[int, Any]] = set()
-"""Places whose service has refused to replace an object when it was asked to, by process."""
+"""Locations whose service has been seen to refuse to replace an object, by process."""
 
 _opening = threading.Lock()
 
@@ -124,7 +124,7 @@ class BucketStore(Store, Generic[P_co]):
     def client(self, seconds: float | None = None) -> Any:
         """Return the client of this process; `seconds` bounds how long a response may take.
 
-        A client belongs to one process: what travels to tasks is the place with its credentials.
+        A client belongs to one process: what travels to tasks is the location with its credentials.
         """
         with _opening:  # to make a client is not safe in threads, to use it is
             return self.once(
@@ -148,13 +148,13 @@ class BucketStore(Store, Generic[P_co]):
     # Reading
 
     def probe(self) -> str:
-        """Say that the bucket answers; nobody waits longer than a few seconds."""
+        """Check that the bucket answers and return a sentence for people; no caller waits longer than a few seconds."""
         client = self.client(PROBE_SECONDS)
         self.request("list", lambda: self._page(client, self.location.prefix, None, 1, cut=False), BUCKET_PROBE)
         return f"{self.location.noun} {self.location.root} at {self.location.service}"
 
     def now(self) -> datetime:
-        """Ask for one key, and return the time of the response."""
+        """Request one key, and return the time of the response."""
         return self.request("list", lambda: self._page(self.client(), self.location.prefix, None, 1, cut=False)).now
 
     def read(self, key: str) -> bytes | None:
@@ -165,14 +165,14 @@ class BucketStore(Store, Generic[P_co]):
             return None
 
     def find(self, key: str) -> ObjectInfo | None:
-        """Return what the service says about an object, or None when there is none."""
+        """Return what the service reports about an object, or None when there is none."""
         try:
             return self.request("read", lambda: self._head(key))
         except MissingObjectError:
             return None
 
     def size(self, key: str) -> int | None:
-        """Ask for the size of an object."""
+        """Return the size of an object."""
         info = self.find(key)
         return None if info is None else info.size
 
@@ -193,7 +193,7 @@ class BucketStore(Store, Generic[P_co]):
         return cast("IO[bytes]", ObjectReader(self, known))
 
     def listed(self, prefix: str) -> Iterator[ObjectInfo]:
-        """List page by page; ages are by the clock of the service, and keys that stand for folders are left out."""
+        """List page by page; ages are by the clock of the service, and keys of folders are left out."""
         return (info for page in self._pages(prefix) for info in page.objects if not info.key.endswith("/"))
 
     def folders(self) -> set[str]:
@@ -216,11 +216,11 @@ class BucketStore(Store, Generic[P_co]):
     # Writing
 
     def put(self, key: str, data: bytes) -> None:
-        """Put an object in place of whatever is there."""
+        """Put an object, replacing what is there."""
         self.request("write", lambda: self._put(key, data, new=False))
 
     def write(self, key: str, data: bytes) -> None:
-        """Put an object in place of whatever is there."""
+        """Put an object, replacing what is there."""
         self.put(key, data)
 
     def delete(self, key: str) -> None:
@@ -233,7 +233,7 @@ class BucketStore(Store, Generic[P_co]):
         return PartsOutput(self, key)
 
     def create(self, key: str, data: bytes) -> bool:
-        """Put an object that must not be there yet; after a lost answer its bytes tell whose it is."""
+        """Put an object that must not be there yet; after a lost response its bytes show whose it is."""
         unsure = False
 
         def put() -> None:
@@ -258,7 +258,7 @@ class BucketStore(Store, Generic[P_co]):
         return True
 
     def _check_conditions(self, key: str, data: bytes) -> None:
-        """Refuse a service that replaces objects which it was told not to replace: commits would overwrite each other."""
+        """Refuse a service that ignores the condition of a write: commits would overwrite each other."""
         known = (os.getpid(), self.location)
         if self.location.honors_conditions or known in _trusted:
             return
@@ -293,7 +293,7 @@ class BucketStore(Store, Generic[P_co]):
             self.copy(staged, final)
         except MissingObjectError:
             if self.find(staged.key) is not None:
-                # It is there, so the copy is at fault: whoever took it for gone would lose its rows.
+                # It is there, so the copy is at fault: a caller that took it for gone would lose its rows.
                 raise
             return False
         return True

@@ -19,7 +19,7 @@ _Response = TypeVar("_Response")
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 60.0
-"""How long the service may be silent; a large object that is copied in the service says nothing meanwhile."""
+"""How long the service may be silent; a large object that is copied in the service sends nothing meanwhile."""
 
 PROBE_SECONDS = 3.0
 POOL = 16
@@ -34,11 +34,11 @@ class PreconditionError(StoreError):
 
 
 class StoreUnreachableError(StoreUnavailableError):
-    """Nobody answers at the address of the service, so that nothing was asked of it."""
+    """No server answers at the address of the service, so that no request reached it."""
 
 
 class ConflictError(StoreUnavailableError):
-    """Somebody changed the object at the same time, and nothing was written."""
+    """Another writer changed the object at the same time, and nothing was written."""
 
 
 def repeated(call: Callable[[], _Response], policy: RetryPolicy = BUCKET_REQUEST) -> _Response:

@@ -1,4 +1,4 @@
-"""What Spark has to know to read and write a bucket through Hadoop's client; nothing is asked of the bucket here."""
+"""What Spark has to know to read and write a bucket through Hadoop's client; no request is sent here."""
 
 from __future__ import annotations
 

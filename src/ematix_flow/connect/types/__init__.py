@@ -1,1 +1,1 @@
-"""Declared types as Arrow and as found in tables; names and fingerprints."""
+"""Declared types as Arrow and as reflected from tables; names and fingerprints."""

@@ -1,4 +1,4 @@
-"""How many digits a number may have on its way: as many as Arrow, DuckDB and Spark hold; no value is looked at."""
+"""How many digits a number may have on its way: as many as Arrow, DuckDB and Spark hold; no value is inspected."""
 
 from __future__ import annotations
 

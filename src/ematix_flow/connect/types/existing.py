@@ -36,10 +36,10 @@ def digits_fit(declared: ColumnType, precision: int, scale: int) -> bool:
 
 
 class ExistingTypes:
-    """What a system says about its own types; this one has none that a load could write."""
+    """What a system declares about its own types; this one has none that a load could write."""
 
     def carried_as(self, native: str, incoming: ColumnType) -> ColumnType | None:
-        """Return the declared type that carries values to a column; `given` is what the rows have, None refuses."""
+        """Return the declared type that carries values to a column; `incoming` is what the rows have, None refuses."""
         del native, incoming
         return None
 

@@ -1,4 +1,7 @@
-"""Fingerprints of tables: the number of rows and a sum of their hashes; what a row's hash is made of, each system says."""
+"""Fingerprints of tables: the number of rows and a sum of their hashes.
+
+What a row's hash is computed from, each system defines.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ EMPTY = "empty"
 
 
 def sum_sql(table: str, row_hash: str) -> str:
-    """Return the query; a sum does not depend on the order of rows, and tells one row from two equal ones."""
+    """Return the query; a sum does not depend on the order of rows, and distinguishes one row from two equal ones."""
     return f"SELECT COUNT(*), COALESCE(SUM({row_hash}), 0) FROM {table}"
 
 

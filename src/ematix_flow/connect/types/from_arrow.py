@@ -1,4 +1,4 @@
-"""Declared types for Arrow types, where a table is made of rows that nobody has declared."""
+"""Declared types for Arrow types, where a table is created from rows without a declaration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How values get into a column that is there already: the declared type with the same DDL, or what carries them; it asks nobody."""
+"""How values get into a column that is there already: the declared type with the same DDL, or what carries them.
+
+It queries nothing.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ class CarrierType:
 
 
 def carrier_type(database: Catalog, column: ColumnSchema, incoming: ColumnType) -> CarrierType | None:
-    """Return how values of type `given` get into a column; None where no load can write it."""
+    """Return how values of type `incoming` get into a column; None where no load can write it."""
     native = column.base or column.type
     plain = (*_PLAIN, types.UUID()) if native.upper() == "UUID" else _PLAIN
     for candidate in (*_sized(native), *plain):

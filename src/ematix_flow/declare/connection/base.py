@@ -27,14 +27,14 @@ def is_open(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Connection:
-    """A named place where data lives; settings may hold `${...}` references."""
+    """A named system where data is stored; settings may hold `${...}` references."""
 
     kind: ClassVar[str] = ""
     required: ClassVar[tuple[str, ...]] = ()
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Field -> the words it may hold."""
     spellings: ClassVar[Mapping[str, Mapping[str, str]]] = {}
-    """Field -> accepted spelling -> the word it stands for."""
+    """Field -> accepted spelling -> the name it stands for."""
 
     name: str
     origin: Origin | None = field(default=None, compare=False, kw_only=True)

@@ -217,7 +217,7 @@ class IcebergConnection(Connection):
     token: str | None = None
     endpoint: str = ""
     bucket: str = ""
-    """Where the books are kept, and the tables too where nobody else says where those are."""
+    """Where the metadata is stored, and the tables too where no catalog names their location."""
     region: str = ""
     access_key_id: str = ""
     secret_access_key: str = ""

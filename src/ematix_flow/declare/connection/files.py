@@ -96,12 +96,12 @@ class ObjectStoreS3Connection(_Files):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _UrlBucket(_Files):
-    """Files in a bucket that a URL may name; `url` fills in the fields that say the same."""
+    """Files in a bucket that a URL may name; `url` fills in the fields that mean the same."""
 
     credential_fields: ClassVar[tuple[str, ...]] = ()
-    """Fields of which one says where the credentials are."""
+    """Fields of which one names the credentials."""
     from_url: ClassVar[tuple[str, ...]] = ()
-    """Required fields that a URL gives."""
+    """Required fields that a URL contains."""
 
     url: str | None = field(default=None, kw_only=True)
     default_credentials: bool = field(default=False, kw_only=True)
@@ -145,7 +145,7 @@ class ObjectStoreGCSConnection(_UrlBucket):
     endpoint: str = ""
     """The service, where it is not Google's own."""
     anonymous: bool = field(default=False, kw_only=True)
-    """Ask without credentials, as a public bucket allows."""
+    """Send requests without credentials, as a public bucket allows."""
 
     def _read_url(self, url: str) -> dict[str, str]:
         url_match = _GCS_URL.fullmatch(url)

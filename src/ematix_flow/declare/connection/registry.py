@@ -202,7 +202,7 @@ def fields_of_url(name: str, url: str, origin: Origin | None = None) -> tuple[st
 
 
 def dsn_of(connection: Connection) -> str | None:
-    """Give the URL that `connection_from_url` reads back, or None where a kind has no such form."""
+    """Return the URL that `connection_from_url` reads back, or None where a kind has no such form."""
     match connection:
         case PostgresConnection() | MySQLConnection():
             return connection.url
@@ -255,7 +255,7 @@ def _kinds_hint(kind_name: str) -> str:
 
 
 def register_connection(connection: _Registered) -> _Registered:
-    """Give the connection back after remembering it under its name; the last one of a name counts."""
+    """Register the connection under its name and return it; the last one of a name counts."""
     if not isinstance(connection, Connection):
         raise DeclareTypeError(
             f"register_connection takes a Connection, not {type(connection).__name__}",

@@ -23,7 +23,7 @@ class Presence(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FormatElement:
-    """A run of characters at a fixed place: a token such as `MM`, or literal text."""
+    """A run of characters at a fixed position: a token such as `MM`, or literal text."""
 
     text: str
     start: int
@@ -38,7 +38,7 @@ class FormatElement:
 
 @dataclass(frozen=True, slots=True)
 class DatetimeFormat:
-    """A format: pieces of fixed width, then perhaps a fraction of a second, then perhaps an offset."""
+    """A format: parts of fixed width, then perhaps a fraction of a second, then perhaps an offset."""
 
     elements: tuple[FormatElement, ...]
     fraction: Presence = Presence.ABSENT
@@ -54,7 +54,7 @@ class DatetimeFormat:
         return sum(p.width for p in self.elements)
 
     def start(self, token: str) -> int | None:
-        """Return the place of a token, or None when the format does not have it."""
+        """Return the position of a token, or None when the format does not have it."""
         return next((p.start for p in self.elements if p.is_token and p.text == token), None)
 
 

@@ -1,4 +1,4 @@
-"""The targets of a pipeline as declared values: what each says itself, and what it takes over from its pipeline."""
+"""The targets of a pipeline as declared values: what each sets itself, and what it takes over from its pipeline."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _partitions(table: Table, value: Any) -> tuple[str, ...]:
 
 
 def _entry_options(entry: Any) -> tuple[Any, Mapping[str, Any]]:
-    """Return the table and the options that one entry of a list of targets says itself."""
+    """Return the table and the options that one entry of a list of targets sets itself."""
     if isinstance(entry, TargetDeclaration):
         return entry.table, entry.declared_options
     fields = getattr(entry, "as_batch_target", None)
@@ -94,7 +94,7 @@ def _entry_options(entry: Any) -> tuple[Any, Mapping[str, Any]]:
 def _inheriting(
     entries: list[tuple[Any, Mapping[str, Any]]], options: Mapping[str, Any]
 ) -> tuple[TargetDeclaration, ...]:
-    """Return the targets, each with those options of the pipeline that its mode takes and that it does not say itself."""
+    """Return the targets, each with those options of the pipeline that its mode takes and it does not set itself."""
     shared = {name: options[name] for name in WRITE_KEYWORDS if options.get(name) is not None}
     known = {column.name for declared, _ in entries for column in table_of(declared).columns}
     modes = [specified.get("mode", shared.get("mode")) for _, specified in entries]

@@ -1,4 +1,4 @@
-"""How rows are written to files and read from them, checked as far as the options tell by themselves."""
+"""How rows are written to files and read from them, checked as far as the options alone allow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READ_OPTIONS = {
     ),
     "json_read_options": ("json_lines", ("schema_infer_max_records", "batch_size")),
 }  # fmt: skip
-"""How files of a format are read: the name of the option, the format, and what may stand in it."""
+"""How files of a format are read: the name of the option, the format, and its allowed values."""
 
 COMPRESSIONS = ("uncompressed", "snappy", "gzip", "zstd")
 
@@ -38,7 +38,7 @@ class FileOptions:
     csv_null_value: str | None = None
 
     def specified(self) -> dict[str, Any]:
-        """Return the options that were said."""
+        """Return the options that were set."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if value is not None}
 

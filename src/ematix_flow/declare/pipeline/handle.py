@@ -38,7 +38,7 @@ class PipelineHandle:
         return self.pipeline.name
 
     def __call__(self, **options: Any) -> Any:
-        """Run the pipeline now and give the result."""
+        """Run the pipeline now and return the result."""
         return _engine().run_pipeline(self.pipeline, **options)
 
     def sync(self, keys: Any = None, **options: Any) -> Any:
@@ -61,11 +61,11 @@ class PipelineHandle:
         return _engine().dry_run_pipeline(self.pipeline)
 
     def validate(self) -> Any:
-        """Return what the databases say to the statements of a run; nothing is run."""
+        """Return the databases' checks of the statements of a run; nothing is run."""
         return _engine().validate_pipeline(self.pipeline)
 
     def maintain(self, *, due: bool = False, dry_run: bool = False) -> Any:
-        """Compact, expire and clean up the targets, and give what was done about each; `dry_run` only looks."""
+        """Compact, expire and clean up the targets, and return what was done about each; `dry_run` only inspects."""
         return _engine().maintain_pipeline(self.pipeline, due=due, dry_run=dry_run)
 
     def __repr__(self) -> str:

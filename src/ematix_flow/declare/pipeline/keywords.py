@@ -60,7 +60,7 @@ TIMING_KEYWORDS = {
     "realert_after": "after how long a lasting failure alerts again; 1h by default",
     "alert_every_attempt": "alert on every failed attempt, not on the first one only",
 }
-"""Keywords that say when a pipeline runs and what happens when it fails."""
+"""Keywords that state when a pipeline runs and what happens when it fails."""
 
 PIPELINE_KEYWORDS = {
     "target": "table class to load",

@@ -25,7 +25,7 @@ ConnectionRef = "str | Connection | None"
 
 @dataclass(frozen=True, slots=True)
 class TargetDeclaration:
-    """One place a pipeline writes to."""
+    """One table or topic a pipeline writes to."""
 
     table: Table
     write: Write
@@ -34,7 +34,7 @@ class TargetDeclaration:
     files: FileOptions = field(default_factory=FileOptions)
     """How files are written, where the target is a folder of them."""
     partition_by: tuple[str, ...] = ()
-    """How a lake divides the table; what the table says where this is empty."""
+    """How a lake divides the table; the table's own partitions where this is empty."""
     quality: Quality = field(default_factory=Quality)
     """What its rows have to satisfy before they become visible."""
     declared_options: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
@@ -56,7 +56,7 @@ class TransformRef:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often and how patiently a failed slot is tried again."""
+    """How often and with which pauses a failed slot is tried again."""
 
     max_attempts: int = 1
     backoff: str = "fixed"
@@ -66,7 +66,7 @@ class Retry:
     max_total: timedelta | None = None
     retry_on: tuple[str, ...] = ()
     jitter: float = 0.0
-    """By which part of itself a pause may be shorter, so that many failures do not come back at the same moment."""
+    """By which part of itself a pause may be shorter, so that many failures do not come back at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +98,13 @@ class Pipeline:
     catchup: str = "last"
     """Which missed slots run later: the last one, all or none."""
     idempotent: bool | None = None
-    """Whether an interrupted run may be taken up by itself; None lets the targets say."""
+    """Whether an interrupted run may be taken up by itself; None leaves it to the targets."""
     pool: str = ""
-    """Whose places a run takes one of."""
+    """The pool of which a run takes a slot."""
     priority: int = 0
     """What is due at the same time runs in this order, the greatest first."""
     realert_after: timedelta = timedelta(hours=1)
-    """After how long a failure that lasts is told again."""
+    """After how long a failure that lasts is reported again."""
     alert_every_attempt: bool = False
     origin: Origin | None = None
 
@@ -149,7 +149,7 @@ class Source:
     columns: tuple[str, ...] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     connections: Mapping[str, str | Connection] = field(default_factory=dict)
-    """The connections of a query over several of them, by the words that stand for them in it."""
+    """The connections of a query over several of them, by their aliases in it."""
 
     @classmethod
     def _query(cls, connection: Any, sql: str) -> Source:
@@ -248,7 +248,7 @@ def check_pipeline_function(function: Callable[..., Any], source_table: str | No
 
 
 def connection_reference(option: str, value: Any) -> str | Connection | None:
-    """Return a name or a typed connection for what was written, or refuse it; an open handle stands for its own."""
+    """Return a name or a typed connection for what was written, or refuse it; a handle means its connection."""
     value = getattr(value, "connection_ref", value)
     if value is None or isinstance(value, str | Connection):
         return value

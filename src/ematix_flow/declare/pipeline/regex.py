@@ -30,7 +30,7 @@ POSIX_CLASSES = {
 
 @dataclass(frozen=True, slots=True)
 class PatternToken:
-    """One element of a pattern and whether it stands inside `[...]`."""
+    """One element of a pattern and whether it is inside `[...]`."""
 
     kind: str
     text: str
@@ -66,12 +66,12 @@ def check_pattern(pattern: str) -> None:
 
 
 def has_lookaround(pattern: str) -> bool:
-    """Tell whether the pattern looks ahead or behind."""
+    """Return whether the pattern looks ahead or behind."""
     return any(t.kind == "group" and t.text != "(?:" for t in read_pattern(pattern))
 
 
 def has_lazy(pattern: str) -> bool:
-    """Tell whether a quantifier of the pattern takes as little as possible."""
+    """Return whether a quantifier of the pattern takes as little as possible."""
     return any(t.kind == "lazy" for t in read_pattern(pattern))
 
 

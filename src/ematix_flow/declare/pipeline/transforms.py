@@ -1,4 +1,4 @@
-"""What happens to the rows of a load before they are written, as values; the SQL is made elsewhere."""
+"""What happens to the rows of a load before they are written, as values; the SQL is built in plan.sql."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def _check_deletes(value: Write) -> None:
 
 
 def _check_order(value: Write) -> None:
-    """Refuse an order whose columns would not be kept as they are compared."""
+    """Refuse an order whose columns would not be stored as they are compared."""
     for option, names in (("update_columns", value.update_columns), ("compare_columns", value.compare_columns)):
         left_out = [name for name in value.order_by or () if names is not None and name not in names]
         if left_out:

@@ -1,4 +1,4 @@
-"""Expectations as frozen values, and which of them a table can have; how they are measured is decided elsewhere."""
+"""Expectations as frozen values, and which of them a table can have; how they are measured is decided in plan."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from ematix_flow.declare.table.schema import Table
 
 WARN, REJECT, FAIL = "warn", "reject", "fail"
-"""What becomes of a load in which an expectation fails: it is told, the rows are set aside, nothing is loaded."""
+"""What becomes of a load in which an expectation fails: it is reported, the rows are set aside, nothing is loaded."""
 
 NOT_NULL, UNIQUE, BETWEEN, IS_IN, REGEX = "not_null", "unique", "between", "is_in", "regex"
 ROW_COUNT, FRESHNESS, EXISTS_IN = "row_count", "freshness", "exists_in"
 SQL, QUERY, PYTHON = "sql", "query", "python"
 
 BY_ROW = (NOT_NULL, UNIQUE, BETWEEN, IS_IN, REGEX, EXISTS_IN, SQL)
-"""Those that say which rows are to blame, so that these can be set aside."""
+"""Those that identify the offending rows, so that these can be set aside."""
 
 NUMBERS = ("small_int", "integer", "big_int", "float", "double", "numeric")
 TEXTS = ("text", "string")
@@ -54,7 +54,7 @@ class Expectation:
     text: str = ""
     """The pattern, the condition or the query."""
     other: tuple[str, str, str] | None = None
-    """Schema, table and column in which the values must be found."""
+    """Schema, table and column in which the values must occur."""
     within: timedelta | None = None
     function: Callable[[Any], Any] | None = field(default=None, compare=False)
 

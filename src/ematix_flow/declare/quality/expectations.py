@@ -31,11 +31,11 @@ POLICIES = (WARN, REJECT, FAIL)
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """What a target asks of its rows and of their age."""
+    """What a target requires of its rows and of their age."""
 
     expectations: tuple[Expectation, ...] = ()
     on_failure: str = WARN
-    """What becomes of a load in which an expectation fails that says nothing itself."""
+    """What becomes of a load in which an expectation fails that sets nothing itself."""
     sla: timedelta | None = None
     """How old the newest load, or the newest value of `column`, may be."""
     column: str | None = None
@@ -45,7 +45,7 @@ class Quality:
 
 
 def quality_of(options: Mapping[str, Any], table: Table, write: Write) -> Quality:
-    """Return what the keywords of a target ask for; the function of `expectations=` is called here, once."""
+    """Return the expectations in the keywords of a target; the function of `expectations=` is called here, once."""
     policy = options.get("on_quality_failure") or WARN
     one_of("on_quality_failure", policy, POLICIES)
     column, sla = options.get("freshness_column"), options.get("freshness_sla")
@@ -86,7 +86,7 @@ def _declared(value: Any, table: Table) -> list[Expectation]:
 
 
 def _of_table(table: Table, write: Write, declared: Iterable[Expectation]) -> list[Expectation]:
-    """Return what the table says of its own rows: columns without NULL, and keys; what was declared is not repeated."""
+    """Return what the table declares of its own rows: columns without NULL, and keys; nothing declared is repeated."""
     implied = [Expectation(NOT_NULL, f"{NOT_NULL}({c.name})", (c.name,)) for c in table.columns if not c.nullable]
     # scd2 keeps several versions of one key, and by event time one load may bring them all.
     groups = () if write.mode == "scd2" else (table.primary_key, table.natural_keys or (), *table.unique_constraints)

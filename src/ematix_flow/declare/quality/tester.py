@@ -24,7 +24,7 @@ _VALUES = (bool, int, float, str, Decimal, datetime, date)
 
 
 class Tester:
-    """Takes expectations down, in the order in which they are said; each method also gives the value it wrote."""
+    """Records expectations in the order of the calls; each method also returns the value it recorded."""
 
     __test__ = False
 
@@ -74,7 +74,7 @@ class Tester:
         return self.take(Expectation(q.QUERY, checked_name, (), severity, text=text))
 
     def python(self, name: str, function: Callable[[Any], Any], *, severity: str | None = None) -> Expectation:
-        """Expect that a function of the load's rows gives True, or 0 offending rows."""
+        """Expect that a function of the load's rows returns True, or 0 offending rows."""
         if not callable(function):
             message = f"python() takes a function, not {type(function).__name__}"
             raise DeclareTypeError(message)
@@ -153,7 +153,7 @@ def _check_order(label: str, low: Any, high: Any) -> None:
     try:
         wrong = low is not None and high is not None and low > high
     except TypeError:
-        return  # a text beside a date: what both mean in the column is known when the load is planned
+        return  # a text compared with a date: what both mean in the column is known when the load is planned
     if wrong:
         message = f"{label}: {low!r} is greater than {high!r}"
         raise DeclareError(message)

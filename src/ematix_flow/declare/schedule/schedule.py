@@ -33,7 +33,7 @@ RETRY_KEYS = {
 
 
 def check_schedule(schedule: str | None, timezone: str | None) -> str | None:
-    """Give the cron text back if it can fire, else raise."""
+    """Return the cron text if it can fire, else raise."""
     if timezone is not None:
         check_timezone(timezone)
     if schedule is None:
@@ -52,7 +52,7 @@ def check_schedule(schedule: str | None, timezone: str | None) -> str | None:
 
 
 def timing_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a pipeline that say when it runs, and what happens when it fails."""
+    """Return the fields of a pipeline that state when it runs, and what happens when it fails."""
     names = ("catchup", "timeout", "idempotent", "pool", "priority", "realert_after", "alert_every_attempt")
     known = {name: options[name] for name in names if options.get(name) is not None}
     catchup, priority, pool = known.get("catchup", "last"), known.get("priority", 0), known.get("pool", "x")

@@ -1,4 +1,4 @@
-"""The stretch of time that a scheduled run stands for, as the user's function can ask for it; nothing is scheduled here."""
+"""The interval of time that a scheduled run stands for, as the user's function can read it; it schedules nothing."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _CURRENT: ContextVar[Slot | None] = ContextVar("slot", default=None)
 
 
 def current_slot() -> Slot | None:
-    """Return the slot of the run that asks; None for one that somebody started by hand."""
+    """Return the slot of the current run; None for one that was started by hand."""
     return _CURRENT.get()
 
 
 @contextmanager
 def in_slot(slot: Slot | None) -> Iterator[None]:
-    """Let code inside ask for a slot."""
+    """Let code in this block read a slot."""
     token = _CURRENT.set(slot)
     try:
         yield

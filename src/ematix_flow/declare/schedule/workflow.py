@@ -92,7 +92,7 @@ def workflow(
     on_message: Any = None,
     **unknown: Any,
 ) -> Workflow:
-    """Declare a workflow of pipelines that are declared already, and give it."""
+    """Declare a workflow of pipelines that are declared already, and return it."""
     origin = caller_origin()
     try:
         _refuse_unknown(unknown)

@@ -106,7 +106,7 @@ def _declared_sources(options: Mapping[str, Any]) -> list[tuple[Any, Any]]:
 
 
 def _source_query(source: Source) -> Any:
-    """Return what a source of a stream reads, however it was said."""
+    """Return what a source of a stream reads, however it was declared."""
     if source.options or source.columns:
         message = "a source of a stream takes no columns and no options"
         raise DeclareError(message, hint="say them in transform_sql=, or on the connection.")

@@ -43,7 +43,7 @@ def inline_connection(reference: str | Connection) -> Connection | None:
 
 
 def check_stream(stream: Stream, known: Known = inline_connection) -> None:
-    """Refuse a stream that no run could do; `known` gives the connections whose kind can be judged."""
+    """Refuse a stream that no run could do; `known` has the connections whose kind can be judged."""
     _refuse_duplicate_targets(stream)
     _check_sql(stream)
     _check_state(stream)
@@ -67,12 +67,12 @@ def check_stream(stream: Stream, known: Known = inline_connection) -> None:
 
 
 def destination_option(kind: str) -> str | None:
-    """Return the word that says where in a connection of this kind rows go; None where none can."""
+    """Return the option that names where in a connection of this kind rows go; None where none can."""
     return "prefix" if kind.startswith(FILES) else _DESTINATION_OF_KIND.get(kind)
 
 
 def _refuse_duplicate_targets(stream: Stream) -> None:
-    """Refuse two targets that are the same place."""
+    """Refuse two targets with the same location."""
     destinations: set[tuple[str, str]] = set()
     for one in stream.targets:
         if (one.connection_name, one.destination) in destinations:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def streaming_pipeline(**keywords: Any) -> Callable[[Callable[[], Any]], StreamHandle]:
-    """Declare a stream under a function's name; the keywords say everything, so the function's body is not used."""
+    """Declare a stream under a function's name; the keywords declare everything, so the function's body is not used."""
     origin = caller_origin()
 
     def declare(function: Callable[[], Any]) -> StreamHandle:
@@ -41,7 +41,7 @@ def streaming_pipeline(**keywords: Any) -> Callable[[Callable[[], Any]], StreamH
 
 
 def run_streaming_pipeline(**keywords: Any) -> dict[str, Any]:
-    """Run a stream that is declared by these keywords, until it is stopped, and give the counts."""
+    """Run a stream that is declared by these keywords, until it is stopped, and return the counts."""
     origin = caller_origin()
     try:
         stream = stream_from_keywords(keywords, origin)
@@ -58,7 +58,7 @@ def run_pipeline(
     pipeline_name: str | None = None,
     run_log_url: str | None = None,
 ) -> dict[str, Any]:
-    """Run the stream of a TOML file or text, until it is stopped, and give the counts."""
+    """Run the stream of a TOML file or text, until it is stopped, and return the counts."""
     stream = load_stream(config, config_str)
     if pipeline_name not in (None, stream.name):
         message = f"the configuration is of stream {stream.name!r}, not {pipeline_name!r}"

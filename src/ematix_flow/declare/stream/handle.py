@@ -34,7 +34,7 @@ class StreamHandle:
         return self.stream.name
 
     def __call__(self, **options: Any) -> dict[str, Any]:
-        """Run the stream until it is stopped and give the counts."""
+        """Run the stream until it is stopped and return the counts."""
         return run(self.stream, **options)
 
     def preview(self) -> Any:
@@ -42,7 +42,7 @@ class StreamHandle:
         return importlib.import_module(PLANS).preview_stream(self.stream)
 
     def dry_run(self) -> Any:
-        """Return the plan with the counts of the next batch; nothing is kept or sent."""
+        """Return the plan with the counts of the next batch; nothing is stored or sent."""
         return importlib.import_module(PLANS).dry_run_stream(self.stream)
 
     def validate(self) -> Any:
@@ -54,7 +54,7 @@ class StreamHandle:
 
 
 def run(stream: Stream, *, metrics_port: int | None = None, **options: Any) -> dict[str, Any]:
-    """Hand a stream to the engine and give the counts of its run; `options` are those of the engine's StreamOptions."""
+    """Hand a stream to the engine and return the counts of its run; `options` are the engine's StreamOptions."""
     engine = importlib.import_module(ENGINE)
     if metrics_port is not None:
         stream = replace(stream, metrics_port=port_number("metrics_port", metrics_port))

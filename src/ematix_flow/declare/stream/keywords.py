@@ -21,7 +21,7 @@ STREAM_WRITE_KEYWORDS = {
     "on_bad_row": "fail (default) or reject",
     "on_drift": "error (default), warn or evolve (add columns, widen types)",
 }
-"""How a stream writes; what it says counts for every target that says nothing itself."""
+"""How a stream writes; what it sets counts for every target that sets nothing itself."""
 
 DESTINATION_KEYWORDS = {
     "target_table": "table class (created as declared) or (schema, name), for databases and lakes",
@@ -34,7 +34,7 @@ DESTINATION_KEYWORDS = {
     "target_primary_key": "columns that identify a row in the target",
     "create_table": "True creates a table that is only named, with the columns of the first rows",
 }
-"""Where in the connection of `target=` the rows go; with `targets=` each `Target(...)` says it itself."""
+"""Where in the connection of `target=` the rows go; with `targets=` each `Target(...)` sets it itself."""
 
 STREAM_KEYWORDS = {
     "name": "name of the stream; its position is remembered under it",

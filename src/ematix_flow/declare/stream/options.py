@@ -1,4 +1,4 @@
-"""What a stream is told besides its source and target: lookups, where state lives and how late events may be."""
+"""The options of a stream besides its source and target: lookups, where state is stored and how late events may be."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connection.base import Connection
 
 POSTGRES, IN_MEMORY = "postgres", "in_memory"
-"""Where the state of a stream can be kept."""
+"""Where the state of a stream can be stored."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ class StreamSourceDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class StreamTarget:
-    """One place that a stream writes to; exactly one of table, topic, queue, folder and partition keys says where."""
+    """One target that a stream writes to; exactly one of table, topic, queue, folder and partition keys names it."""
 
     connection: str | Connection
     write: Write
@@ -109,7 +109,7 @@ class StreamTransform:
     optional_fields: Mapping[str, str] = field(default_factory=dict)
     """Fields that messages may lack, with the types, in the SQL of Spark, of the NULL that they are then."""
     engine: str = "datafusion"
-    """What older configurations asked for; Spark distributes the work by itself."""
+    """What older configurations set; Spark distributes the work by itself."""
     peers: tuple[str, ...] = ()
     tls: Mapping[str, Any] = field(default_factory=dict)
 
@@ -153,6 +153,6 @@ class Stream:
         return self.join is not None or (self.window is not None and self.window.kind == SESSION)
 
     def key_of(self, target: StreamTarget) -> str:
-        """Return the name of a target in results: its place, and its connection when several targets have that place."""
+        """Return the name of a target in results: its location, with its connection where several have that."""
         alone = sum(one.destination == target.destination for one in self.targets) == 1
         return target.destination if alone else f"{target.destination}@{target.connection_name}"

@@ -1,4 +1,4 @@
-"""The targets of a stream as declared values: what each says itself, and what it takes over from its stream."""
+"""The targets of a stream as declared values: what each sets itself, and what it takes over from its stream."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ TARGET_OPTIONS = (
     "table", *_TEXTS, "primary_key", "partition_by", "create_table",
     *FILE_OPTIONS, *READ_OPTIONS, *STREAM_WRITE_KEYWORDS,
 )  # fmt: skip
-"""What one target of a stream may say besides its connection."""
+"""What one target of a stream may set besides its connection."""
 
 
 def declared_targets(options: Mapping[str, Any]) -> tuple[list[dict[str, Any]], bool]:
-    """Return what each target says itself, and whether the user wrote a list of them."""
+    """Return what each target sets itself, and whether the user wrote a list of them."""
     one, many = options.get("target"), options.get("targets")
     if many is None:
         return [_single(options)], False
@@ -52,7 +52,7 @@ def declared_targets(options: Mapping[str, Any]) -> tuple[list[dict[str, Any]], 
 
 
 def stream_targets(entries: Sequence[Mapping[str, Any]], shared: Mapping[str, Any]) -> tuple[StreamTarget, ...]:
-    """Return the targets; each takes those options of its stream that its mode has and that it does not say itself."""
+    """Return the targets; each takes those options of its stream that its mode has and that it does not set itself."""
     shared_options = {name: shared[name] for name in STREAM_WRITE_KEYWORDS if shared.get(name) is not None}
     modes = [entry.get("mode") or shared_options.get("mode") or "append" for entry in entries]
     refuse_untaken(shared_options, modes)
@@ -65,7 +65,7 @@ def stream_targets(entries: Sequence[Mapping[str, Any]], shared: Mapping[str, An
 
 
 def _single(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the keywords of a stream with one target say about it."""
+    """Return what the keywords of a stream with one target set for it."""
     target, connection, table = options.get("target"), options.get("target_connection"), options.get("target_table")
     if target is None and connection is None:
         message = "a stream has exactly one of target= and targets="
@@ -84,7 +84,7 @@ def _single(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _entry_options(entry: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what one entry of a list of targets says."""
+    """Return what one entry of a list of targets sets."""
     if isinstance(entry, TargetDeclaration):
         specified = {**entry.declared_options, "table": entry.table, "connection": entry.connection}
         specified.pop("target_connection", None)
@@ -110,7 +110,7 @@ def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stream_target(specified: Mapping[str, Any]) -> StreamTarget:
-    """Return the target that says this and nothing else."""
+    """Return the target that sets this and nothing else."""
     table = _table_reference(specified.get("table"))
     files = file_options(**{name: specified.get(name) for name in FILE_OPTIONS})
     texts = {name: filled_text(name, specified[name]) for name in _TEXTS if name in specified}

@@ -104,7 +104,7 @@ def _targets(document: Document, tables: Mapping[str, Any]) -> tuple[StreamTarge
 def _entries(
     document: Document, tables: Mapping[str, Any], section: str
 ) -> Iterator[tuple[tuple[str | int, ...], str, Mapping[str, Any]]]:
-    """Return the tables of sources or targets, with where each stands and the name its connection has by default."""
+    """Return the tables of sources or targets, with the location of each and the name its connection has by default."""
     if (section in tables) == (f"{section}s" in tables):
         message = f"{document.file} has exactly one of [{section}] and [[{section}s]]"
         raise DeclareError(message, origin=document.origin((), section))
@@ -183,7 +183,7 @@ def _is_required(one: Any) -> bool:
 
 
 def _warn_of_passwords(stream: Stream, file: str) -> None:
-    """Say once which secrets stand in the file itself."""
+    """Report once which secrets are in the file itself."""
     if os.environ.get(SILENCE) == "1":
         return
     passwords = [f"{name} of {location}" for location, name in _passwords(stream)]

@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 _REGISTRY = ("schema_registry_basic_auth_user", "schema_registry_basic_auth_password", "schema_registry_kind")
 TABLE_KEYS = ("schema", "name", "primary_key")
-"""What the table of a target's place may say."""
+"""The keys that the table of a target's location may have."""
 
 _PLAIN_REGISTRIES = ("confluent", "apicurio")
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The text of a configuration, to say where in it something stands."""
+    """The text of a configuration, to find where in it something is."""
 
     text: str
     file: str
 
     def origin(self, path: Path, key: str | None = None) -> Origin:
-        """Return the place of a table or of one of its keys."""
+        """Return the location of a table or of one of its keys."""
         return Origin(self.file, line_of(self.text, path, key))
 
     def name(self, path: Path) -> str:
@@ -63,7 +63,7 @@ class Document:
 
     @contextmanager
     def at(self, path: Path) -> Iterator[None]:
-        """Return errors of a block the place of a table; in a file a wrong type is a wrong value."""
+        """Add the location of a table to errors of this block; in a file a wrong type is a wrong value."""
         try:
             yield
         except (DeclareError, DeclareTypeError, UnsupportedError) as error:
@@ -74,7 +74,7 @@ class Document:
 def connection_in(
     document: Document, path: Path, table: Mapping[str, Any], role: str, option_names: Iterable[str]
 ) -> tuple[str | Connection, dict[str, Any]]:
-    """Return the connection of a table, named or written out, and what its other keys (`words`) say."""
+    """Return the connection of a table, named or written out, and its other keys (`option_names`) with their values."""
     own = tuple(option_names)
     named = table.get("connection")
     options = {key: value for key, value in table.items() if key in own}
@@ -89,7 +89,7 @@ def connection_in(
 
 
 def target_in(document: Document, path: Path, table: Mapping[str, Any], role: str) -> dict[str, Any]:
-    """Return what the table of a target says, its connection included."""
+    """Return what the table of a target sets, its connection included."""
     kind = _kind(table)
     # A bucket of lake tables has a prefix of its own; in a bucket of files the prefix is where the rows go.
     own = kind is not None and not kind.startswith(FILES) and "prefix" in setting_names(KINDS[kind])

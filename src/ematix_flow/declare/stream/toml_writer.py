@@ -1,4 +1,4 @@
-"""Writes a stream as the TOML that declares the same; what only Python can say is refused."""
+"""Writes a stream as the TOML that declares the same; what only Python can express is refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def toml_of(stream: Stream) -> str:
-    """Return the text; secrets stand in it as they were written, which is a reason to write them as `${...}`."""
+    """Return the text; secrets are in it as they were written, which is a reason to write them as `${...}`."""
     if stream.udfs or stream.aggregate_udfs:
         message = f"stream {stream.name!r} calls functions of Python, which TOML cannot say"
         raise DeclareError(message, origin=stream.origin)
@@ -87,7 +87,7 @@ def _target(target: StreamTarget, stream: Stream) -> dict[str, Any]:
 
 
 def _is_flat(reference: str | Connection, connection: dict[str, Any]) -> bool:
-    """Return whether a connection can stand among the keys of its target without being taken for one of them."""
+    """Return whether a connection can be among the keys of its target without being taken for one of them."""
     option_names = set(TARGET_OPTIONS)
     if isinstance(reference, Connection) and not reference.kind.startswith(FILES):
         option_names -= {"prefix"}

@@ -37,7 +37,7 @@ class PythonScalarUdfHandle:
 
 @dataclass(frozen=True, slots=True)
 class PythonAggregateUdfHandle:
-    """A class of which each group gets an instance that takes in arrays and gives one value."""
+    """A class of which each group gets an instance that takes arrays and returns one value."""
 
     name: str
     accumulator: type
@@ -46,7 +46,7 @@ class PythonAggregateUdfHandle:
     returns: str
 
     def __call__(self) -> Any:
-        """Return a fresh instance of the user's class."""
+        """Return a new instance of the user's class."""
         return self.accumulator()
 
 

@@ -63,7 +63,7 @@ class ManagedTable:
 
     @classmethod
     def ensure(cls, conn: Any, on_drift: str = "error") -> dict[str, Any]:
-        """Create the table where it is missing; gives the action (created, matched, drift) and the differences."""
+        """Create the table where it is missing; return the action (created, matched, drift) and the differences."""
         # Looked up at the call, so that declaring never loads what running needs.
         result: dict[str, Any] = importlib.import_module(ENGINE).ensure_table(table_of(cls), conn, on_drift)
         return result

@@ -27,9 +27,9 @@ class Maintenance:
     target_file_size: str | int = "128MB"
     """How large files are when small ones are put together."""
     orphans_after: timedelta = timedelta(days=3)
-    """How old a file is before it can be taken for one that nobody needs."""
+    """How old a file is before it can be taken for an orphan."""
     short_keep: bool = False
-    """Says that `keep` is meant to be less than a day: nobody may be reading older versions, or writing from elsewhere."""
+    """Confirms that `keep` may be less than a day: no process reads older versions, or writes from another host."""
 
     def __post_init__(self) -> None:
         for name in ("keep", "every", "orphans_after"):
@@ -58,7 +58,7 @@ class Maintenance:
 
 
 def maintenance_of(value: object) -> Maintenance | None:
-    """Return what a table says about its maintenance, or None when it says nothing."""
+    """Return what a table declares about its maintenance, or None when it declares nothing."""
     if value is None or isinstance(value, Maintenance):
         return value
     message = f"a table's maintenance is a Maintenance(...), not {type(value).__name__}"

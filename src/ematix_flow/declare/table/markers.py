@@ -1,4 +1,4 @@
-"""Marks inside `Annotated[...]` that make a column a key or nullable; they do nothing by themselves."""
+"""Markers inside `Annotated[...]` that make a column a key or nullable; they do nothing by themselves."""
 
 from __future__ import annotations
 

@@ -131,6 +131,6 @@ def _unknown_column(
 
 
 def _family(partition: Partition) -> tuple[str, str]:
-    """Return what two partitions must not have in common: a coarser moment says nothing that a finer one does not."""
+    """Return what two partitions must not have in common: a coarser unit of time adds nothing to a finer one."""
     units = ("years", "months", "days", "hours")
     return partition.column, "moment" if partition.transform in units else partition.transform

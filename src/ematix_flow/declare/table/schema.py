@@ -37,7 +37,7 @@ MAX_NAME_BYTES = 63
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One declared column; a primary-key column is never nullable, whatever `nullable` says."""
+    """One declared column; a primary-key column is never nullable, whatever `nullable` is."""
 
     type: ColumnType
     nullable: bool = True
@@ -81,7 +81,7 @@ class Table:
     maintenance: Maintenance | None = None
     """What `flow maintain` does about the table; the usual where this is None."""
     stamped: bool = True
-    """False for a table of somebody else, or one without a declaration: loads write its own columns and no more."""
+    """False for a table of another owner, or one without a declaration: loads write its own columns and no more."""
     origin: Origin | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:

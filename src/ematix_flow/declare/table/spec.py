@@ -1,4 +1,4 @@
-"""A table as its spec describes it: the value that `ManagedTable._to_spec()` gives, or its JSON text."""
+"""A table as its spec describes it: the value that `ManagedTable._to_spec()` returns, or its JSON text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ematix_flow.errors import DeclareError, did_you_mean
 
 
 def table_from_spec(spec: str | dict[str, Any]) -> Table:
-    """Return the table that a spec describes, as text or as the value that `ManagedTable._to_spec()` gives."""
+    """Return the table that a spec describes, as text or as the value that `ManagedTable._to_spec()` returns."""
     fields = json.loads(spec) if isinstance(spec, str) else spec
     try:
         return Table(

@@ -1,4 +1,4 @@
-"""Column types as values; how a database spells them is decided elsewhere."""
+"""Column types as values; how a database spells them is decided in connect."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ColumnType:
 
 @dataclass(frozen=True, slots=True)
 class OrNone:
-    """What `String[256] | None` gives: a type instance that may be NULL."""
+    """The result of `String[256] | None`: a type instance that may be NULL."""
 
     type: ColumnType
 

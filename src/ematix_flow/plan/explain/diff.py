@@ -1,4 +1,4 @@
-"""What a staged load would change in its target, as data and as lines of text; it asks nobody anything."""
+"""What a staged load would change in its target, as data and as lines of text; it queries nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 ARROW = " -> "
 _PLAIN = re.compile(r"[^\s,='\"]+( [^\s,='\"]+)*")
-"""Text that needs no quotes to be told from what is around it."""
+"""Text that needs no quotes to be distinguished from what is around it."""
 LONGEST = 60
 """Longer values are cut in text; JSON has all of them."""
 

@@ -1,4 +1,4 @@
-"""What a stream promises about each message, by source, target and delivery; the one place that knows, for plans and documents."""
+"""What a stream promises about each message, by source, target and delivery; plans and documents use it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ematix_flow.errors import Origin
 
 QUEUES = ("rabbitmq", "pubsub")
-"""Sources that forget what was acknowledged; messages are kept on this machine until the targets have them."""
+"""Sources that forget what was acknowledged; messages are stored on this machine until the targets have them."""
 
 CONFIRMING = ("rabbitmq", "pubsub", "kinesis")
 """Targets that confirm messages and remember no position."""

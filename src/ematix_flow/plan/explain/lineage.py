@@ -1,4 +1,4 @@
-"""Where the columns of a load come from, read off its plan; what the SQL does not tell is left out, never guessed."""
+"""Where the columns of a load come from, read off its plan; what the SQL does not show is left out, never guessed."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class DatasetLocation:
     kind: str
     dialect: str
     info: Mapping[str, object]
-    """Host, port and database, or the folder, as systems tell people."""
+    """Host, port and database, or the folder, as systems show them."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetLocations:
-    """Where the tables of a query are: all in one place, or each where the first part of its name says."""
+    """Where the tables of a query are: all in one location, or each in that of the first part of its name."""
 
     one: DatasetLocation | None
     sides: Mapping[str, DatasetLocation]
@@ -63,9 +63,9 @@ def facts_of(
     source: DatasetLocation | None,
     sides: Mapping[str, DatasetLocation] = MappingProxyType({}),
 ) -> LoadFacts:
-    """Return what a load reads and writes; without `source` and `sides` its rows come from memory, or from nobody knows where.
+    """Return what a load reads and writes; without `source` and `sides` its rows come from memory or are unknown.
 
-    `sides` are the places of a query over several connections, by the words for these in it.
+    `sides` are the locations of a query over several connections, by their aliases in it.
     """
     table_name = plan.commit.load.target
     output = (
@@ -201,7 +201,7 @@ def _located(address: str, *parts: str) -> Dataset:
     scheme, is_url, remainder = address.partition("://")
     if is_url and scheme != "file":
         bucket, _, prefix = remainder.partition("/")
-        # Spark's own name for buckets of S3 is nobody else's.
+        # Spark's own name for buckets of S3 is used by no other tool.
         return Dataset(f"{'s3' if scheme == 's3a' else scheme}://{bucket}", _joined(prefix, *parts))
     path = remainder if is_url else address
     return Dataset("file", ("/" if path.startswith("/") else "") + _joined(path, *parts))

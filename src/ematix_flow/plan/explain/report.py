@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TargetSummary:
-    """One target of a plan under its public names; without `plan` only what the declaration says is known."""
+    """One target of a plan under its public names; without `plan` only the declaration is known."""
 
     schema_qualified_name: str
     mode: str
@@ -39,7 +39,7 @@ class TargetSummary:
     quality: Mapping[str, Any] | None = None
     """What a dry run measured of the rows."""
     spark_plan: str | None = None
-    """How Spark would run what it evaluates, where it was asked."""
+    """How Spark would run what it evaluates, where that was requested."""
     plan: TargetPlan | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def summary_of(plan: TargetPlan) -> TargetSummary:
 
 
 def statements_of(plan: TargetPlan) -> tuple[Statement, ...]:
-    """Return the statements of the commit as they are sent; staged rows stand under the name of their relation."""
+    """Return the statements of the commit as they are sent; staged rows have the name of their relation."""
     program, dialect = plan.commit.program, plan.commit.load.dialect
     if plan.path.value != "same_db":
         return program.statements

@@ -25,7 +25,7 @@ BETWEEN_CHANGES = timedelta(days=7)
 """No zone changes its clocks twice in so short a time."""
 
 LOOKBACKS = tuple(timedelta(days=days) for days in (1 / 24, 1.2, 8, 40, 400, 3000))
-"""How far back the newest slot is looked for, step by step, so that frequent ones are found quickly."""
+"""How far back the newest slot is searched for, step by step, so that frequent ones are found quickly."""
 
 
 def slots_after(schedule: str, zone: str | None, after: datetime) -> Iterator[datetime]:
@@ -120,7 +120,7 @@ def _counted(schedule: str, zone: str | None, first: datetime, last: datetime) -
 
 
 def _midnight(at: datetime, zone: ZoneInfo) -> datetime:
-    """Return the instant at which the date of a moment begins in a zone."""
+    """Return the instant at which the date of a timestamp begins in a zone."""
     return at.replace(hour=0, minute=0, second=0, microsecond=0, fold=0, tzinfo=zone).astimezone(UTC)
 
 
@@ -140,7 +140,7 @@ def around(schedule: str, zone: str | None, instant: datetime) -> tuple[datetime
 
 
 _KNOWN: dict[tuple[str, str | None], tuple[datetime, datetime | None, datetime]] = {}
-"""For each expression the last two slots that were asked for, which are also the answer for all instants between them."""
+"""For each expression the last two slots that were requested, also the result for all instants between them."""
 
 
 def last_slot(schedule: str, zone: str | None, upto: datetime) -> datetime | None:
@@ -198,7 +198,7 @@ def instant_of(text: str) -> datetime:
 def slot_id(pipeline: str, slot: str, project: str = "") -> str:
     """Return the name of a pipeline's run for a slot: the same for every attempt, every host and every backfill.
 
-    With the name that somebody gave to a project, two projects can load one table at the same instant.
+    With an explicit project name, two projects can load one table at the same instant.
     """
     return f"{pipeline}@{slot} of {project}" if project else f"{pipeline}@{slot}"
 

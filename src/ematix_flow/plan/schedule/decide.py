@@ -39,7 +39,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Lose:
-    """A slot whose process died is not taken up by itself: somebody has cancelled it, or has to look."""
+    """A slot whose process died is not taken up by itself: it was cancelled, or an operator has to decide."""
 
     pipeline: str
     slot: str
@@ -59,9 +59,9 @@ class Situation:
     """Who runs a pipeline right now, by its name."""
     window: timedelta = timedelta(seconds=60)
     catchup: str | None = None
-    """What to catch up, in place of what pipelines say."""
+    """What to catch up, in place of what pipelines declare."""
     requested: Mapping[str, str] = field(default_factory=dict)
-    """Slots that somebody asked for, by pipeline."""
+    """Slots that were requested by hand, by pipeline."""
 
     def state(self, name: str) -> PipelineState:
         """Return the state of a pipeline; an empty one before its first slot."""
@@ -69,7 +69,7 @@ class Situation:
 
 
 def decide(pipeline: Pipeline, at: Situation) -> Decision | None:
-    """Say what happens with a pipeline now; None when nothing is due."""
+    """Return what happens with a pipeline now; None when nothing is due."""
     state = at.state(pipeline.name)
     if state.slot_status == RUNNING:
         return _running(pipeline, state, at)
@@ -94,7 +94,7 @@ def due_slot(pipeline: Pipeline, at: Situation) -> str | None:
 
 
 def next_fire(pipeline: Pipeline, at: Situation) -> datetime | None:
-    """Return when a pipeline fires next if nothing fails; None for what only runs when asked for."""
+    """Return when a pipeline fires next if nothing fails; None for what only runs on request."""
     if pipeline.schedule is None:
         return None
     return next_slot(pipeline.schedule, pipeline.timezone, at.now)
@@ -123,7 +123,7 @@ def _workflow_slot(pipeline: Pipeline, at: Situation) -> str | None:
 
 
 def _running(pipeline: Pipeline, state: PipelineState, at: Situation) -> Decision | None:
-    """Decide about a slot that has begun: left alone while somebody holds it, else taken up or lost."""
+    """Decide about a slot that has begun: left alone while a process holds it, else taken up or lost."""
     holder = at.held.get(pipeline.name)
     if holder is not None:
         return Skip(pipeline.name, f"running on {holder}") if due_slot(pipeline, at) else None
@@ -150,7 +150,7 @@ def _next_decision(pipeline: Pipeline, state: PipelineState, at: Situation) -> D
 
 
 def _ended(pipeline: Pipeline, state: PipelineState) -> Skip | None:
-    """Say why a slot of the present window that failed is left alone."""
+    """Return why a slot of the present window that failed is left alone."""
     if state.slot_status == GAVE_UP and attempts_of(pipeline) > 1:
         tried, most = state.attempt - state.interruptions, attempts_of(pipeline)
         return Skip(pipeline.name, f"gave up after {tried} retry attempts (max_attempts={most})")
@@ -162,7 +162,7 @@ def _ended(pipeline: Pipeline, state: PipelineState) -> Skip | None:
 
 
 def backoff_text(pipeline: Pipeline, state: PipelineState) -> str:
-    """Say when a failed slot is tried again."""
+    """Return when a failed slot is tried again."""
     tried, when = state.attempt - state.interruptions, slot_text(instant_of(state.next_attempt_at))
     return f"retry backoff (attempt {tried}/{attempts_of(pipeline)}; next eligible at {when})"
 
@@ -173,7 +173,7 @@ def attempts_of(pipeline: Pipeline) -> int:
 
 
 def _is_up_to_date(upstream: str, pipeline: Pipeline, slot: str, at: Situation) -> bool:
-    """Say whether an upstream has what a slot needs: its last run succeeded, lately enough, and nothing of it is due before."""
+    """Return whether an upstream has what a slot needs: a last run that succeeded lately, and nothing due before."""
     state, declared = at.state(upstream), at.project.pipelines[upstream]
     if state.last_outcome != SUCCESS or state.slot_status in (RUNNING, FAILED):
         return False

@@ -1,4 +1,4 @@
-"""How fresh a table is, from what was seen of it and the time; pure, it asks nobody and no clock."""
+"""How fresh a table is, from what was inspected of it and the time; pure, it queries no system and reads no clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAST_SUCCESS = "last success"
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """How fresh what a pipeline loads was at one moment."""
+    """How fresh what a pipeline loads was at one time."""
 
     pipeline: str
     target: str
@@ -33,7 +33,7 @@ class Freshness:
     note: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as plain data, with times in seconds."""
+        """Return it as plain data, with times in seconds."""
         return {
             "pipeline": self.pipeline,
             "target": self.target,

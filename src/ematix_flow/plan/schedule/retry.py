@@ -1,4 +1,7 @@
-"""What becomes of a slot after an attempt at it: done, tried again later, or given up; whether it runs is decided elsewhere."""
+"""What becomes of a slot after an attempt at it: done, tried again later, or given up.
+
+Whether it runs is decided in `plan.schedule.decide`.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +100,7 @@ def interrupted(state: PipelineState, now: datetime) -> PipelineState:
 
 
 def cancelled(state: PipelineState, now: datetime) -> PipelineState:
-    """Return the state of a slot that somebody cancelled: it is used up unless it is resumed."""
+    """Return the state of a slot that was cancelled: it is used up unless it is resumed."""
     text = f"cancelled by {state.cancelled_by or 'somebody'}"
     ended = replace(state, slot_status=CANCELLED, next_attempt_at="", last_run_at=written(now), error=text)
     return replace(ended, last_outcome=FAILURE, cancelled_by="")

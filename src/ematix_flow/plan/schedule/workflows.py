@@ -1,4 +1,7 @@
-"""When a workflow is set off, and when it is done: a pure function of the states of pipelines; messages are seen elsewhere."""
+"""When a workflow is set off, and when it is done: a pure function of the states of pipelines.
+
+Messages are received elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +35,10 @@ def advanced(workflow: Workflow, at: Situation) -> PipelineState | None:
 
 
 def set_off(workflow: Workflow, trigger: str, at: Situation) -> PipelineState:
-    """Return the state of a workflow that messages have set off; `trigger` says up to where they were seen.
+    """Return the state of a workflow that messages have set off; `trigger` has the position up to which they were seen.
 
-    Its slot is now, or right behind the last one where the clock stands still or was set back: an older one would run
-    no job.
+    Its slot is now, or right behind the last one where the clock does not advance or was set back: an older one would
+    run no job.
     """
     used = [at.state(name).last_slot for name in (workflow.key, *workflow.jobs)]
     slot = max([at.now, *(instant_of(text) + SHORTEST for text in used if text)])

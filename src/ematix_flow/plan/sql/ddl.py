@@ -49,7 +49,7 @@ class TableDefinition:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One way in which the database's table differs from the wanted one."""
+    """One way in which the database's table differs from the declared one."""
 
     text: str
     cure: str = ""
@@ -59,7 +59,7 @@ class Difference:
 
 
 def table_definition(table: Table, mode: str, database: Target, partition_by: tuple[str, ...] = ()) -> TableDefinition:
-    """Return the table that a load of this mode needs; `partition_by` in place of what the table itself says."""
+    """Return the table that a load of this mode needs; `partition_by` replaces the table's own partitions."""
     keyed = {*table.primary_key, *(name for group in table.unique_constraints for name in group)}
     declared = [
         ColumnDefinition(StageColumn(c.name, c.type, in_key=c.name in keyed, native=c.native), c.nullable)
@@ -148,7 +148,7 @@ def differences(definition: TableDefinition, existing: TableSchema, database: Ca
             )
         )
     partitions = tuple(map(str, definition.partitions))
-    # A declaration that says nothing about partitions takes those that are there.
+    # A declaration without partitions takes those that are there.
     if partitions and partitions != existing.partitions:
         text = f"partitions are ({', '.join(existing.partitions)}), declared ({', '.join(partitions)})"
         result.append(Difference(text))

@@ -1,6 +1,6 @@
-"""How each dialect says one small thing; every phrase is one line of SQL per dialect and decides nothing.
+"""How each dialect spells one small expression; each is one line of SQL per dialect and decides nothing.
 
-`x`, `y`, `n` and `p` stand for the parts. `TRY_CAST` and the guards around a phrase keep bad values from raising.
+`x`, `y`, `n` and `p` stand for the parts. `TRY_CAST` and the guards around an expression keep bad values from raising.
 On SQLite, `FLOW_*` are the functions of `connect.sqlite.functions`.
 """
 
@@ -110,7 +110,7 @@ _DIALECT_FUNCTIONS: dict[str, dict[str, str]] = {
     },
     "valid_json": {
         ANY: "JSON_VALID(x)",
-        # DuckDB also takes NaN, Infinity and a comma before the end of a list; such words stand outside of strings.
+        # DuckDB also takes NaN, Infinity and a comma before the end of a list; such tokens are outside of strings.
         "duckdb": f"JSON_VALID(x) AND NOT REGEXP_MATCHES(REGEXP_REPLACE(x, '{_JSON_STRING}', '', 'g'), '{_NO_JSON}')",
         "spark": "TRY_PARSE_JSON(x) IS NOT NULL",
     },

@@ -1,7 +1,7 @@
 """What a load would change, key by key, as queries over the staged rows and the target; written once for all dialects.
 
-Every mode gives one relation of pairs: the key, the old values, the new values and what happens to them. Totals,
-columns and samples are asked of that relation.
+Every mode has one relation of pairs: the key, the old values, the new values and what happens to them. Totals,
+columns and samples are queried from that relation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KIND = "_flow_kind"
 _STAGED = f'"{STAGED}"'
 _WITHOUT_ORDER = ("json", "jsonb", "bytes")
 _SAMPLED_AS_TEXT = ("date", "timestamp", "timestamp_tz", "uuid", "json", "jsonb")
-"""Kinds of columns whose values drivers give in different types, or not at all."""
+"""Kinds of columns whose values drivers return in different types, or not at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class DiffQueries:
 
     keys: tuple[str, ...]
     columns: tuple[str, ...]
-    """The columns that are compared and shown beside the keys."""
+    """The columns that are compared and shown next to the keys."""
     totals: str
     """Query for kinds and how many keys each has."""
     changes: str
@@ -51,11 +51,11 @@ class DiffQueries:
 
 
 def diff_queries(load: Load, mode: str, existing: Sequence[str] | None, sample: int) -> DiffQueries:
-    """Return the queries; `found` names the target's columns where it has yet to be created or widened, else None."""
+    """Return the queries; `existing` names the target's columns where it is yet to be created or widened, else None."""
     ctes: list[str] = []
     if existing is not None:
         load, ctes = _over_existing(load, existing, versions=mode == "scd2")
-    # Modes without keys of their own tell rows apart by the primary key.
+    # Modes without keys of their own identify rows by the primary key.
     keys = load.keys or tuple(column.name for column in load.columns if column.in_key)
     if load.event:
         ctes += _laid_out(load)
@@ -230,7 +230,7 @@ def _opened_versions(load: Load) -> str:
 
 
 def _over_existing(load: Load, existing: Sequence[str], *, versions: bool) -> tuple[Load, list[str]]:
-    """Return the load over relations that stand for its tables as they will be: new columns are NULL, new tables empty."""
+    """Return the load over relations that show its tables as they will be: new columns are NULL, new tables empty."""
     names = [*load.names, *(("valid_from", "valid_to", "is_current") if versions else ())]
     values = [f"{_value(load, name, existing)} AS {quoted(name)}" for name in names]
     real = f"FROM {table_sql(load.target)} AS tgt LEFT JOIN {_STAGED} AS s ON FALSE" if existing else ""
@@ -253,7 +253,7 @@ def _value(load: Load, name: str, existing: Sequence[str]) -> str:
 
 
 def _no_instant(load: Load) -> str:
-    # MySQL has no such type to cast to, and asks for none.
+    # MySQL has no such type to cast to, and requires none.
     return "NULL" if load.dialect == "mysql" else "CAST(NULL AS TIMESTAMPTZ)"
 
 

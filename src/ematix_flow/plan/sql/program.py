@@ -19,7 +19,7 @@ INCOMING = "_flow_incoming"
 
 @dataclass(frozen=True, slots=True)
 class DuplicateChecks:
-    """How a load with several rows for one key is told from a good one."""
+    """How a load with several rows for one key is detected."""
 
     repeated_keys: str
     """Query that names keys which occur more than once among the rows of the staged relation."""
@@ -37,7 +37,7 @@ class Program:
     statements: tuple[Statement, ...]
     work_tables: tuple[WorkTable, ...] = ()
     reads_staged_once: bool = True
-    """True when staging is read by one statement, so that it need not be kept in a scratch table."""
+    """True when staging is read by one statement, so that it need not be stored in a scratch table."""
     duplicates: DuplicateChecks | None = None
     """None where several rows for one key are allowed."""
     points: TableName | None = None
@@ -45,12 +45,12 @@ class Program:
     tally: str = ""
     """Query for names of counts and the counts that the program would have, where it cannot be rolled back."""
     adds: bool = False
-    """True when the staged files become files of the table as they are; the one statement only says so."""
+    """True when the staged files become files of the table as they are; the one statement only registers them."""
     tells: bool = False
-    """True when the final statement itself tells its counts, so that a run need not ask for them."""
+    """True when the final statement itself returns its counts, so that a run need not query them."""
 
     def materializes_incoming(self, *, marked: bool, audited: bool) -> bool:
-        """Return whether the rows of a source query are kept in INCOMING first, because they are read more than once."""
+        """Return whether the rows of a source query are stored in INCOMING first, to be read more than once."""
         return marked or audited or not self.reads_staged_once or self.duplicates is not None
 
 
@@ -77,17 +77,17 @@ class Load:
     extra: tuple[StageColumn, ...] = field(default=())
     """Staged columns that the target does not have."""
     order: tuple[str, ...] = ()
-    """Staged columns with the place of a row in its source, the greatest is the last; empty where rows have none."""
+    """Staged columns with the position of a row in its source, the greatest is the last; empty where rows have none."""
     order_by: tuple[str, ...] = ()
-    """Columns by which the greatest row of a key counts, before its place."""
+    """Columns by which the greatest row of a key counts, before its position."""
     stamped: bool = True
-    """False where rows are not told which load brought them."""
+    """False where rows have no column for the load that brought them."""
     folder: str = ""
     """Where the files of the table go, where it is a list of files."""
 
     @property
     def stamps(self) -> tuple[str, ...]:
-        """Return the columns that say when and by which load a row came."""
+        """Return the columns for when and by which load a row came."""
         return ("_loaded_at", "_batch_id") if self.stamped else ()
 
     @property

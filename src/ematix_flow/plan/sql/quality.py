@@ -68,7 +68,7 @@ def violation(one: Expectation, table: Table, dialect: str, written_in: str) -> 
 
 
 def condition_of(one: Expectation, table: Table, dialect: str, written_in: str) -> exp.Expr:
-    """Return the user's condition, which speaks of the columns of one row."""
+    """Return the user's condition, which uses the columns of one row."""
     tree = read_expression(one.text, written_in, dialect)
     if tree.find(exp.AggFunc, exp.Window):
         message = f"{one.name}: the condition speaks of several rows: {one.text}"
@@ -137,13 +137,13 @@ def recent(one: Expectation, table: Table, since: datetime, alias: str, dialect:
 
 
 def any_recent(table_name: TableName, condition: exp.Expr, dialect: str) -> str:
-    """Return the query that gives 1 when a table has such a row, else 0."""
+    """Return the query that returns 1 when a table has such a row, else 0."""
     where = f"FROM {native_name(table_name, dialect)} AS t WHERE {condition.sql(dialect=dialect)} LIMIT 1"
     return f"SELECT COUNT(*) FROM (SELECT 1 AS found {where}) AS f"
 
 
 def over_rows(text: str, columns: Sequence[str], written_in: str, dialect: str) -> tuple[str, tuple[str, ...]]:
-    """Return a query of the user with `rows` standing for these columns of the staged rows, and the names it gives."""
+    """Return a query of the user over these columns of the staged rows as `rows`, and the names of its columns."""
     tree = read_query(text, written_in, dialect)
     mine = [table for table in tree.find_all(exp.Table) if table.name.lower() == ROWS and not table.db]
     if not mine:
@@ -162,7 +162,7 @@ def over_rows(text: str, columns: Sequence[str], written_in: str, dialect: str) 
 
 
 def staged(dialect: str) -> str:
-    """Return what stands for the staged rows until the commit binds it."""
+    """Return the placeholder of the staged rows until the commit binds it."""
     return native_column(STAGED, dialect)
 
 

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 CANONICAL = "postgres"
 STAGED = "_flow_staged"
-"""Stands for the relation of staged rows until the commit binds it."""
+"""Placeholder of the relation of staged rows until the commit binds it."""
 
 ZONELESS = ("mysql", "sqlite")
 _NO_UUID = (*ZONELESS, "spark")
-"""Dialects whose instants are kept as UTC text or UTC wall time."""
+"""Dialects whose instants are stored as UTC text or UTC wall time."""
 
 
 def quoted(name: str) -> str:

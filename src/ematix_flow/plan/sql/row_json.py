@@ -1,4 +1,4 @@
-"""A source row as one JSON text in each database's SQL, for rejects; values that JSON would bend are given as text."""
+"""A source row as one JSON text in each database's SQL, for rejects; values that JSON would alter are texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a dialect cannot say, with the reason; such a shape is evaluated by Spark, which says everything."""
+"""What a dialect cannot express, with the reason; such a shape is evaluated by Spark, which can express everything."""
 
 from __future__ import annotations
 

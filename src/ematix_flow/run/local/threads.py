@@ -1,4 +1,4 @@
-"""Stages the pieces of a source in threads of this process: what Spark's tasks do, where nothing else is left for Spark.
+"""Stages the partitions of a source in threads of this process: what Spark's tasks do, without Spark.
 
 The threads wait for databases, copy bytes and shape rows in DuckDB, which other threads of Python may do at the same time.
 """
@@ -30,7 +30,7 @@ END_SECONDS = 10.0
 
 
 def stage_in_threads(partitions: Sequence[PartitionTask], at_once: int | None = None) -> tuple[TaskReport, ...]:
-    """Stage every piece, as many at a time as there are cores, and no more than `at_once`."""
+    """Stage every partition, as many at a time as there are cores, and no more than `at_once`."""
     workers = min(len(partitions), os.cpu_count() or 1, at_once or len(partitions))
     crew = _Crew(partitions)
     futures: list[Future[list[TaskReport]]] = []
@@ -52,16 +52,16 @@ class LocalEngine:
     """Threads of this process as an engine: no Java, no workers."""
 
     def slots(self) -> int:
-        """Return how many pieces are staged at a time: one for each core."""
+        """Return how many partitions are staged at a time: one for each core."""
         return os.cpu_count() or 1
 
     def stage_partitions(self, partitions: Sequence[PartitionTask], tasks: Tasks) -> tuple[TaskReport, ...]:
-        """Stage every piece in threads."""
+        """Stage every partition in threads."""
         return stage_in_threads(partitions, tasks.at_once)
 
 
 class _Crew:
-    """Threads that take piece after piece until none is left or one of them fails."""
+    """Threads that take partition after partition until none is left or one of them fails."""
 
     def __init__(self, partitions: Sequence[PartitionTask]) -> None:
         self._partitions = partitions
@@ -70,7 +70,7 @@ class _Crew:
         self.over = threading.Event()
 
     def stage_some(self) -> list[TaskReport]:
-        """Stage pieces until none is left."""
+        """Stage partitions until none is left."""
         reports: list[TaskReport] = []
         while (partition := next(self._next)) < len(self._partitions) and not self.over.is_set():
             reports.append(self._stage(partition))

@@ -1,7 +1,8 @@
-"""Numbers rows by their place in a stream, so that the last row of a key is known; the same batch gets the same numbers again.
+"""Numbers rows by their position in a stream, to know the last row of a key; a batch always gets the same numbers.
 
-Messages of one line, such as a partition, keep their order, and where there is only one, pieces of it follow each other. Between lines the time of a message counts, or the latest time
-before it in its line where that is later; at one time, the number of the line.
+Messages of one line, such as a partition, keep their order, and where there is only one, partitions of it follow each
+other. Between lines the time of a message counts, or the latest time before it in its line where that is later; at one
+time, the number of the line.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ ROOM = 1 << 33
 """More rows than a line of one batch has."""
 
 MAX_PARTITIONS = 1 << 12
-"""More pieces than a file has."""
+"""More partitions than a file has."""
 
 _BEFORE_ALL = -(1 << 62)
 
 
 @dataclass
 class Arrival:
-    """Numbers the messages of one piece, which has whole lines."""
+    """Numbers the messages of one partition, which has whole lines."""
 
     partition: int
     line: str
-    """Column that names the line; empty where pieces follow each other."""
+    """Column that names the line; empty where partitions follow each other."""
     latest: dict[Any, int] = field(default_factory=dict)
     rows: dict[Any, int] = field(default_factory=dict)
 
@@ -46,7 +47,7 @@ class Arrival:
         return order_of(self.line)
 
     def numbered(self, messages: pa.Table) -> pa.Table:
-        """Return messages with the columns of their place."""
+        """Return messages with the columns of their position."""
         if not self.line:
             return messages.append_column(ORDER, self._next(self.partition, self.partition, messages.num_rows))
         lines, times = messages.column(self.line), pc.cast(messages.column(EVENT_TIME), pa.int64())
@@ -71,23 +72,23 @@ class Arrival:
 
 
 def order_of(line: str) -> tuple[str, ...]:
-    """Return the names of the columns that tell the order of messages of such lines."""
+    """Return the names of the columns that define the order of messages of such lines."""
     return (ORDER_AT, ORDER) if line else (ORDER,)
 
 
 def in_order(rows: pa.Table, order: pa.Table) -> pa.Table:
-    """Return rows in the order that the columns of another table tell."""
+    """Return rows in the order that the columns of another table define."""
     by = [(name, "ascending") for name in order.column_names]
     return rows.take(pc.sort_indices(order, sort_keys=by))
 
 
 def numbered_rows(rows: pa.Table) -> pa.Table:
-    """Return rows in memory with the column of their place."""
+    """Return rows in memory with the column of their position."""
     return rows.append_column(ORDER, pa.array(range(rows.num_rows), pa.int64()))
 
 
 def numbered_partitions(partitions: Sequence[FilePartition], paths: Sequence[str]) -> list[FilePartition]:
-    """Return pieces whose rows have the column of their place: in the order of the paths, then of the rows of a file."""
+    """Return partitions whose rows have the column of their position: by path, then by row of a file."""
     first = {path: number * MAX_PARTITIONS for number, path in enumerate(paths)}
     numbered = []
     for partition in partitions:

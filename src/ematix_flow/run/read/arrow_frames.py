@@ -27,7 +27,7 @@ _SIGNED = {"uint8": pa.int16(), "uint16": pa.int32(), "uint32": pa.int64(), "uin
 
 
 def arrow_frame(spark: SparkSession, files: FileSet, paths: Sequence[str], *, ordered: bool = False) -> DataFrame:
-    """Return the rows of files of one layout, with the address of each row's file; `ordered` adds their place among all."""
+    """Return the rows of files of one layout, with the address of each row's file; `ordered` adds their position."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     slots = partial(session_slots, spark)
@@ -44,7 +44,7 @@ def arrow_frame(spark: SparkSession, files: FileSet, paths: Sequence[str], *, or
 
 
 def file_schema(files: FileSet) -> pa.Schema:
-    """Return the layout of the rows of files as `signed` gives them: that of the first file, or texts."""
+    """Return the layout of the rows of files as `signed` returns them: that of the first file, or texts."""
     names = [column.name for column in files.columns]
     if files.format in ("csv", "json_lines"):
         return pa.schema([(name, pa.string()) for name in names])

@@ -22,14 +22,14 @@ _changed: dict[int, _BroadcastChange] = {}
 
 @dataclass(slots=True)
 class _BroadcastChange:
-    """What a session was set to before, and how many loads want it otherwise."""
+    """What a session was set to before, and how many loads require another value."""
 
     before: str
     loads: int = 0
 
 
 def measured_joins(spark: SparkSession, resources: ExitStack) -> None:
-    """Let joins broadcast what was measured to be small, not what is taken to be, until `kept` is closed.
+    """Let joins broadcast what was measured to be small, not what is taken to be, until `resources` is closed.
 
     Rows from our tasks look to Spark like the few numbers that the tasks are made from, and a large table would be collected.
     """

@@ -107,7 +107,7 @@ def _check(options: Mapping[str, str]) -> None:
 
 
 def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the columns that are wanted, in their order; none where all are."""
+    """Return the columns that are requested, in their order; none where all are."""
     names = options.get("columns", "").strip()
     if names.startswith("["):
         return tuple(map(str, json.loads(names)))
@@ -180,7 +180,7 @@ class DatabaseReader(ds.DataSourceReader):
         return relation_schema(self._zoned()[1])
 
     def pushFilters(self, filters: list[ds.Filter]) -> Iterable[ds.Filter]:  # noqa: N802 - as Spark calls it
-        """Keep what the database can be asked for; Spark tests all of it again."""
+        """Keep the filters that can be sent to the database; Spark tests all of it again."""
         self.conditions = tuple(filter(None, map(_condition, filters)))
         return filters
 
@@ -214,7 +214,7 @@ class FileInputPartition(ds.InputPartition):
 
 @dataclass
 class FileReader(ds.DataSourceReader):
-    """Reads files piece by piece; texts stay texts, and a malformed line is an error."""
+    """Reads files partition by partition; texts stay texts, and a malformed line is an error."""
 
     folder: str
     files: FileSet
@@ -227,15 +227,15 @@ class FileReader(ds.DataSourceReader):
         return file_schema(self.files)
 
     def partitions(self) -> Sequence[ds.InputPartition]:
-        """Return the pieces of the files."""
+        """Return the partitions of the files."""
         from ematix_flow.run.read.file_partitions import split_files
 
-        # Spark calls this in a process without a session; pieces are small enough for many slots anyway.
+        # Spark calls this in a process without a session; partitions are small enough for many slots anyway.
         splits = split_files(self.files, strict=True, slots=lambda: os.cpu_count() or 1)
         return [FileInputPartition(split.read) for split in splits]
 
     def read(self, partition: ds.InputPartition) -> Iterator[Any]:
-        """Read one piece, in a task."""
+        """Read one partition, in a task."""
         from ematix_flow.run.read.arrow_frames import signed
 
         assert isinstance(partition, FileInputPartition)  # noqa: S101 - our own
@@ -256,7 +256,7 @@ _COMPARED: dict[type[ds.Filter], str] = {
 
 
 def _condition(spark_filter: ds.Filter) -> Condition | None:
-    """Return a filter of Spark as a condition; None for those that no system is asked for."""
+    """Return a filter of Spark as a condition; None for those that are sent to no system."""
     attribute: tuple[str, ...] = getattr(spark_filter, "attribute", ())
     if len(attribute) != 1:
         return None

@@ -28,14 +28,14 @@ DOCUMENT = {
 """How nested values are written as JSON: with every NULL and to the microsecond."""
 
 _PATH = "url_decode(replace(regexp_replace(_metadata.file_path, '^file:/+', '/'), '+', '%2B'))"
-"""The path of the file that a row stands in, as people write it; Spark gives an address."""
+"""The path of the file that a row is from, as people write it; Spark returns an address."""
 
 
 def file_frame(spark: SparkSession, files: FileSet, *, strict: bool = False, ordered: bool = False) -> DataFrame:
     """Return the rows of a file set; text formats are read as text, and a broken line is marked.
 
     With `strict` the rows are for a user's own query, which sees the columns of the files alone: a broken line fails the
-    read, because the mark would be lost. With `ordered` rows have the column of their place.
+    read, because the mark would be lost. With `ordered` rows have the column of their position.
     """
     if files.format in ("csv", "json_lines"):
         frame = _text_frame(spark, files, strict=strict, ordered=ordered)

@@ -1,4 +1,4 @@
-"""Files cut into pieces that can be read on their own, as Arrow tables; a bad line is marked, never dropped."""
+"""Files cut into partitions that can be read on their own, as Arrow tables; a bad line is marked, never dropped."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from ematix_flow.connect.formats.text import ParsedRows
 
 PARTITION_BYTES = 64 << 20
-"""Bytes that are read as one piece where there is much to read."""
+"""Bytes that are read as one partition where there is much to read."""
 
 SMALLEST = 16 << 20
-"""Bytes that are worth a piece of their own where there are slots for more of them."""
+"""Bytes that are worth a partition of their own where there are slots for more of them."""
 
 MOST_TASKS = 64
-"""Tasks that many small pieces are put together into, unless there are slots for more."""
+"""Tasks that many small partitions are put together into, unless there are slots for more."""
 
 ROWS = 1 << 17
 """Rows of a typed file that are read at a time."""
@@ -52,21 +52,22 @@ class FilePartition:
     size: int
     """About how many bytes are read."""
     read: Callable[[], Iterator[pa.Table]]
-    """Gives the rows under the names of the set, with the marks of text formats and the position."""
+    """Returns the rows under the names of the set, with the marks of text formats and the position."""
 
 
 def tasks_for(partitions: Sequence[FilePartition], slots: Callable[[], int]) -> int:
-    """Return how many tasks read some pieces."""
+    """Return how many tasks read some partitions."""
     if len(partitions) <= MOST_TASKS:
         return max(1, len(partitions))
     return min(len(partitions), max(MOST_TASKS, 2 * slots()))
 
 
 def split_files(files: FileSet, *, strict: bool = False, slots: Callable[[], int] | None = None) -> list[FilePartition]:
-    """Return the pieces of a file set in its order; with `strict` a bad line is an error instead of a mark.
+    """Return the partitions of a file set in its order; with `strict` a bad line is an error instead of a mark.
 
-    Large files are cut, so that there is work for all `slots` of whoever reads the pieces; only then they are counted. Without
-    slots the pieces are read one after the other, and no file is searched for places to cut it.
+    Large files are cut, so that there is work for all `slots` of the engine that reads the partitions; only then they
+    are counted. Without slots the partitions are read one after the other, and no file is searched for offsets to cut
+    it at.
     """
     names = tuple(column.name for column in files.columns)
     every = _partition_bytes(files.paths, slots)
@@ -81,7 +82,7 @@ def split_files(files: FileSet, *, strict: bool = False, slots: Callable[[], int
 
 
 def _of_one_file(path: str, cut: Callable[[str], list[FilePartition]]) -> list[FilePartition]:
-    """Return the pieces of a file, which are read only as long as the file is the one that was cut."""
+    """Return the partitions of a file, which are read only as long as the file is the one that was cut."""
     identity = _identity(path)
     partitions = cut(path)
     if len(partitions) == 1 or identity is None:
@@ -92,7 +93,10 @@ def _of_one_file(path: str, cut: Callable[[str], list[FilePartition]]) -> list[F
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Return what tells a file of this machine from one that takes its name; a store refuses another version by itself."""
+    """Return what distinguishes a file of this machine from one that takes its name.
+
+    A store refuses another version by itself.
+    """
     if isinstance(path, StoredFile):
         return None
     try:
@@ -137,7 +141,7 @@ def _csv_partitions(
 
     dialect = csv_rows.dialect_of(path, files.csv_options)
     if isinstance(path, StoredFile):
-        every = max(every, PARTITION_BYTES) if every else 0  # to look for records in it is to fetch it once more
+        every = max(every, PARTITION_BYTES) if every else 0  # to search for records in it is to fetch it once more
     parts = csv_records.byte_ranges_of(path, dialect, every) if every else [csv_records.WHOLE]
     size = size_of(path) // len(parts)
     reads = [partial(csv_rows.read_rows, path, dialect, part) for part in parts]
@@ -200,7 +204,7 @@ def _stripes(path: str, names: Sequence[str], every: int) -> list[FilePartition]
 
 
 def _together(sizes: Sequence[int], every: int) -> Iterator[tuple[int, ...]]:
-    """Return the numbers of neighbours that are read as one piece."""
+    """Return the numbers of neighbours that are read as one partition."""
     chosen: list[int] = []
     for number, _ in enumerate(sizes):
         chosen.append(number)

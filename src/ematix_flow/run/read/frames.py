@@ -86,14 +86,14 @@ def _spark_table(table: pa.Table) -> pa.Table:
 
 
 def query_frame(spark: SparkSession, sql: str, tables: Mapping[str, DataFrame], resources: ExitStack) -> DataFrame:
-    """Return the result of a user's query over named frames, whose views are gone when `kept` is closed."""
+    """Return the result of a user's query over named frames, whose views are dropped when `resources` is closed."""
     suffix = uuid.uuid4().hex[:12]
     names = {name: f"flow_{suffix}_{number}" for number, name in enumerate(tables)}
     return view_frame(spark, over_views(sql, names), {names[name]: frame for name, frame in tables.items()}, resources)
 
 
 def view_frame(spark: SparkSession, sql: str, views: Mapping[str, DataFrame], resources: ExitStack) -> DataFrame:
-    """Return the result of a query over views, whose names nobody else uses; they are gone when `kept` is closed."""
+    """Return the result of a query over views, whose names are unique; they are dropped when `resources` is closed."""
     for name, view in views.items():
         view.createOrReplaceTempView(name)
         resources.callback(partial(_drop, spark, name))
@@ -118,7 +118,7 @@ _SPARK_TYPES = {
 
 
 def partition_frame(spark: SparkSession, partitions: Sequence[FilePartition], schema: pa.Schema) -> DataFrame:
-    """Return the rows of pieces as a frame; tasks read them."""
+    """Return the rows of partitions as a frame; tasks read them."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     def read(number: int) -> Iterator[pa.RecordBatch]:
@@ -191,7 +191,7 @@ _RAW = {name: value for name, value in DOCUMENT.items() if name != "ignoreNullFi
 
 
 def with_raw(frame: DataFrame) -> DataFrame:
-    """Return the frame with each source row as JSON; Spark evaluates it only where the shape asks for it."""
+    """Return the frame with each source row as JSON; Spark evaluates it only where the shape uses it."""
     from pyspark.sql import functions as sf
 
     own = [name for name in frame.columns if name not in OURS]

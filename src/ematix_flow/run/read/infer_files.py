@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 WHOLE = r"^-?(0|[1-9][0-9]{0,17})$"
 BROKEN = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 TRUTH = r"^(true|false)$"
-"""How a text must be written to be a value: one like 007 says that it is none."""
+"""How a text must be written to be a value: one like 007 is none."""
 
 VALUE_PATTERNS = ((WHOLE, pa.int64()), (BROKEN, pa.float64()), (TRUTH, pa.bool_()))
 """What texts may show, the first that all of them do."""
@@ -49,7 +49,7 @@ def file_rows(files: FileSet, *, infer_values: bool) -> TypedRows:
 
 
 def line_partitions(files: FileSet) -> list[MessagePartition]:
-    """Return files of JSON lines as pieces whose messages are the lines."""
+    """Return files of JSON lines as partitions whose messages are the lines."""
     return [MessagePartition(path, 0, partial(_lines, path)) for path in files.paths]
 
 

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 
 _HUGE = re.compile(rb"[eE][+]?[0-9]{3}")
-"""What a number looks like that may be too large."""
+"""The pattern of a number that may be too large."""
 
 TOGETHER = 4
-"""Pieces that are read at the same time."""
+"""Partitions that are read at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def typed_rows(
     metadata_columns: Sequence[str],
     line: str = "",
 ) -> TypedRows:
-    """Return the rows of pieces: `read` gives the values of a payload, or what is wrong with it.
+    """Return the rows of partitions: `read` returns the values of a payload, or what is wrong with it.
 
     Where `line` names the column of the line that a message is in, the rows come in the order of the stream.
     """
@@ -89,12 +89,12 @@ def typed_rows(
 
 
 def rows_of_payloads(messages: Sequence[tuple[bytes, str]], read: Callable[[bytes], dict[str, Any] | str]) -> TypedRows:
-    """Return the rows of payloads that are at hand, each with the place it came from."""
+    """Return the rows of payloads that are at hand, each with the position it came from."""
     return typed_rows([partition_of(messages)], read, ())
 
 
 def partition_of(messages: Sequence[tuple[bytes, str]]) -> MessagePartition:
-    """Return payloads that are at hand, each with the place it came from, as a piece that is read from memory."""
+    """Return payloads that are at hand, each with the position it came from, as a partition in memory."""
     table = pa.table(
         {
             VALUE: pa.array([payload for payload, _ in messages], pa.binary()),
@@ -171,7 +171,7 @@ def documents(table: pa.Table) -> pa.Table:
 def _decoded_batches(
     partition: MessagePartition, read: Callable[[bytes], dict[str, Any] | str], arrival: Arrival
 ) -> Iterator[tuple[list[dict[str, Any]], pa.Table, list[tuple[str, str, bytes]]]]:
-    """Return rows, what their messages say beside, and the messages that are no rows."""
+    """Return rows, the metadata columns of their messages, and the messages that are no rows."""
     for raw in partition.read():
         messages = arrival.numbered(raw) if arrival.line else raw
         there = messages.filter(pc.is_valid(messages.column(VALUE)))
@@ -213,7 +213,7 @@ def _json(value: Any) -> str:
 
 
 def rejects_of(bad: Sequence[tuple[str, str, bytes]]) -> pa.Table:
-    """Return messages that are no rows, each with the reason, its place and its payload, as a table of rejects."""
+    """Return messages that are no rows, each with the reason, its position and its payload, as a table of rejects."""
     rows = [
         {
             "reason": reason,

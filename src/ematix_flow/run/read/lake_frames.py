@@ -1,4 +1,4 @@
-"""Rows that were added to lake tables, as Spark reads them; which ones these are is decided elsewhere."""
+"""Rows that were added to lake tables, as Spark reads them; which ones these are is decided by the source."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def added_frame(spark: SparkSession, added: Added) -> DataFrame:
 
 
 def _of_files(spark: SparkSession, whole: DataFrame, added: AddedFiles) -> DataFrame:
-    """Read the files themselves: asked for the rows of some files, Delta would read all that the table has."""
+    """Read the files themselves: for the rows of some files, Delta would read all that the table has."""
     from pyspark.sql import functions as sf
     from pyspark.sql import types as st
 

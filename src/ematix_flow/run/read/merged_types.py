@@ -1,4 +1,4 @@
-"""The types that values show, found piece by piece and put together: the same as if all values had been seen at once."""
+"""The types that values show, inferred by partition and merged: the same as for all values at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def inferred_types(rows: Sequence[Mapping[str, Any]]) -> dict[str, pa.DataType]:
 
 
 def merged(one: Mapping[str, pa.DataType], other: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
-    """Return the types of the fields of two pieces, the first one's fields first."""
+    """Return the types of the fields of two partitions, the first one's fields first."""
     return {
         name: _both(one.get(name, pa.null()), other.get(name, pa.null())) or TEXT
         for name in dict.fromkeys((*one, *other))

@@ -43,7 +43,7 @@ _TYPES = "types binary, rows bigint, bad bigint, newest timestamp, partition int
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What the frame of raw messages has beside payload, place and number."""
+    """The columns of raw messages besides payload, position and number."""
 
     metadata_columns: tuple[SourceColumn, ...]
     line: str = ""
@@ -76,7 +76,7 @@ class InferredSchema:
 def typed_messages(
     spark: SparkSession, partitions: Sequence[MessagePartition], layout: Layout, read: Reader
 ) -> tuple[Typed, InferredSchema]:
-    """Return the messages of pieces as rows with the types that they show; Spark reads them once."""
+    """Return the messages of partitions as rows with the types that they show; Spark reads them once."""
     raw = raw_frame(spark, partitions, layout).persist()
     try:
         inferred = infer_schema(raw, read)
@@ -90,7 +90,7 @@ def typed_messages(
 
 
 def raw_frame(spark: SparkSession, partitions: Sequence[MessagePartition], layout: Layout) -> DataFrame:
-    """Return the messages of pieces as they are, with their places and their order; tasks read them."""
+    """Return the messages of partitions as they are, with their positions and their order; tasks read them."""
     read = [
         FilePartition(partition.label, partition.size, partial(_numbered, partition, number, layout))
         for number, partition in enumerate(partitions)
@@ -126,7 +126,7 @@ def infer_schema(raw: DataFrame, read: Reader) -> InferredSchema:
 
 
 def typed_frame(raw: DataFrame, read: Reader, inferred: InferredSchema, layout: Layout) -> DataFrame:
-    """Return messages as rows with the types that all of them show, their places and their order."""
+    """Return messages as rows with the types that all of them show, their positions and their order."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     fields = [pa.field(name, TEXT if pa.types.is_null(kind) else kind) for name, kind in inferred.types.items()]

@@ -1,4 +1,4 @@
-"""A stretch of a stream as pieces that can be staged: messages are read and decoded by whoever stages them."""
+"""A range of a stream as partitions that can be staged: the engine that stages messages reads and decodes them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ematix_flow.plan.steps import OffsetRange
 
 METADATA_TYPES = {"text": pa.string(), "integer": pa.int64(), "timestamp_tz": pa.timestamp("us", tz="UTC")}
-"""Types of the columns that messages have beside their payload."""
+"""Types of the columns that messages have besides their payload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +35,24 @@ class MessageRange:
     offsets: OffsetRange
     decoder: Decoder
     metadata_columns: tuple[str, ...] = ()
-    """Columns that are wanted beside those of the payload."""
+    """Columns that are requested besides those of the payload."""
     ordered: bool = False
-    """Whether rows are told their place in the stream."""
+    """Whether rows have columns for their position in the stream."""
 
     @property
     def order(self) -> tuple[str, ...]:
-        """Return the columns of a row's place."""
+        """Return the columns of a row's position."""
         return order_of(self._line) if self.ordered else ()
 
     @property
     def _line(self) -> str:
-        """Return the column of the line, where there are rows of several that need a place among each other."""
+        """Return the column of the line, where there are rows of several that need an order among each other."""
         one = self.source.has_one_line(from_text(self.offsets.begin), from_text(self.offsets.end))
         return self.source.line if self.ordered and not one else ""
 
     @property
     def columns(self) -> tuple[SourceColumn, ...]:
-        """Return the columns of the rows; what a payload says goes before what its message says."""
+        """Return the columns of the rows; fields of a payload go before the metadata columns of its message."""
         return (*self.decoder.columns, *self._more())
 
     def _more(self) -> tuple[SourceColumn, ...]:
@@ -61,7 +61,7 @@ class MessageRange:
 
     @property
     def schema(self) -> pa.Schema:
-        """Return the layout of the tables that pieces give."""
+        """Return the layout of the tables that partitions return."""
         text_columns = [PAYLOAD, CORRUPT, POSITION] if self.decoder.format in LINES else [POSITION]
         more = [pa.field(column.name, METADATA_TYPES[column.family]) for column in self._more()]
         more += [pa.field(name, pa.int64()) for name in self.order]
@@ -70,7 +70,7 @@ class MessageRange:
         )
 
     def partitions(self) -> list[FilePartition]:
-        """Return the pieces; each can be read again and gives the same rows."""
+        """Return the partitions; each can be read again and returns the same rows."""
         begin, end = from_text(self.offsets.begin), from_text(self.offsets.end)
         line = self._line
         names = list(dict.fromkeys([*(column.name for column in self._more()), *([line] if line else [])]))
@@ -86,7 +86,7 @@ class MessageRange:
 def _rows(
     partition: MessagePartition, arrival_key: tuple[int, str] | None, decoder: Decoder, schema: pa.Schema
 ) -> Iterator[pa.Table]:
-    """Return the messages of a piece as rows; a payload that says nothing is marked, one that is not there is no row."""
+    """Return the messages of a partition as rows; an unreadable payload is marked, a missing one is no row."""
     arrival = Arrival(*arrival_key) if arrival_key is not None else None
     for read in partition.read():
         messages = read if arrival is None else arrival.numbered(read)

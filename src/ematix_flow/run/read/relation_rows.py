@@ -43,7 +43,7 @@ def _digits(native: str) -> tuple[int, int]:
 
 
 def query_rows(source: SqlSource, sql: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Read a query in one state of the database; what the read needs is kept open for as long as it lasts."""
+    """Read a query in one state of the database; what the read requires is held open for as long as it lasts."""
     from contextlib import closing, nullcontext
 
     with closing(source.session()) as session:

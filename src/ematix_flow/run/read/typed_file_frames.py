@@ -51,7 +51,7 @@ def typed_file_frame(spark: SparkSession, files: FileSet) -> Typed:
 
 
 def _layout(partitions: Sequence[FilePartition]) -> pa.Schema:
-    """Return the columns of pieces, of which the first rows are read."""
+    """Return the columns of partitions, of which the first rows are read."""
     for partition in partitions:
         for table in partition.read():
             return table.schema

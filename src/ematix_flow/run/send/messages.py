@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """The messages of a stretch, and those of its source that are none."""
+    """The messages of a range, and those of its source that are none."""
 
     messages: list[OutgoingMessage]
     rejects: pa.Table | None = None
@@ -35,12 +35,12 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """Gives a message an id that it gets again whenever the same message is read again."""
+    """Assigns a message the same id whenever the same message is read again."""
 
     scope: str
 
     def of(self, position: str) -> str:
-        """Return the id of what was made of the message at a place."""
+        """Return the id of what was made of the message at a position."""
         return hashlib.blake2b(f"{self.scope}\x1f{position}".encode(), digest_size=16).hexdigest()
 
 
@@ -54,7 +54,7 @@ def encoded(
 ) -> Outgoing:
     """Return rows as messages, without the hidden columns.
 
-    Rows that no longer know their place have ids from the stretch and their number in it.
+    Rows without a position have ids from the range and their number in it.
     """
     rows, names = typed_rows.rows, typed_rows.rows.column_names
     if key is not None and key not in names and rows.num_rows:
@@ -78,7 +78,7 @@ def encoded(
 def passed_on(partitions: Sequence[MessagePartition], key: str | None, ids: Ids, *, objects: bool) -> Outgoing:
     """Return payloads as they are, where they are objects of JSON without their NULL fields.
 
-    A message without a payload is passed on with its key, which it says is gone; without a key it says nothing.
+    A message without a payload is passed on with its key, as a deletion of it; without a key it has no meaning.
     """
     change = _object if objects else _bytes
     with ThreadPoolExecutor(TOGETHER, "flow-messages") as pool:

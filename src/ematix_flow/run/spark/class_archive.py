@@ -1,7 +1,7 @@
 """Keeps prepared Java classes (AppCDS archives) in the user's cache folder; a run never waits for one and never needs one.
 
-An archive fits one build of Java and one list of jars, so both are in its name. A stamp beside it holds its size and time
-of writing: whatever does not match its stamp is not used.
+An archive fits one build of Java and one list of jars, so both are in its name. A stamp next to it holds its size and
+time of writing: an archive that does not match its stamp is not used.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOCK = "training.lock"
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """The place of one archive, whether or not it is there."""
+    """The location of one archive, whether or not it is there."""
 
     file: Path
 
@@ -41,7 +41,7 @@ class Archive:
 
     @property
     def failed(self) -> Path:
-        """The file that says when building it last failed."""
+        """Return the file that holds when building it last failed."""
         return self.file.with_suffix(".failed")
 
     @property
@@ -64,13 +64,13 @@ def cache_folder(environ: Mapping[str, str]) -> Path | None:
         state = folder.stat()
     except OSError:
         return None
-    # Java runs what is in an archive, so nobody else may be able to write it.
+    # Java runs what is in an archive, so no other user may be able to write it.
     private = state.st_uid == os.geteuid() and not state.st_mode & 0o022
     return folder if private and os.access(folder, os.W_OK) else None
 
 
 def archive_for(java: Java, jars: Sequence[str], environ: Mapping[str, str]) -> Archive | None:
-    """Return the archive's place for this Java and these jars, or None when there is no folder for it."""
+    """Return the archive's location for this Java and these jars, or None when there is no folder for it."""
     folder = cache_folder(environ)
     return Archive(folder / f"spark-{_key(java, jars)}.jsa") if folder else None
 
@@ -103,26 +103,26 @@ def build_in_background(archive: Archive | None) -> None:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"},
             start_new_session=True,
         )
-        builder.returncode = 0  # nobody waits for it, and Python need not warn of that
+        builder.returncode = 0  # no code waits for it, and Python need not warn of that
 
 
 @contextlib.contextmanager
 def sole_builder(archive: Archive) -> Iterator[bool]:
-    """Hold the lock of the cache folder; give False when another process builds any archive already."""
+    """Hold the lock of the cache folder; return False when another process builds any archive already."""
     with archive.file.with_name(LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             yield False
             return
-        # Whoever holds the lock is the only builder: parts are of one that was killed.
+        # The holder of the lock is the only builder: parts are of one that was killed.
         for part in archive.file.parent.glob("spark-*.part"):
             part.unlink(missing_ok=True)
         yield True
 
 
 def publish(archive: Archive, recorded: Path) -> None:
-    """Put a recorded archive in its place, stamp it, and clean away those that nobody used for a month."""
+    """Rename a recorded archive to its final name, stamp it, and remove those that were not used for a month."""
     archive.stamp.unlink(missing_ok=True)
     recorded.replace(archive.file)
     draft = recorded.with_suffix(".draft")

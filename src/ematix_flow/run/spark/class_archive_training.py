@@ -26,13 +26,13 @@ _NICENESS = 19
 LIMIT_SECONDS = 900
 """How long the whole program may take; the machine may be busy, and everything else comes first."""
 _WORK_SECONDS = 840
-"""How long Java may take, so that there is time left to tidy up."""
+"""How long Java may take, so that there is time left to clean up."""
 
 
 def main() -> int:
-    """Build the archive for this Java and this Spark unless it is there; give 0 when it is there in the end."""
+    """Build the archive for this Java and this Spark unless it is there; return 0 when it is there in the end."""
     os.nice(_NICENESS)
-    signal.alarm(LIMIT_SECONDS)  # nobody waits for this process, so it ends itself; Java ends with it
+    signal.alarm(LIMIT_SECONDS)  # no process waits for this one, so it ends itself; Java ends with it
     archive = archives.archive_for(find_java(os.environ), spark_jars(os.environ), os.environ)
     if archive is None:
         return 1

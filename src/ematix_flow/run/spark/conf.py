@@ -1,4 +1,7 @@
-"""What a session is configured with, as plain text pairs; refuses secrets, because Spark shows its configuration to anyone who asks."""
+"""What a session is configured with, as plain text pairs.
+
+Refuses secrets, because Spark shows its configuration to every user of its pages.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ _QUERY = {
     # Of wide rows, as messages may be, ten thousand at a time would not fit into a small heap.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
     "spark.sql.inMemoryColumnarStorage.batchSize": "1000",
-    # A text is JSON for every database when a key stands twice in it.
+    # A text is JSON for every database when a key is twice in it.
     "spark.sql.variant.allowDuplicateKeys": "true",
     # A Python data source that defines pushFilters fails while this is off.
     "spark.sql.python.filterPushdown.enabled": "true",
@@ -111,7 +114,7 @@ def heap_bytes(settings: SparkSettings, machine: int) -> int:
 
 
 def machine_memory() -> int:
-    """Return the bytes of memory that this machine has, or none where it does not say."""
+    """Return the bytes of memory that this machine has, or none where it does not report that."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
@@ -128,7 +131,7 @@ def local_cores(master: str) -> int:
 
 
 def local_slots(settings: SparkSettings) -> int:
-    """Return the `defaultParallelism` of a Spark of this machine, without asking it."""
+    """Return the `defaultParallelism` of a Spark of this machine, without a query to it."""
     written = settings.conf.get("spark.default.parallelism", "")
     return int(written) if written.isdecimal() and int(written) else local_cores(settings.master)
 
@@ -144,7 +147,7 @@ def _java_packages(settings: SparkSettings) -> dict[str, str]:
 
 
 def _refuse_secrets(conf: Mapping[str, str]) -> dict[str, str]:
-    """Give the pairs back, or refuse them by name: the value stays out of the message."""
+    """Return the pairs, or refuse them by name: the value stays out of the message."""
     for key, value in conf.items():
         if _REFERENCE.fullmatch(value):
             continue

@@ -1,7 +1,7 @@
-"""Opens sessions on Spark Connect servers so that a server that is gone, or no longer answers, keeps nobody waiting.
+"""Opens sessions on Spark Connect servers so that a server that is gone, or no longer answers, blocks no caller.
 
-The client as it comes asks a dead server for ten minutes and one that is frozen for ever, also while it only cleans up: when a
-session is stopped or collected, and when the process ends.
+The client as it comes retries a dead server for ten minutes and one that is frozen for ever, also while it only cleans
+up: when a session is stopped or collected, and when the process ends.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _FAR = (9, 10_000)
 """About a minute: a network may come back, a server that was started again has forgotten the session."""
 
 _PULSE = (
-    # Servers close connections that ask for a sign of life more often than every five minutes.
+    # Servers close connections that send keepalives more often than every five minutes.
     ("grpc.keepalive_time_ms", 330_000),
     ("grpc.keepalive_timeout_ms", 60_000),
 )
 
 
-# What it says is in the error as well.
+# What it logs is in the error as well.
 warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
 
 
@@ -59,7 +59,10 @@ class _CallDetails(NamedTuple):
 
 
 class _CleanUp(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]
-    """Gives requests that only tidy up a deadline and one try; after one that failed the next ones are not even sent."""
+    """Limits requests that only clean up to a deadline and one try.
+
+    After one that failed the next ones are not even sent.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -71,7 +74,7 @@ class _CleanUp(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]
             return continuation(details, request)
         with self._lock:
             silent = time.monotonic() < self._silent_until
-        # The client repeats errors of gRPC for as long as its policy says, and no others.
+        # The client repeats errors of gRPC for as long as its policy allows, and no others.
         if silent:
             raise ConnectionError("the Spark Connect server does not answer")
         call = continuation(_limited(details), request)
@@ -88,7 +91,7 @@ class _Session(ConnectSession):
     The collector may run inside the very locks that closing takes: those of the pool of releases and of gRPC.
     """
 
-    __module__ = ConnectSession.__module__  # by which the kind of a session is told
+    __module__ = ConnectSession.__module__  # by which the kind of a session is recognised
 
     def __del__(self) -> None:
         _dropped.put(self._client)
@@ -117,7 +120,7 @@ def _limited(details: Any) -> _CallDetails:
 
 def near_session(port: int, token: str) -> SparkSession:
     """Return a new session on a server of this machine."""
-    # The host has to be spelled like this: for any other one the client wants TLS as soon as there is a token.
+    # The host has to be spelled like this: for any other one the client requires TLS as soon as there is a token.
     return bounded(_Session(connection=_channel(f"sc://localhost:{port}/;token={token}")), _NEAR)
 
 
@@ -131,7 +134,7 @@ def far_session(remote: str) -> SparkSession:
 def bounded(session: Any, retries: tuple[int, int] = _FAR) -> SparkSession:
     """Return a session whose client gives up in time."""
     session.client.set_retry_policies([DefaultPolicy(max_retries=retries[0], max_backoff=retries[1])])
-    # At the end of the process it would ask the server to forget models, which a session that ends does anyway.
+    # At the end of the process it would request the server to forget models, which a session that ends does anyway.
     atexit.unregister(session.client._cleanup_ml_cache)  # noqa: SLF001 - there is no setting for it
     return cast("SparkSession", session)
 

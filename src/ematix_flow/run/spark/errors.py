@@ -28,7 +28,7 @@ def reason_of(error: BaseException) -> BaseException:
     try:
         text = str(error)
     except OSError:
-        # What an error of Java says is asked of Java.
+        # The message of an error of Java is queried from Java.
         return RunError("the Java process of Spark has ended", hint="it may need more memory: `spark.driver.memory`.")
     return _unequipped(text) or _without_room(text) or _reason(text)
 
@@ -77,11 +77,11 @@ def _reason(text: str) -> FlowError:
 
 
 def _kind(name: str) -> type[RunError]:
-    """Return the class of an error of ours by its name, so that whoever goes by it decides as if it had happened here."""
+    """Return the class of an error of ours by its name, so that callers decide by it as if it had happened here."""
     kind = getattr(errors, name, RunError)
     if issubclass(kind, RunError):
         return kind
-    # What passes by itself is tried again, whoever it happened to.
+    # What passes by itself is tried again, wherever it happened.
     return TransientError if kind.transient else RunError
 
 
@@ -106,7 +106,7 @@ def _error_text(text: str) -> str:
 
 
 def _fact(name: str, text: str) -> str:
-    """Return what Java says in one line: the values of a list behind it, and in brackets the condition or the class."""
+    """Return Java's message in one line: the values of a list behind it, and in brackets the condition or class."""
     head, *values = (line.strip() for line in text.split("\n - "))
     sentence = f"{head} {', '.join(values)}" if values else head
     condition = _CONDITION.match(sentence)

@@ -1,4 +1,4 @@
-"""Asks executors what they are: one task for each slot says which Python and packages it has, its clock and what it reaches."""
+"""Inspects executors: one task for each slot reports its Python, its packages, its clock and what it reaches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STAY_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """What every task is asked."""
+    """What every task has to report."""
 
     packages: tuple[str, ...]
     endpoints: Mapping[str, tuple[str, int]]
@@ -36,7 +36,7 @@ class Questions:
 
 
 def probe_executors(spark: SparkSession, questions: Questions) -> list[dict[str, Any]]:
-    """Return what each executor said, and by how many seconds its clock is outside of the time in which it was asked."""
+    """Return the report of each executor, and by how many seconds its clock is outside of the time of the request."""
     slots = session_slots(spark)
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -79,7 +79,7 @@ def installed(name: str) -> str | None:
 
 
 def _unreached(host: str, port: int) -> str:
-    """Return why nobody answers at a place; empty where somebody does."""
+    """Return why no server answers at an address; empty where one does."""
     try:
         socket.create_connection((host, port), _CONNECT_SECONDS).close()
     except OSError as error:

@@ -39,7 +39,7 @@ def _watch(session: SparkSession, classic: Classic) -> None:
 
 
 def _is_waiting(session: SparkSession) -> bool:
-    """Return whether jobs are there and nobody to run them."""
+    """Return whether there are jobs and no executor to run them."""
     context: Any = session.sparkContext
     if not context.statusTracker().getActiveJobsIds():
         return False

@@ -59,7 +59,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _describe(path: Path) -> Java | None:
-    """Return what is known of a Java, by its release file or else by asking it, which takes longer."""
+    """Return what is known of a Java, by its release file or else by running it, which takes longer."""
     if not path.is_file():
         return None
     release = path.resolve().parent.parent / "release"
@@ -69,7 +69,7 @@ def _describe(path: Path) -> Java | None:
 
 
 def _version_text(path: Path) -> str:
-    """Return what the program says of itself, or nothing: on macOS a placeholder stands where Java is missing."""
+    """Return what the program prints about itself, or nothing: macOS has a placeholder where Java is missing."""
     try:
         result = subprocess.run([str(path), "-version"], capture_output=True, text=True, check=False, timeout=30)
     except (OSError, subprocess.TimeoutExpired):

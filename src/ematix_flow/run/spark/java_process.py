@@ -49,7 +49,7 @@ class Driver:
     process: subprocess.Popen[bytes]
     folder: Path
     talk: threading.Thread
-    """Passes on what the process says."""
+    """Passes on what the process prints."""
 
     @property
     def alive(self) -> bool:
@@ -72,7 +72,7 @@ def spark_jars(environ: Mapping[str, str]) -> tuple[str, ...]:
 def start_driver(
     java: Java, settings: SparkSettings, conf: Mapping[str, str], folder: Path, extra: Sequence[str] = ()
 ) -> Driver:
-    """Start Java for these settings and give it back at once; `extra` are options about class archives."""
+    """Start Java for these settings and return it at once; `extra` are options about class archives."""
     direct = settings.is_local and not conf.get("spark.jars.packages")
     options = [*_java_options(settings, conf), f"-Djava.io.tmpdir={folder}", *extra]
     options += [f"-Dlog4j2.configurationFile={write_log_config(folder, settings.log_level, os.environ)}"]
@@ -83,7 +83,7 @@ def start_driver(
     process = subprocess.Popen(
         [java.command, f"@{arguments}", *main],
         stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,  # what Java says is never part of a command's own output
+        stdout=subprocess.PIPE,  # what Java prints is never part of a command's own output
         stderr=subprocess.STDOUT,
         env=_environment(settings, folder),
         process_group=0,  # Ctrl-C is for Python, which then ends Java
@@ -92,7 +92,7 @@ def start_driver(
 
 
 def await_gateway(driver: Driver) -> tuple[int, str]:
-    """Wait until Java listens; give its port and the word it expects."""
+    """Wait until Java listens; return its port and the token it expects."""
     file = _connection_file(driver.folder)
     while not file.exists():
         if not driver.alive:
@@ -174,7 +174,7 @@ def _environment(settings: SparkSettings, folder: Path) -> dict[str, str]:
 
 
 def package_root() -> str | None:
-    """Return the folder above this package, unless every Python of this installation looks there anyway."""
+    """Return the folder above this package, unless every Python of this installation imports from it anyway."""
     root = Path(__file__).resolve().parents[3]
     installed = {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")}
     return None if root in installed else str(root)
@@ -201,5 +201,5 @@ def _properties(conf: Mapping[str, str], folder: Path) -> Path:
 
 
 def _escaped(text: str) -> str:
-    """Return the text as both of Java's file formats used here want it."""
+    """Return the text as both of Java's file formats used here require it."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,4 +1,4 @@
-"""Names the jobs of Spark after the work that they do, for whoever looks at Spark's pages; changes nothing else."""
+"""Names the jobs of Spark after the work that they do, for readers of Spark's pages; changes nothing else."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def description() -> str:
 
 @contextmanager
 def described(spark: SparkSession) -> Iterator[None]:
-    """Let the jobs of a Connect session carry the words of this thread, and those of threads beside it."""
+    """Let the jobs of a Connect session carry the description of this thread, and those of other threads on it."""
     from ematix_flow.run.spark.session import shows_jobs
 
     job_text = _description.get()

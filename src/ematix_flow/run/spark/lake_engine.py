@@ -32,10 +32,10 @@ _CONFLICTS = (
     "CommitFailedException",
     "ValidationException",
     "is not an ancestor of",
-    # Somebody is about to create the same table.
+    # Another process is about to create the same table.
     "is not empty and also not a Delta table",
 )
-"""What Delta and Iceberg say when somebody else changed the table at the same time."""
+"""Errors of Delta and Iceberg when another writer changed the table at the same time."""
 
 
 _SECRET = (".password", ".token", ".credential")
@@ -96,7 +96,7 @@ class LakeSparkEngine:
         return [tuple(row) for row in self._rows(sql, settings)]
 
     def run(self, sql: str, settings: Mapping[str, str]) -> dict[str, int]:
-        """Run a statement under settings that end with it, and give the numbers that its answer names."""
+        """Run a statement under settings that end with it, and return the numbers that its response names."""
         rows = self._rows(sql, settings)
         return {name: n for row in rows[:1] for name, n in row.asDict().items() if isinstance(n, int)}
 
@@ -137,7 +137,7 @@ class LakeSparkEngine:
             self._session().sql(query).localCheckpoint().createOrReplaceTempView(name)
 
     def forget(self, name: str) -> None:
-        """Remove a relation of this session and what is kept of it."""
+        """Remove a relation of this session and what is cached of it."""
         spark = self._session()
         with _translate_errors():
             spark.catalog.dropTempView(name)
@@ -151,7 +151,7 @@ def _lasting_settings(settings: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def _translate_errors() -> Iterator[None]:
-    """Tell an error of Spark as one of the engine."""
+    """Raise an error of Spark as one of the engine."""
     from py4j.protocol import Py4JError
 
     try:
@@ -165,7 +165,7 @@ def _translate_errors() -> Iterator[None]:
 
 
 def _is_answer(error: BaseException) -> bool:
-    """Return whether the engine itself reports an error; a broken line to it says nothing about the statement."""
+    """Return whether the engine itself reports an error; a broken connection proves nothing about the statement."""
     from py4j.protocol import Py4JError, Py4JJavaError
 
     if isinstance(error, Py4JError):

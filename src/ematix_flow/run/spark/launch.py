@@ -1,4 +1,4 @@
-"""Brings up a session on a Java process of our own and takes it down again; which session the process uses is decided elsewhere."""
+"""Brings up a session on a Java process of our own and takes it down again; session decides which one is used."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Classic:
     settings: SparkSettings
     java: Java
     requested_conf: dict[str, str]
-    """The configuration as the settings say it."""
+    """The configuration from the settings."""
     conf: dict[str, str]
     """The same with packages replaced by jars that are known already."""
     scratch: Scratch
@@ -67,7 +67,7 @@ class Classic:
 
 
 def launch(settings: SparkSettings, record: Path | None = None) -> Classic:
-    """Start Java and give it back without waiting for it; with `record` it writes an archive of its classes when it ends."""
+    """Start Java and return it without waiting for it; with `record` it writes a class archive when it ends."""
     java = find_java(os.environ)
     scratch = open_scratch("spark")
     try:
@@ -86,7 +86,7 @@ def launch(settings: SparkSettings, record: Path | None = None) -> Classic:
 
 
 def open_session(classic: Classic) -> SparkSession:
-    """Wait for Java and give the session on it."""
+    """Wait for Java and return the session on it."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -118,7 +118,7 @@ def stop_context(session: SparkSession, classic: Classic) -> None:
 def end(classic: Classic, timeout: float = 0, *, started: bool = True) -> None:
     """End Java, remove its files, and see to it that the next start is quick, unless this one did not even start.
 
-    Java is killed unless there is patience: after Spark has stopped only an archive is left to lose, and an orderly exit
+    Java is killed unless there is a `timeout`: after Spark stopped only an archive is left to lose, and an orderly exit
     would wait for idle threads.
     """
     classic.ending = True
@@ -211,7 +211,7 @@ def _worker_environment(imports: Sequence[str]) -> dict[str, str]:
 
 
 def _choose_python(settings: SparkSettings) -> None:
-    """Make workers use this very Python; on a cluster it may live elsewhere, so there the operator's choice wins."""
+    """Make workers use this very Python; on a cluster its path may differ, so there the operator's choice wins."""
     if settings.is_local:
         os.environ["PYSPARK_PYTHON"] = sys.executable
     elif EXECUTOR_PYTHON in settings.conf:

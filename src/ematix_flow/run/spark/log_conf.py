@@ -1,4 +1,4 @@
-"""Writes the log configuration of the Java process: errors only, for the logs of runs, without the credentials that may stand in them."""
+"""Writes the log configuration of the Java process: errors only, without credentials, for the logs of runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _REPORTED_ANYWAY = (
     "org.apache.spark.scheduler.DAGScheduler",
     "org.apache.spark.api.python.PythonRunner",
 )
-"""What these say of a failed task reaches the caller as an exception, once instead of once per attempt."""
+"""What these log of a failed task reaches the caller as an exception, once instead of once per attempt."""
 
 _SHELL = "org.apache.spark.api.python.PythonGatewayServer"
 """Spark prints advice about log levels unless this logger agrees with the root."""
@@ -29,7 +29,7 @@ _TWICE = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 
 def quieten_errors(level: str) -> None:
-    """Keep pyspark from writing what it raises, unless more than errors is wanted."""
+    """Keep pyspark from writing what it raises, unless more than errors is requested."""
     from pyspark.logger import PySparkLogger
 
     for name in _TWICE if level in ("ERROR", "OFF") else ():

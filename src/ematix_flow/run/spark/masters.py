@@ -1,4 +1,7 @@
-"""Asks whether the master of a standalone cluster is there, before Java is started for it; it knows nothing of other clusters."""
+"""Checks that the master of a standalone cluster is there, before Java is started for it.
+
+Other clusters are not checked.
+"""
 
 from __future__ import annotations
 

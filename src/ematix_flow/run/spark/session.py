@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SessionCapabilities:
-    """What a session can do; the one place that knows what only the classic kind has."""
+    """What a session can do; the one class that knows what only the classic kind has."""
 
     connect: bool
-    """The session speaks the Connect protocol."""
+    """The session uses the Connect protocol."""
     context: bool
     """`sparkContext` is there: job groups, the environment of workers."""
     logical_plan: bool
@@ -70,7 +70,7 @@ class _Current:
         return self.classic.alive if self.classic is not None else self.settings.remote is None or self._answers()
 
     def _answers(self) -> bool:
-        """Return whether a server still knows the session: it closes one that nobody has used for long."""
+        """Return whether a server still knows the session: it closes one that was not used for long."""
         if time.monotonic() - self.used_at < LIVENESS_SECONDS:
             return True
         try:
@@ -81,7 +81,7 @@ class _Current:
 
 
 LIVENESS_SECONDS = 60.0
-"""A session of a server that was not used for so long is asked for a sign of life before it is used again."""
+"""A session of a server that was not used for so long is checked before it is used again."""
 
 _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 """By this variable pyspark's functions know that they speak to a Connect server; a child with a session of its own must not."""
@@ -92,7 +92,7 @@ _owner = 0
 
 
 def prestart(settings: SparkSettings) -> None:
-    """Begin to start the session and return at once; what goes wrong is told by `spark_session`."""
+    """Begin to start the session and return at once; errors are raised by `spark_session`."""
     _begin(settings)
 
 
@@ -144,7 +144,7 @@ def engine_page() -> str:
 
 
 def shows_jobs() -> bool:
-    """Return whether anybody could see the jobs of the Connect session of this process."""
+    """Return whether other users could see the jobs of the Connect session of this process."""
     with _lock:
         return _current is None or _current.lease is None or bool(_current.lease.state.ui)
 
@@ -174,7 +174,7 @@ def stop_session(*, last: bool = False) -> None:
 
 
 def _leave(session: SparkSession, *, known: bool) -> None:
-    """Give a session back to its server, which goes on for others; one that it does not know is dropped."""
+    """Release a session of a server, which goes on for others; one that it does not know is dropped."""
     from ematix_flow.run.spark.connect_client import drop
 
     if known:
@@ -193,7 +193,10 @@ def capabilities(spark: SparkSession) -> SessionCapabilities:
 
 
 def remote_master(borrowed: SparkSession | None) -> str:
-    """Return the master of a session that was made around us, when it is not this machine; a Connect session does not say."""
+    """Return the master of a session that was made around us, when it is not this machine.
+
+    A Connect session does not report it.
+    """
     if borrowed is not None and type(borrowed).__module__.startswith("pyspark.sql.connect"):
         return ""
     master = "local" if borrowed is None else str(borrowed.sparkContext.master)
@@ -207,7 +210,7 @@ def remote_master(borrowed: SparkSession | None) -> str:
 
 
 def _begin(settings: SparkSettings) -> _Current:
-    """Return the current session if it fits, else begin another in its place."""
+    """Return the current session if it fits, else begin another one."""
     global _current, _owner  # noqa: PLW0603 - see stop_session
     with _lock:
         if _current is not None and _current.settings == settings and _current.usable:
@@ -222,7 +225,7 @@ def _begin(settings: SparkSettings) -> _Current:
 
 
 def _fill(current: _Current) -> None:
-    """Make the session, or keep the error for the one who asks for the session."""
+    """Create the session, or store the error for the caller that requests the session."""
     try:
         current.session.set_result(_create_session(current))
     except BaseException as error:  # noqa: BLE001 - raised again by Future.result in the asking thread
@@ -252,7 +255,7 @@ def _create_session(current: _Current) -> SparkSession:
 
 
 def _joined(classic: classics.Classic) -> SparkSession:
-    """Return the session on a Java that was started; one that its cluster does not take ends, and says little."""
+    """Return the session on a Java that was started; one that its cluster does not accept ends, and reports little."""
     from py4j.protocol import Py4JError
 
     if classic.settings.is_local:
@@ -267,7 +270,7 @@ def _joined(classic: classics.Classic) -> SparkSession:
 
 
 def _session_of_the_caller() -> SparkSession | None:
-    """Return a session that notebooks or tests around us have made; Spark allows no second one beside it."""
+    """Return a session that notebooks or tests around us have created; Spark allows no second one."""
     if "pyspark" not in sys.modules:
         return None
     from pyspark.errors import PySparkRuntimeError
@@ -308,7 +311,7 @@ def _with_query_conf(session: SparkSession, settings: SparkSettings) -> SparkSes
 
 
 def _expect_extensions(session: SparkSession, required: str) -> None:
-    """Refuse a session that was started without extensions that a system needs: nobody can add them later."""
+    """Refuse a session that was started without extensions that a system needs: they cannot be added later."""
     known = (session.conf.get(EXTENSIONS, "") or "").split(",")
     missing = [name for name in required.split(",") if name not in known]
     if missing:

@@ -37,7 +37,7 @@ PRODUCT = "ematix_flow"
 MAIN = "__main__"
 _NEVER = frozenset({PRODUCT, "pyspark", "py4j"})
 _NEIGHBOUR_BYTES = 32 << 20
-"""How much code that nobody has imported yet travels: modules beside those of the user, which a function may import later."""
+"""How much code that is not imported yet travels: modules next to the user's, for later imports."""
 
 _DATE = (1980, 1, 1, 0, 0, 0)
 _UNCHECKED = (0b01).to_bytes(4, "little")
@@ -99,7 +99,7 @@ def _named_by_content(file: Path) -> Path:
 
 
 def user_files() -> dict[str, Path]:
-    """Return the user's modules by their names in an archive: what this process has imported, and what stands beside it."""
+    """Return the user's modules by their names in an archive: what this process has imported, and its neighbours."""
     installed = _installed_folders()
     imported: dict[str, Path] = {}
     roots: set[Path] = set()
@@ -127,7 +127,7 @@ def _source_file(module: ModuleType) -> Path | None:
 
 
 def _name(known: str, module: ModuleType) -> str:
-    """Return the name by which a module is imported; a program that was started by its name has another one beside it."""
+    """Return the name by which a module is imported; a program that was started by its name has another one too."""
     spec = getattr(module, "__spec__", None)
     return spec.name if known == MAIN and spec is not None else known
 
@@ -139,7 +139,7 @@ def _root(name: str, source_file: Path) -> tuple[Path, str]:
 
 
 def _module_files(top: str, root: Path) -> dict[str, Path]:
-    """Return the files of a module or of a whole package, with the data that lies in it."""
+    """Return the files of a module or of a whole package, with the data in it."""
     single = root / f"{top}.py"
     if single.is_file():
         return {single.name: single}
@@ -152,7 +152,7 @@ def _neighbour_modules(roots: set[Path], installed: tuple[Path, ...]) -> dict[st
     size = 0
     for root in sorted(roots):
         for entry in sorted(root.iterdir()):
-            # What is sent is found before the standard library.
+            # What is sent is imported before the standard library.
             if _is_below(entry, installed) or entry.stem in _NEVER or entry.stem in sys.stdlib_module_names:
                 continue
             single = [entry] if entry.suffix == ".py" and entry.is_file() else []
@@ -217,7 +217,7 @@ def _zip(target: Path, files: Mapping[str, Path]) -> Path:
 
 
 def _sweep(target: Path) -> None:
-    """Remove zips of other versions that nobody has used for long."""
+    """Remove zips of other versions that were not used for long."""
     for file in target.parent.glob("ematix-flow-*.zip"):
         with suppress(OSError):
             if time.time() - file.stat().st_mtime > _RETAIN_SECONDS:
@@ -230,7 +230,7 @@ def _byte_code(name: str, content: bytes) -> bytes | None:
         code = compile(content, name, "exec", dont_inherit=True)
     except (SyntaxError, ValueError):
         return None
-    # Zip files have no times: the byte code says that nobody is to compare it with the text.
+    # Zip files have no times: the byte code is flagged as not to be compared with the text.
     header = importlib.util.MAGIC_NUMBER + _UNCHECKED + importlib.util.source_hash(content)
     return header + marshal.dumps(code)
 

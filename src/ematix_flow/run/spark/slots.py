@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 UNKNOWN = 2
-"""What is assumed of an engine that does not say: Spark's own `defaultParallelism` of a cluster that has no executor yet."""
+"""What is assumed of an engine that does not report it: Spark's `defaultParallelism` of a cluster without executors."""
 
 _ROWS = 1 << 16
 """More rows than a cluster has slots, so that none of the partitions of a range is empty."""
 
 _known: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
-"""What was found out about sessions of Connect servers, each of which is asked once."""
+"""What is known about sessions of Connect servers, each of which is queried once."""
 
 
 def session_slots(spark: SparkSession) -> int:
@@ -28,7 +28,7 @@ def session_slots(spark: SparkSession) -> int:
 
 
 def _server_parallelism(spark: SparkSession) -> int:
-    """Return into how many partitions a server cuts a range: Connect sessions have no other way to tell."""
+    """Return into how many partitions a server cuts a range: Connect sessions have no other way to report it."""
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as sf
 

@@ -21,7 +21,7 @@ def main() -> None:
     """Take over the driver's module path, import, then serve forks until Spark closes the pipe."""
     sys.path[:] = json.loads(os.environ.get(SYS_PATH_VARIABLE, "null")) or sys.path
     for name in (*_ALWAYS, *json.loads(os.environ.get(IMPORTS_VARIABLE, "[]"))):
-        with contextlib.suppress(ImportError):  # the task that needs it says so better
+        with contextlib.suppress(ImportError):  # the task that needs it raises a better error
             importlib.import_module(name)
     from pyspark.daemon import manager
 

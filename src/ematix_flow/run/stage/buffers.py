@@ -1,4 +1,7 @@
-"""Arrow arrays that are made of bytes: to look at a Python list, pyarrow first loads all of pandas; no other arrays are made here."""
+"""Arrow arrays that are made of bytes: to convert a Python list, pyarrow first loads all of pandas.
+
+No other arrays are built here.
+"""
 
 from __future__ import annotations
 

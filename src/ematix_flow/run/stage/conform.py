@@ -1,4 +1,4 @@
-"""Fits Arrow batches to the staged schema; a row that does not fit is never bent, it becomes a reject."""
+"""Fits Arrow batches to the staged schema; a row that does not fit is never altered, it becomes a reject."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _check_folder(array: pa.Array, column: StageColumn, reasons: dict[int, tuple
 
 
 NANOSECOND_SECONDS = (1 << 63) // 10**9 - 1
-"""Seconds around 1970 that 64 bits of nanoseconds can tell."""
+"""Seconds around 1970 that 64 bits of nanoseconds can represent."""
 
 
 def _check_instant(array: pa.Array, column: StageColumn, reasons: dict[int, tuple[str, str]]) -> None:

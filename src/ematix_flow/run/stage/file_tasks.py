@@ -1,6 +1,6 @@
-"""Stages files and rows in memory by pieces that read, shape and stage in one go, and asks them for their highest value.
+"""Stages files and rows in memory by tasks that read, shape and stage in one go, and queries their highest value.
 
-The same pieces run in threads of this process and in tasks of Spark; no row passes through the JVM.
+The same tasks run in threads of this process and in tasks of Spark; no row passes through the JVM.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ if TYPE_CHECKING:
     from ematix_flow.run.stage.tasks import PartitionTask, StageWork
 
 TOGETHER = 16 << 20
-"""Bytes up to which neighbouring small files are staged together: to begin a piece takes longer than to read them."""
+"""Bytes up to which neighbouring small files are staged together: to begin a task takes longer than to read them."""
 
 
 SHAPED_TOGETHER = 4 << 20
-"""Bytes up to which the rows of small files are shaped by one query: to ask it takes longer than to read them."""
+"""Bytes up to which the rows of small files are shaped by one query: to run it takes longer than to read them."""
 
 
 def files_to_stage(
     work: StageWork, files: FileSet, sql: str, *, ordered: bool = False, slots: Callable[[], int]
 ) -> tuple[PartitionTask, ...]:
-    """Return the pieces of a file set, with small neighbours put together; `ordered` where rows need their place."""
+    """Return the tasks of a file set, with small neighbours put together; `ordered` where rows need their position."""
     partitions = split_files(files, slots=slots)
     numbered = numbered_partitions(partitions, files.paths) if ordered else partitions
     return tuple(partial(_stage, work, sql, group) for group in _groups(numbered, tasks_for(numbered, slots)))
 
 
 def partitions_to_stage(work: StageWork, partitions: Sequence[FilePartition], sql: str) -> tuple[PartitionTask, ...]:
-    """Return pieces as they are, each to be staged by itself."""
+    """Return a task for each partition, to be staged by itself."""
     return tuple(partial(_stage, work, sql, (partition,)) for partition in partitions)
 
 
 def frame_to_stage(work: StageWork, frame: Any, sql: str) -> tuple[PartitionTask, ...]:
-    """Return the rows of a frame in memory as one piece."""
+    """Return the rows of a frame in memory as one task."""
     return (partial(_stage, work, sql, (frame_partition(frame),)),)
 
 
 def frame_partition(frame: Any) -> FilePartition:
-    """Return the rows of a frame as a piece that is read from memory."""
+    """Return the rows of a frame as a partition that is read from memory."""
     return FilePartition("", 0, partial(_slices, arrow_table(frame)))
 
 

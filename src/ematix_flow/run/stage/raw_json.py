@@ -37,7 +37,7 @@ def _json_values(column: ChunkedArray) -> list[str | None]:
     if pa.types.is_decimal(kind):
         return [None if value is None else format(value, "f") for value in column.to_pylist()]
     if pa.types.is_floating(kind):
-        # The shortest text that gives a number of this width back.
+        # The shortest text that parses to a number of this width.
         return [None if value is None else _float(value) for value in pc.cast(column, pa.string()).to_pylist()]
     if pa.types.is_nested(kind):
         return [

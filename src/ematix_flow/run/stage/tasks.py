@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ematix_flow.run.stage.transport import Carrier
 
 PartitionTask: TypeAlias = "Callable[..., TaskReport]"
-"""What can be staged on its own: called with its partition and attempt, and with `heed=` that may stop it between rows."""
+"""What can be staged on its own: called with its partition and attempt; `cancel_check=` may stop it between rows."""
 
 REPORT = (
     "partition long, attempt long, rows long, rejected long, path string, reject_path string, first_reject string, "
@@ -62,14 +62,14 @@ class StageWork:
 def stage_partitions(
     spark: SparkSession, partitions: Sequence[PartitionTask], at_once: int | None = None, carrier: Carrier | None = None
 ) -> tuple[TaskReport, ...]:
-    """Stage each piece in a task of its own; where only some may run `at_once`, a task stages one after the other."""
+    """Stage each partition in a task of its own; where only some may run `at_once`, a task stages several in turn."""
     if not partitions:
         return ()
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                # One attempt of a task may stage several pieces, each of which needs a number that no other has.
+                # One attempt of a task may stage several partitions, each of which requires a number that no other has.
                 yield report_batch(partitions[number]((number, _attempt()[1] * len(partitions) + number)))
 
     return _collect(spark.range(0, len(partitions), 1, min(len(partitions), at_once or len(partitions))), task, carrier)
@@ -78,7 +78,7 @@ def stage_partitions(
 def split_partitions(
     work: StageWork, source: SqlSource, splits: Sequence[Split], *, relayed: bool = False
 ) -> tuple[PartitionTask, ...]:
-    """Return the splits of a source as pieces; `relayed` where the target said that it relays them."""
+    """Return the splits of a source as partitions; `relayed` where the target relays them."""
     return tuple(partial(stage_split, work, source, split, relayed=relayed) for split in splits)
 
 
@@ -126,7 +126,7 @@ def _interruptible(spark: SparkSession) -> Iterator[None]:
         finally:
             spark.removeTag(tag)
         return
-    # A classic session keeps the tags of its own API for itself; groups of jobs it shares with everybody.
+    # A classic session keeps the tags of its own API for itself; groups of jobs it shares with all threads.
     context = spark.sparkContext
     context.setJobGroup(tag, description(), True)  # noqa: FBT003 - as Spark has it
     try:
@@ -137,11 +137,14 @@ def _interruptible(spark: SparkSession) -> Iterator[None]:
 
 
 def _attempt() -> tuple[int, int]:
-    """Return the partition and the attempt that this task is; numbers that no other has where the engine does not say."""
+    """Return the partition and the attempt that this task is.
+
+    Numbers that no other has where the engine does not report them.
+    """
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    # Sail has tasks, and tells them nothing: with equal numbers they would write over each other's rows.
+    # Sail has tasks, but no task context: with equal numbers they would write over each other's rows.
     return (context.partitionId(), context.taskAttemptId()) if context else (randbits(30), randbits(40))
 
 
@@ -154,7 +157,7 @@ def stage_split(
     relayed: bool,
     cancel_check: Callable[[], None] | None = None,
 ) -> TaskReport:
-    """Stage one split of a source as a partition and attempt, and give the report; `heed` may stop it between rows."""
+    """Stage one split of a source as a partition and attempt; `cancel_check` may stop it between rows."""
     if relayed:
         try:
             return _relay_split(work, source, split, task_attempt, cancel_check)
@@ -189,7 +192,7 @@ def stage_batches(
     batches: Iterable[pa.RecordBatch],
     cancel_check: Callable[[], None] | None = None,
 ) -> TaskReport:
-    """Stage the batches of one attempt and give its report."""
+    """Stage the batches of one attempt and return its report."""
     failpoint("stage.task_start")
     stager = work.target.stager(work.spec, partition, attempt)
     rows = rejected = 0
@@ -222,7 +225,7 @@ REJECTED = 1 << 20
 
 
 def stage_rejects(work: StageWork, rejects: pa.Table) -> TaskReport:
-    """Stage rejects that were found before the rows, as a part of their own."""
+    """Stage rejects that were known before the rows, as a part of their own."""
     return _stage_reject_batches(work, (REJECTED, 0), rejects.to_batches())
 
 
@@ -256,7 +259,7 @@ def _stage_reject_batches(
 
 
 def _count(work: StageWork, task_attempt: tuple[int, int], rows: int, cancel_check: Callable[[], None] | None) -> None:
-    """Tell how many rows an attempt has staged, and hear whether it shall go on."""
+    """Report how many rows an attempt has staged, and check whether it shall go on."""
     if work.count_to and Path(work.count_to).is_dir():
         partition, attempt = task_attempt
         (Path(work.count_to) / f"{partition}-{attempt}").write_text(str(rows))
@@ -272,7 +275,7 @@ def describe_reject(rejects: pa.RecordBatch) -> str:
 
 
 def report_batch(report: TaskReport) -> pa.RecordBatch:
-    """Give a part, and the times of the messages that were read for it, as the one-row batch that travels to the driver."""
+    """Return a part, and the times of the messages that were read for it, as a one-row batch for the driver."""
     import pyarrow as pa
 
     values: dict[str, int | str] = {

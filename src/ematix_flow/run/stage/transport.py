@@ -1,6 +1,7 @@
 """Brings what tasks have staged to a driver whose disk they cannot write to: in the results of tasks, or through a store.
 
-A task stages to files of its own machine, as it would beside the target, and hands them over in pieces of bounded size.
+A task stages to files of its own machine, as it would next to the target, and hands them over in chunks of bounded
+size.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _LEFT_BEHIND_SECONDS = 2 * 24 * 3600.0
 """After this a part in the store is one of a driver that was killed: no load stages for so long."""
 
 MORE = ", file string, chunk binary"
-"""Columns that rows with a piece of a file have beside those of a report."""
+"""Columns that rows with a chunk of a file have besides those of a report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Carrier:
     name: str
     """The staging that the parts belong to."""
     folder: str
-    """Where the driver wants them."""
+    """Where the driver expects them."""
     store: Store | None = None
 
     @property

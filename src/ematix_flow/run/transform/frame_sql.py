@@ -1,7 +1,7 @@
 """Runs the SQL of a stream over a frame of typed messages: a frame of rows and a frame of rejects; no row comes to the driver.
 
-The rows are kept by Spark once they are made, so that what fails is known before anything is staged and every target reads
-the same ones. Whoever is done with them lets them go.
+The rows are cached by Spark once they are computed, so that what fails is known before anything is staged and every
+target reads the same ones. Their last user releases them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 MOST_QUERIES = 64
-"""How many queries may look for bad rows that no query could tell by itself."""
+"""How many queries may search for bad rows that no query could identify by itself."""
 
 
 @dataclass
@@ -47,7 +47,7 @@ class FrameRows:
     def release(self) -> None:
         """Let Spark forget what it keeps."""
         for frame in self.cached:
-            # Spark may be gone, with everything it kept.
+            # Spark may be gone, with everything it cached.
             with suppress(Exception):
                 frame.unpersist()
         self.cached.clear()
@@ -58,12 +58,12 @@ class Typed:
     """Messages or lines that Spark keeps as they came, and what they are as rows."""
 
     raw: DataFrame
-    """As they came; whoever transforms them lets them go."""
+    """As they came; the transform that reads them releases them."""
     rows: DataFrame
     types: Mapping[str, pa.DataType]
     """The types of the fields, NULL where no value shows one."""
     order: tuple[str, ...]
-    """Columns that tell the order of the rows."""
+    """Columns that define the order of the rows."""
     empty: bool = False
     unreadable: DataFrame | None = None
     """Those that are no rows, as rejects."""
@@ -94,10 +94,10 @@ class FrameQuery:
     stage: SqlStage
     messages: DataFrame
     carried: tuple[str, ...] = ()
-    """Columns of our own that are wanted behind those of the query, as far as they can be followed through it."""
+    """Columns of our own that are requested behind those of the query, as far as they can be followed through it."""
 
     def rows(self, *, lenient: bool) -> FrameRows:
-        """Return what the query makes of the messages; where that is wanted, those that make it fail are rejects."""
+        """Return what the query makes of the messages; where that is requested, those that make it fail are rejects."""
         result = FrameRows(self.messages)
         try:
             result.rows = self._cached_answer(result, self.messages)
@@ -119,7 +119,7 @@ class FrameQuery:
         return result
 
     def _apart(self, result: FrameRows, error: Exception) -> None:
-        """Tell rows that the query fails at from the others; where rows depend on each other, all of them are bad."""
+        """Separate rows that the query fails at from the others; where rows depend on each other, all are bad."""
         from pyspark.sql import functions as sf
 
         if not self.stage.separable:
@@ -141,7 +141,7 @@ class FrameQuery:
         result.rejects = together(rejects)
 
     def _errors(self, result: FrameRows) -> DataFrame | None:
-        """Return the errors of rows by their number, as far as one query can tell them."""
+        """Return the errors of rows by their number, as far as one query can find them."""
         from pyspark.errors import PySparkException
 
         try:
@@ -152,11 +152,14 @@ class FrameQuery:
             result.cached.append(cached)
             return cached if cached.count() else None
         except PySparkException:
-            # The query of the user fails in a way that no row tells, or in a place that cannot be asked.
+            # The query of the user fails in a way that no row shows, or in a step that cannot be queried.
             return None
 
     def _halved(self, result: FrameRows, good: DataFrame, error: Exception) -> tuple[DataFrame, list[DataFrame]]:
-        """Halve rows until the bad ones stand alone, with so many queries at most; then a half that may be bad counts as bad."""
+        """Halve rows until the bad ones are alone, with so many queries at most.
+
+        Then a half that may be bad counts as bad.
+        """
         from pyspark.sql import functions as sf
 
         numbers = sorted(row[0] for row in good.select(ROW).collect())
@@ -191,7 +194,7 @@ class FrameQuery:
         return rows
 
     def _answer(self, messages: DataFrame) -> DataFrame:
-        """Return the query over messages, with the columns of our own that are wanted."""
+        """Return the query over messages, with the columns of our own that are requested."""
         from pyspark.sql import functions as sf
 
         stage, carrying = self.stage, None
@@ -256,7 +259,7 @@ def arrow_schema(frame: DataFrame) -> pa.Schema:
 
 
 def fitted_frame(frame: DataFrame, names: Sequence[str], *, ordered: bool) -> DataFrame:
-    """Return the columns of a frame with these names, NULL for those that it lacks, and its order where that is wanted."""
+    """Return the columns of a frame with these names, NULL for those that it lacks, and its order on request."""
     import pyarrow as pa
 
     missing = {name: pa.string() for name in names if name not in frame.columns}

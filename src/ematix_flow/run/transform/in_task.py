@@ -63,7 +63,7 @@ def shaped_batches(sql: str, tables: Iterable[pa.Table]) -> Generator[pa.RecordB
 
 
 def _with_source(shaped: pa.Table, table: pa.Table) -> pa.Table:
-    """Return the shaped rows with JSON in the place of the numbers of source rows."""
+    """Return the shaped rows with JSON instead of the numbers of source rows."""
     index = shaped.schema.get_field_index(RAW)
     if index < 0:
         return shaped

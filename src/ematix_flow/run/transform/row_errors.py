@@ -1,4 +1,4 @@
-"""What a query fails at: whether its error is about rows, and which rows of a view they are, asked of our Java classes in one query."""
+"""What a query fails at: whether its error is about rows, and which ones, found by our Java classes in one query."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def can_report_errors(spark: SparkSession) -> bool:
 
 
 def errors_frame(spark: SparkSession, sql: str) -> DataFrame:
-    """Return the answer of a query that uses functions by which rows tell their errors."""
+    """Return the result of a query that uses functions by which rows report their errors."""
     session: Any = spark
     java, gateway = session._jsparkSession, session.sparkContext._gateway  # noqa: SLF001 - the way to Java
     if not java.sessionState().functionRegistry().functionExists(_named(gateway, "flow_error")):
@@ -43,12 +43,12 @@ def is_about_rows(error: BaseException) -> bool:
 
     if not isinstance(error, PySparkException) or isinstance(error, AnalysisException | ParseException):
         return False
-    # Tasks read the messages: a source that is away for a while says nothing about a row.
+    # Tasks read the messages: a source that is away for a while is no error of a row.
     return not isinstance(reason_of(error), TransientError)
 
 
 def first_line(error: Exception) -> str:
-    """Return what an error says first, or what code of the user said in it; the rest of it is a stack."""
+    """Return the first line of an error, or what code of the user raised in it; the rest of it is a stack."""
     python = raised_in_python(str(error))
     if python is not None:
         return ": ".join(python)[:500]

@@ -40,21 +40,21 @@ class SqlStage:
     spark: Callable[..., SparkSession]
     sql: str
     separable: bool
-    """Whether a bad row can be told from its neighbours."""
+    """Whether a bad row can be identified among its neighbours."""
     udfs: Sequence[Any] = ()
     aggregates: Sequence[Any] = ()
     lookups: Mapping[str, Callable[[], pa.Table | DataFrame]] = field(default_factory=dict)
     optional: Mapping[str, str] = field(default_factory=dict)
     """Fields that messages may lack, with their types; they are NULL then."""
     known: Callable[[], Iterable[Collection[str]]] = tuple
-    """Gives the names of further columns that a batch may lack, some at a time."""
+    """Returns the names of further columns that a batch may lack, some at a time."""
     _registered: dict[str, pa.Table | DataFrame] = field(default_factory=dict)
     """The rows of lookups that the session has."""
     _known_types: dict[str, pa.DataType] = field(default_factory=dict)
-    """The fields of all batches so far, in small letters, with the types that they had."""
+    """The fields of all batches so far, in lower case, with the types that they had."""
 
     def rows(self, typed_rows: TypedRows, *, lenient: bool) -> TypedRows:
-        """Return what the query makes of rows of this process; where that is wanted, rows that make it fail are told apart."""
+        """Return what the query makes of rows of this process; on request, rows that make it fail are separated."""
         table = self._completed(typed_rows.rows)
         try:
             return TypedRows(self._whole(table).toArrow(), typed_rows.rejects)
@@ -101,7 +101,7 @@ class SqlStage:
         return {name: kind for name, kind in missing_types.items() if kind is not None}
 
     def _type_of(self, name: str, *, empty: bool) -> pa.DataType | None:
-        """Return the type of a column that a batch lacks; None for one that nobody knows, unless there is no row to lack it."""
+        """Return the type of a column that a batch lacks; None for an unknown one, unless there is no row."""
         declared = {one.lower(): kind for one, kind in self.optional.items()}
         if name in declared:
             return _spark_type(self.spark(), declared[name])
@@ -127,7 +127,7 @@ class SqlStage:
             return rows, spark.sql(more)
 
     def errors_of(self, frame: DataFrame, fields: Sequence[str]) -> DataFrame | None:
-        """Return the errors of rows by their number; None where no query can tell them."""
+        """Return the errors of rows by their number; None where no query can find them."""
         sql = errors_query(self.sql, fields, self.lookup_types(), [one.name for one in self.udfs])
         with _turn:
             spark = self.spark()

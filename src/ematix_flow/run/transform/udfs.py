@@ -43,7 +43,7 @@ def register(
     """Make functions and aggregates known to a session under their names."""
     from pyspark.sql.pandas import functions
 
-    # Spark reads off annotations what takes and gives arrays, and warns where it is told; its stubs know only that.
+    # Spark reads off annotations what takes and returns arrays, and warns where it is passed; its stubs know only that.
     arrow_udf: Any = functions.arrow_udf
     for handle in udfs:
         spark.udf.register(handle.name, arrow_udf(_scalar(handle), _SPARK[handle.returns]))

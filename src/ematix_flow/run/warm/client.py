@@ -1,4 +1,4 @@
-"""Joins the warm engine, or starts one: what a command does to have a session in a moment instead of a cold start."""
+"""Joins the warm engine, or starts one: what a command does to have a session at once instead of a cold start."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _PASSED_ON_PREFIXES = ("LC_", "SPARK_CONF", "HADOOP_", "EMATIX_FLOW_CACHE")
 
 
 class _SilentError(TransientError):
-    """An engine that was found does not answer, and is given up."""
+    """A noted engine does not answer, and is given up."""
 
 
 class _EndedError(TransientError):
@@ -87,7 +87,7 @@ class EngineLease:
         return _lives(self.folder, self.state)
 
     def fate(self) -> str:
-        """Return why the engine has ended, as far as the process that watched over it has said so."""
+        """Return why the engine has ended, as far as the process that watched over it has logged it."""
         prefix, deadline = fate_prefix(self.state.id), time.monotonic() + _FATE_SECONDS
         while True:
             watched = is_alive(self.folder, self.state.id) and time.monotonic() < deadline
@@ -97,7 +97,7 @@ class EngineLease:
             time.sleep(_POLL_SECONDS)
 
     def release(self) -> None:
-        """Give the right back."""
+        """Release the right."""
         self.released.set()
         os.close(self.handle)
 
@@ -128,13 +128,13 @@ def _joined(settings: SparkSettings) -> tuple[SparkSession, EngineLease]:
         lease.release()
         if not gone:
             raise
-        # A note with another token than the engine's is of no use to anybody; the engine ends when it is unused.
+        # A note with another token than the engine's is of no use to any command; the engine ends when it is unused.
         forget_state(lease.folder, lease.state.id)
         raise silent from None
 
 
 def _guard(lease: EngineLease) -> None:
-    """End an engine that shows no sign of life: whoever waits for its answer would wait as long as it stands still."""
+    """End an engine that shows no sign of life: a command would wait for its response as long as it hangs."""
     previous, since = 0, time.monotonic()
     while not lease.released.wait(_GUARD_SECONDS) and lease.alive:
         sign = last_sign(lease.folder, lease.state.id)
@@ -174,7 +174,7 @@ def _entered(folder: Path, needed: Offer) -> EngineLease | None:
     handle = locked(in_use_file(folder, state.id), fcntl.LOCK_SH)
     if handle is None:
         return None
-    # It may have decided to end between the look and the lock.
+    # It may have decided to end between the check and the lock.
     if _lives(folder, state) and read_state(folder) == state:
         return EngineLease(folder, state, handle)
     os.close(handle)
@@ -183,7 +183,7 @@ def _entered(folder: Path, needed: Offer) -> EngineLease | None:
 
 def _start(folder: Path, settings: SparkSettings, offer: Offer) -> None:
     """Start an engine in the background and wait until it listens."""
-    find_java(os.environ)  # fails with better words than a log
+    find_java(os.environ)  # fails with a better message than a log
     sweep(folder)
     engine = uuid.uuid4().hex[:12]
     log = folder / LOG
@@ -221,7 +221,7 @@ def _await(folder: Path, engine: str, process: subprocess.Popen[bytes]) -> None:
 
 
 def _described(settings: SparkSettings, offer: Offer) -> dict[str, Any]:
-    """Return what a server is to be, as JSON has it; it goes through a pipe, which nobody else can read."""
+    """Return what a server is to be, as JSON has it; it goes through a pipe, which no other process can read."""
     known = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name in SETTINGS and f.name != "remote"}
     known |= {"packages": offer.packages, "excludes": offer.excludes, "jars": offer.jars, "conf": dict(offer.conf)}
     limits = {"idle_seconds": settings.idle_minutes * 60, "frozen_seconds": FROZEN_SECONDS}
@@ -235,7 +235,7 @@ def _environment() -> dict[str, str]:
     inherited = {
         name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
     }
-    # Of the module path it is given only the place of this package: another copy may be installed, or none.
+    # Of the module path it is given only the location of this package: another copy may be installed, or none.
     return inherited | {"PYTHONSAFEPATH": "1", "PYTHONPATH": package_root() or ""}
 
 
@@ -253,12 +253,12 @@ def _connected(state: EngineState) -> SparkSession:
 
 
 def stop(state: EngineState) -> None:
-    """Tell an engine to end as soon as nobody uses it; it takes no new users from then on."""
+    """Request an engine to end as soon as no command uses it; it takes no new users from then on."""
     _signal(state.pid, signal.SIGTERM)
 
 
 def end_now(state: EngineState) -> None:
-    """End an engine at once, whoever uses it."""
+    """End an engine at once, even while commands use it."""
     _signal(state.java_pid, signal.SIGKILL)
     _signal(state.pid, signal.SIGKILL)
 

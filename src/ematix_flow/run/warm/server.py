@@ -1,4 +1,4 @@
-"""The process that keeps a warm Spark: starts Java with a Connect server, watches over it and ends it when nobody uses it.
+"""The process that keeps a warm Spark: starts Java with a Connect server, watches over it and ends it when unused.
 
 It is started by the first command that needs it, as `python -m ematix_flow.run.warm.server FOLDER ID`, and reads what it
 shall offer from its standard input. It runs no load itself.
@@ -55,7 +55,7 @@ CONNECT = {
     "spark.connect.execute.reattachable.senderMaxStreamDuration": "30s",
     "spark.connect.execute.manager.detachedTimeout": "60s",
     "spark.connect.execute.manager.maintenanceInterval": "10s",
-    # Who may look at Spark's pages, which know no passwords, must not be able to end a load.
+    # A user who may open Spark's pages, which know no passwords, must not be able to end a load.
     "spark.ui.port": "0",
     "spark.ui.killEnabled": "false",
 }
@@ -74,7 +74,7 @@ _WORKER_IMPORTS = (
 
 
 def main(arguments: list[str]) -> int:
-    """Serve until nobody needs it any more; returns the exit code."""
+    """Serve until no command needs it any more; return the exit code."""
     folder, engine = Path(arguments[0]), arguments[1]
     alive = locked(alive_file(folder, engine), fcntl.LOCK_EX)
     if alive is None:
@@ -141,7 +141,7 @@ class _Server:
         threading.Thread(target=_exercise, args=(session,), name="engine-exercise", daemon=True).start()
 
     def watch(self) -> None:
-        """Return when Java has ended, does not answer, or is used by nobody for long or after it was told to leave."""
+        """Return when Java has ended, does not answer, or is not used for long or after a request to end."""
         unused_since = time.monotonic()
         while self._classic is not None and self._classic.alive and not self._is_frozen():
             give_sign(self._folder, self._engine)
@@ -151,7 +151,7 @@ class _Server:
             if users is None:
                 unused_since = time.monotonic()
             elif replaced or self.leaving.is_set() or time.monotonic() - unused_since >= self._idle_seconds:
-                # The lock is kept: a command that comes now finds it taken and starts an engine of its own.
+                # The lock stays held: a command that comes now finds it taken and starts an engine of its own.
                 return
             else:
                 os.close(users)
@@ -163,7 +163,7 @@ class _Server:
         """End Java; its scratch folder goes with it."""
         if self._classic is None:
             return
-        if self._listens:  # else the last words are those of the error
+        if self._listens:  # else the last lines are those of the error
             print(f"{fate_prefix(self._engine)}{self._reason(self._classic)}", file=sys.stderr, flush=True)  # noqa: T201 - the log
         forget_state(self._folder, self._engine)
         classic.end(self._classic)
@@ -180,7 +180,7 @@ class _Server:
         return time.monotonic() - self._answered > self._frozen_seconds
 
     def _listen(self, session: SparkSession) -> None:
-        """Ask Java for a sign of life again and again."""
+        """Check again and again that Java answers."""
         java: Any = session.sparkContext._jvm  # noqa: SLF001 - pyspark has no other way to reach Java
         with suppress(Exception):  # that Java has ended is seen by `watch`
             while True:

@@ -1,4 +1,4 @@
-"""What the warm engine leaves on disk: where it listens, with which token, what it offers, and locks that say who lives.
+"""What the warm engine leaves on disk: where it listens, its token, what it offers, and locks of living processes.
 
 Locks are those of the kernel (flock), so that a killed process leaves none behind. For one engine there are two files:
 `<id>.alive`, held by its server from start to end, and `<id>.in-use`, held together by the commands that use it.
@@ -40,7 +40,7 @@ class Offer:
     conf: tuple[tuple[str, str], ...] = ()
 
     def covers(self, other: Offer) -> bool:
-        """Return whether a server with this offer serves whatever needs the other."""
+        """Return whether a server with this offer serves every command that needs the other."""
         known = dict(self.conf)
         return (
             set(other.packages) <= set(self.packages)
@@ -114,7 +114,7 @@ def _java(environ: Mapping[str, str]) -> str:
     """Return which Java would be used; a shell with JAVA_HOME and one without may well mean the same."""
     try:
         java = find_java(environ)
-    except MissingExtraError:  # told by whoever starts an engine
+    except MissingExtraError:  # reported by the command that starts an engine
         return ""
     return f"{java.command} {java.build}"
 
@@ -127,7 +127,7 @@ def _product() -> str:
 
 
 def read_state(folder: Path) -> EngineState | None:
-    """Return the engine that was noted last; whether it lives is said by `is_alive`."""
+    """Return the engine that was noted last; whether it lives is checked by `is_alive`."""
     try:
         known: dict[str, Any] = json.loads((folder / _STATE).read_text("utf-8"))
         offer = {name: _tuples(value) for name, value in known.pop("offer").items()}
@@ -146,8 +146,8 @@ def write_state(folder: Path, state: EngineState) -> None:
 
 
 def forget_state(folder: Path, engine: str) -> None:
-    """Remove the note about an engine, unless another engine has taken its place."""
-    if not _is_noted(folder, engine):  # whoever waits for it to start holds the lock
+    """Remove the note about an engine, unless another engine has replaced it."""
+    if not _is_noted(folder, engine):  # the command that waits for it to start holds the lock
         return
     with starting(folder):
         if _is_noted(folder, engine):
@@ -189,7 +189,7 @@ def alive_file(folder: Path, engine: str) -> Path:
 
 
 def fate_prefix(engine: str) -> str:
-    """Return what stands in the log in front of the reason why an engine has ended."""
+    """Return what is in the log in front of the reason why an engine has ended."""
     return f"engine {engine} has ended: "
 
 
@@ -221,7 +221,7 @@ def starting(folder: Path) -> Iterator[None]:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what killed engines left behind; whoever starts one has the folder for itself."""
+    """Remove what killed engines left behind; the process that starts one has the folder for itself."""
     for file in folder.glob("*.alive"):
         if not is_alive(folder, file.stem):
             remove_files(folder, file.stem)

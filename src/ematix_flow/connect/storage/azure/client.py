@@ -73,12 +73,12 @@ class AzureLocation(BucketLocation):
 
     @property
     def honors_conditions(self) -> bool:
-        """Return True for Microsoft's own service; others are asked."""
+        """Return True for Microsoft's own service; others are probed."""
         return (urlsplit(self.service).hostname or "").endswith(f".blob.{_SUFFIX}")
 
 
 def location_of(connection: ObjectStoreAzureConnection) -> AzureLocation:
-    """Return the place that a connection names; without a key and a token the Azure libraries look for credentials."""
+    """Return the location that a connection names; without key and token the Azure libraries look for credentials."""
     settings = _connection_string(connection)
     account = connection.account or settings.get("accountname", "")
     suffix = settings.get("endpointsuffix", _SUFFIX)
@@ -95,7 +95,7 @@ def location_of(connection: ObjectStoreAzureConnection) -> AzureLocation:
 
 
 def _connection_string(connection: ObjectStoreAzureConnection) -> dict[str, str]:
-    """Return what a connection string says, by its names in small letters."""
+    """Return the fields of a connection string, by their names in lower case."""
     text = connection.connection_string or ""
     pairs = (item.partition("=") for item in text.split(";") if item.strip())
     settings = {name.strip().lower(): value.strip() for name, _, value in pairs}
@@ -116,7 +116,7 @@ def connect(location: AzureLocation, seconds: tuple[float, float]) -> Any:
             credential=credential_of(location),
             connection_timeout=seconds[0],
             read_timeout=seconds[1],
-            # One attempt: whoever repeats a conditional write must know that it may have happened.
+            # One attempt: a caller that repeats a conditional write must know that it may have happened.
             retry_total=0,
         )
     except ValueError:

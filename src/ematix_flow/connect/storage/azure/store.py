@@ -67,14 +67,14 @@ class AzureStore(BucketStore[AzureLocation]):
         self.blob(key).delete_blob(delete_snapshots="include")
 
     def remove_below(self, prefix: str) -> None:
-        """Delete the blobs, and the parts of those that nobody will finish; else the service keeps these for a week."""
+        """Delete the blobs, and the parts of unfinished ones, which the service would keep for a week."""
         super().remove_below(prefix)
         for page in list(self._pages(prefix, include="uncommittedblobs")):
             for info in page.objects:
                 self.forget_parts(info.key)
 
     def forget_parts(self, key: str) -> None:
-        """Make the service forget the parts of a blob: an empty one takes their place, and goes."""
+        """Make the service forget the parts of a blob: an empty one replaces them, and is deleted."""
         self.put(key, b"")
         self.delete(key)
 
@@ -99,7 +99,7 @@ class AzureStore(BucketStore[AzureLocation]):
             raise
 
     def _source(self, key: str) -> tuple[str, dict[str, str]]:
-        """Return the address of a blob with what proves that it may be read: the service asks for it in a copy."""
+        """Return the address of a blob with what proves that it may be read: the service requires it for a copy."""
         from azure.storage.blob import BlobSasPermissions, generate_blob_sas
 
         url = self.blob(key).url
@@ -170,5 +170,5 @@ class _Clock:
 
 
 def _is_folder(blob: Any) -> bool:
-    """Return whether a name stands for a folder only, as accounts with a hierarchical namespace keep them."""
+    """Return whether a name is that of a folder only, as accounts with a hierarchical namespace have them."""
     return blob.name.endswith("/") or (blob.metadata or {}).get("hdi_isfolder") == "true"

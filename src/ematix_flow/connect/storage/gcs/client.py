@@ -54,12 +54,12 @@ class GcsLocation(BucketLocation):
 
     @property
     def honors_conditions(self) -> bool:
-        """Return True for Google's own service; others are asked."""
+        """Return True for Google's own service; others are probed."""
         return not self.endpoint
 
 
 def location_of(connection: ObjectStoreGCSConnection) -> GcsLocation:
-    """Return the place that a connection names; without a file the Google libraries look for credentials."""
+    """Return the location that a connection names; without a file the Google libraries look for credentials."""
     if connection.endpoint:
         check_endpoint(connection.name, connection.endpoint)
     return GcsLocation(

@@ -25,7 +25,7 @@ _RAW = {"raw_download": True, "checksum": None}
 
 
 class GcsStore(BucketStore[GcsLocation]):
-    """The objects below a prefix of a bucket; what tells one content of them from another is their generation."""
+    """The objects below a prefix of a bucket; their generation distinguishes one content from another."""
 
     connect = staticmethod(gcs_client.connect)
     error_of = staticmethod(gcs_client.error_of)
@@ -87,7 +87,7 @@ class GcsStore(BucketStore[GcsLocation]):
 
 
 class GcsUpload(Upload):
-    """A resumable upload: what of a part arrived is asked for after a lost answer."""
+    """A resumable upload: what of a part arrived is queried after a lost response."""
 
     def __init__(self, store: GcsStore, key: str, url: str) -> None:
         self._store = store
@@ -100,7 +100,7 @@ class GcsUpload(Upload):
         self._send(part, "*")
 
     def finish(self, part: bytes) -> None:
-        """Send the last part, which says how many bytes there are."""
+        """Send the last part, which states how many bytes there are."""
         size = self._sent + len(part)
         self._send(part, str(size))
         if self._store.size(self._key) != size:
@@ -130,7 +130,7 @@ class GcsUpload(Upload):
             raise StoreUnavailableError(f"{self._store.address(self._key)}: the service lost a part that it was sent")
 
     def _put(self, data: bytes, which: str, total: str, end: int) -> int:
-        """Send bytes, or none to ask, and give how many have arrived."""
+        """Send bytes, or none to query, and return how many have arrived."""
         answer = self._request("PUT", data, {"Content-Range": f"bytes {which}/{total}"})
         if answer.status_code in (200, 201):
             return end

@@ -67,7 +67,7 @@ class S3Location(BucketLocation):
 
     @property
     def honors_conditions(self) -> bool:
-        """Return True for Amazon's own service; others are asked."""
+        """Return True for Amazon's own service; others are probed."""
         return self.is_amazon
 
     @property
@@ -78,7 +78,7 @@ class S3Location(BucketLocation):
 
 
 def location_of(connection: BucketConnection) -> S3Location:
-    """Return the place that a connection names; without keys and profile the AWS libraries look for keys."""
+    """Return the location that a connection names; without keys and profile the AWS libraries look for keys."""
     if connection.endpoint:
         check_endpoint(connection.name, connection.endpoint)
     chain = connection.default_credentials or bool(connection.profile)
@@ -108,7 +108,7 @@ class S3Keys:
 
 
 def keys_of(location: S3Location) -> S3Keys:
-    """Return the keys of a place, found where the AWS libraries look for them if the place has none itself."""
+    """Return the keys of a location, found where the AWS libraries look for them if the location has none itself."""
     if location.access_key_id:
         return S3Keys(location.access_key_id, location.secret_access_key)
     exceptions = _installed("botocore.exceptions")
@@ -129,7 +129,7 @@ def connect(location: S3Location, seconds: tuple[float, float]) -> Any:
     config = botocore.Config(
         connect_timeout=seconds[0],
         read_timeout=seconds[1],
-        # One attempt: whoever repeats a conditional write must know that it may have happened.
+        # One attempt: a caller that repeats a conditional write must know that it may have happened.
         retries={"total_max_attempts": 1, "mode": "standard"},
         max_pool_connections=POOL,
         s3={"addressing_style": "path" if location.path_style else "auto"},

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 COPIED_WHOLE = 1 << 30
-"""Bytes up to which an object is copied by one request; the service allows five times as much, but says nothing meanwhile."""
+"""Bytes up to which an object is copied by one request.
+
+The service allows five times as much, but is silent meanwhile.
+"""
 
 COPY_PART = 256 << 20
 MOST_PARTS = 10_000
@@ -67,7 +70,7 @@ class S3Store(BucketStore[S3Location]):
         self.call("delete_object", key)
 
     def remove_below(self, prefix: str) -> None:
-        """Delete the objects, and abort the uploads that nobody will finish."""
+        """Delete the objects, and abort the uploads that no writer will finish."""
         super().remove_below(prefix)
         for upload, info in self._uploads(prefix):
             S3Upload(self, info.key, upload).abort()
@@ -83,7 +86,7 @@ class S3Store(BucketStore[S3Location]):
         except StoreUnavailableError:
             raise
         except StoreError:
-            return []  # not every service, and not everybody, may list uploads
+            return []  # not every service, and not every user, may list uploads
         now = _now(page)
         return [
             (entry["UploadId"], ObjectInfo(self.own(entry["Key"]), 0, (now - entry["Initiated"]).total_seconds()))

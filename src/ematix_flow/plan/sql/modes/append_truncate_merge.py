@@ -33,7 +33,7 @@ def truncate(load: Load) -> Program:
 
 
 def merge(load: Load) -> Program:
-    """Update what changed, insert what is new and, if asked, delete what is absent."""
+    """Update what changed, insert what is new and, if requested, delete what is absent."""
     statements = []
     if load.update:
         statements.append(Statement(_update(load), "updated", "update rows whose compare columns differ"))

@@ -1,4 +1,4 @@
-"""append and truncate where a table is a list of files: programs over the list; no row is looked at."""
+"""append and truncate where a table is a list of files: programs over the list; no row is inspected."""
 
 from __future__ import annotations
 

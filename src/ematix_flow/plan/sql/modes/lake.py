@@ -1,6 +1,6 @@
 """The modes as Spark SQL for lake tables: whatever a mode does to a table is one statement, because that is its commit.
 
-The rows that scd2 writes are worked out first and kept; the last statement only carries them over. So they can be
+The rows that scd2 writes are computed first and cached; the last statement only carries them over. So they can be
 counted before they are final.
 """
 
@@ -29,7 +29,7 @@ BOUNDS = ("valid_from", "valid_to", "is_current")
 
 
 def append(load: Load, reason: str = "") -> Program:
-    """Add every staged row; `reason` says why the engine writes it once more."""
+    """Add every staged row; `reason` is why the engine writes it once more."""
     sql = f"INSERT INTO {_target(load)} ({_all(load)}) SELECT {_values(load)} FROM {_staged()} AS s"
     purpose = f"add every row, written again by Spark: {reason}" if reason else "add every row"
     return Program("INSERT", (Statement(sql, "", purpose, final=True),), tally=_inserted())
@@ -49,7 +49,7 @@ def truncate(load: Load) -> Program:
 
 
 def merge(load: Load, *, tells: bool) -> Program:
-    """Update what changed, insert what is new and, if asked, delete what is absent."""
+    """Update what changed, insert what is new and, if requested, delete what is absent."""
     same, differ = _same(load.keys), _differs(load)
     clauses = [f"WHEN NOT MATCHED THEN INSERT ({_all(load)}) VALUES ({_values(load)})"]
     if load.update:

@@ -16,7 +16,7 @@ _RANK = "_flow_rank"
 def latest(load: Load) -> str:
     """Return the relation with the row of each key that counts; empty where the load has no order.
 
-    Without a place in a source two rows can be equally late; both are in the relation then, unless they are equal.
+    Without a position in a source two rows can be equally late; both are in the relation then, unless they are equal.
     """
     position_terms = [f"{quoted(name)} DESC" for name in load.order]
     terms = [*order_terms(load), *position_terms]

@@ -72,7 +72,7 @@ def _bytes_text(value: str, dialect: str) -> str:
         case "postgres":
             return f"encode({value}, 'hex')"
         case "sqlite":
-            # SQLite gives an empty text for NULL.
+            # SQLite returns an empty text for NULL.
             return f"CASE WHEN {value} IS NOT NULL THEN lower(hex({value})) END"
         case _:
             return f"lower(hex({value}))"
@@ -87,7 +87,7 @@ def _float_text(value: str, dialect: str) -> str:
         case "postgres":
             return f"encode(float8send(CAST({value} AS double precision)), 'hex')"
         case "mysql":
-            # No function of MySQL gives the bits of a double; its shortest decimal text stands in for them.
+            # No function of MySQL returns the bits of a double; its shortest decimal text replaces them.
             return f"CAST({value} AS CHAR)"
         case "duckdb":
             return f"lower(hex(CAST(CAST(CAST({value} AS DOUBLE) AS BIT) AS BLOB)))"

@@ -3,7 +3,7 @@
 By event time, all known events of the touched keys are laid out in time order: opens and closes derived from the
 stored versions, events that were folded before, and the staged ones. Neighbours with equal compare columns fold into
 one version, the end of a version is the next event, and only rows that differ are written. So any order, repetition
-or splitting of the same events gives the same table.
+or splitting of the same events results in the same table.
 """
 
 from __future__ import annotations
@@ -160,14 +160,14 @@ def _lay_out(load: Load) -> str:
 
 
 def laid_out(load: Load, touched: str) -> str:
-    """Return the query for all versions of the touched keys, kept ones and folded ones, as canonical SQL."""
+    """Return the query for all versions of the touched keys, retained ones and folded ones, as canonical SQL."""
     steps, last = _marking(load, touched)
     ends, versions = _ending(load, "marked")
     return f"WITH {steps}, marked AS ({last}), {ends} {versions}"
 
 
 def marked(load: Load, touched: str) -> str:
-    """Return the first half of `laid_out`: the events in time order, each with whether it is kept, as canonical SQL."""
+    """Return the first half of `laid_out`: the events in time order, each with whether it stays, as canonical SQL."""
     steps, last = _marking(load, touched)
     return f"WITH {steps} {last}"
 

@@ -1,8 +1,8 @@
-"""A value into the declared type of its column, on every dialect alike; nothing is bent in silence.
+"""A value into the declared type of its column, on every dialect alike; nothing is altered silently.
 
 Text is read strictly (ISO for points in time) and what cannot be read is a failure. Numbers must fit: whole for
 integer columns, in range, rounded half away from zero for decimals. A point in time without a zone is UTC; a
-timestamp put into a date column gives its UTC day. `other` is passed on, and the target decides, loudly. Two families
+timestamp put into a date column becomes its UTC day. `other` is passed on, and the target decides, loudly. Two families
 that have no common meaning (a date and an integer) are refused while planning.
 
 SQLite keeps no types, so there points in time, UUIDs and JSON count as text and numbers are checked by value.
@@ -113,7 +113,7 @@ def read_decimal(value: Value, precision: int, scale: int, dialect: str, *, fail
         return value.read_as(read, S.DECIMAL, failing=failing)
     pattern, text = _NUMERIC_TEXT, value.sql
     if dialect == "mysql":
-        # MySQL holds 65 digits, and more than that are an error; one decimal more than wanted decides the rounding.
+        # MySQL holds 65 digits, and more than that are an error; one decimal more than required decides the rounding.
         pattern = f"^-?0*[0-9]{{1,{64 - scale}}}([.][0-9]+)?$"
         point = fill("LOCATE('.', x)", dialect, x=text)
         cut = fill("SUBSTRING(x, 1, n + y)", dialect, x=text, n=point, y=scale + 1)
@@ -183,7 +183,7 @@ def _to_numeric(value: Value, column: Column, dialect: str) -> Value:
         return read_decimal(value, declared.precision, declared.scale, dialect, failing=True)
     sql = value.sql
     if value.type is S.FLOAT and dialect != "mysql":
-        # The shortest text that gives the number back is the number people mean: 2.675, not 2.67499999.
+        # The shortest text that parses to the number is the number people mean: 2.675, not 2.67499999.
         sql = sql_func("text", dialect, x=sql)
     read = _decimal(sql, declared.precision, declared.scale, dialect)
     if value.type is S.FLOAT and dialect == "mysql":
@@ -232,7 +232,7 @@ def _to_timestamp(value: Value, column: Column, target_type: SourceType, dialect
 
 
 def read_timestamp(value: Value, target_type: SourceType, dialect: str, *, failing: bool) -> Value:
-    """Return ISO text as a point in time of the wanted family."""
+    """Return ISO text as a point in time of the requested family."""
     if target_type is S.DATE:
         return value.read_as(day(value.sql, ISO_DATE, dialect), S.DATE, failing=failing)
     time = parse_timestamp(value.sql, ISO_TIMESTAMP, dialect)
@@ -240,7 +240,7 @@ def read_timestamp(value: Value, target_type: SourceType, dialect: str, *, faili
 
 
 def convert_timestamp(value: Value, target_type: SourceType, dialect: str) -> Value:
-    """Return a point in time in another family; UTC stands in for a missing zone."""
+    """Return a point in time in another family; UTC replaces a missing zone."""
     if value.type is target_type or value.type not in TIME_TYPES:
         return value
     sql = value.sql
@@ -268,7 +268,7 @@ def _to_opaque(value: Value, column: Column, dialect: str) -> Value:
     if value.type is S.JSON:
         return value
     if dialect == "postgres":
-        # PostgreSQL 15 cannot ask whether a text is JSON; its own cast stops the load with the reason.
+        # PostgreSQL 15 cannot test whether a text is JSON; its own cast stops the load with the reason.
         return value.become(fill(f"CAST(x AS {kind.upper()})", dialect, x=value.sql), S.JSON)
     return value.read_as(case((sql_func("valid_json", dialect, x=value.sql), value.sql.copy())), S.JSON, failing=True)
 

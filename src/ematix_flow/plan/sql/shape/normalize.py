@@ -1,9 +1,9 @@
-"""Every normaliser, defined once; the phrases make it SQL of a dialect.
+"""Every normaliser, defined once; the dialect functions turn it into SQL.
 
 A normaliser never hurts a value that already has a type:
 - those for text (trim, replace, ...) leave a value that is no text alone, unless the column is a text column; then
   the value becomes text first;
-- `parse_*` leaves a value of the wanted kind alone: points in time change their family, numbers stay numbers;
+- `parse_*` leaves a value of the requested kind alone: points in time change their family, numbers stay numbers;
 - those for numbers and points in time (round, clamp, date_trunc, to_timezone) first bring text into the column's type.
 """
 

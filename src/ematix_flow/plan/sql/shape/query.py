@@ -37,7 +37,7 @@ NORMALIZED = "_src_normalized"
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What the user's query gives and how its columns are read."""
+    """What the user's query returns and how its columns are read."""
 
     columns: Mapping[str, str]
     table: Table
@@ -94,14 +94,14 @@ def shape_query(  # noqa: PLR0913 - the keywords are the parts of a shape
     raw: str | None = None,
     reading: Reading | None = None,
 ) -> exp.Select:
-    """Return the query of the declared columns in their order, then `keep`, then `own`, then `mark`.
+    """Return the query of the declared columns in their order, then `carry`, then `own`, then `failure_column`.
 
-    `mark` names an extra column: NULL, or the name of the first column whose value could not be read. Marked rows pass
+    `failure_column` names an extra column: NULL, or the name of the first column whose value failed. Failed rows pass
     the pre-load transforms untouched, so that none of them is lost and none wins over a good row. `raw` names one more:
-    the source row of a marked one as JSON, because the value that could not be read is NULL in its own column.
+    the source row of a failed one as JSON, because the value that could not be read is NULL in its own column.
     `corrupt` is the source column with the text of a line that could not be split into fields; it is a failure too.
-    `own` are the source's columns that are not the user's: like `mark` and `raw`, no SQL of a user sees them.
-    `reading` is what `read_columns` gave for the same columns, and is used up.
+    `own` are the source's columns that are not the user's: like `failure_column` and `raw`, no SQL of a user sees them.
+    `reading` is what `read_columns` returned for the same columns, and is consumed.
     """
     read = reading or read_columns(table, dialect, source_columns, column_map=column_map, user_dialect=user_dialect)
     inputs, values = read.inputs, list(read.values)
@@ -214,8 +214,8 @@ def _carried_column(inputs: _Source, name: str) -> exp.Expr:
 def _read_once(values: list[Value]) -> tuple[list[Value], list[exp.Expr]]:
     """Return the values over columns of a layer below, and that layer's columns.
 
-    A value that can fail is asked for twice, for itself and for the mark. Spark works out every mention of an
-    expression anew, but keeps a column that is mentioned twice.
+    A value that can fail is used twice, for itself and for the failure column. Spark evaluates every mention of an
+    expression anew, but reuses a column that is mentioned twice.
     """
     read: list[exp.Expr] = []
     again = []

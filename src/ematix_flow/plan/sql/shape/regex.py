@@ -1,4 +1,4 @@
-"""The user's regular expressions in the words of each dialect's engine; they are read in `declare.patterns`."""
+"""The user's regular expressions in the syntax of each dialect's engine; they are read in `declare.pipeline.regex`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def replace_matches(value: exp.Expr, pattern: str, replacement: str, flags: str,
 def _replace_on_spark(value: exp.Expr, native: str, replacement: str, flags: str) -> exp.Expr:
     before, shift = "", 0
     if "g" not in flags:
-        # Java replaces every match; an anchored match that swallows what stands before is only the first.
+        # Java replaces every match; an anchored match that consumes what precedes it is only the first.
         native, before, shift = f"^([\\s\\S]*?)({native})", "$1", 2
     java = before + _java_replacement(replacement, shift)
     return fill("REGEXP_REPLACE(x, p, y)", "spark", x=value, p=("(?i)" if "i" in flags else "") + native, y=java)

@@ -1,6 +1,6 @@
 """Text to points in time: one regular expression per format holds the whole calendar, so no cast can fail.
 
-A text that matches is cut into pieces of fixed width, put together in ISO order and cast; an offset is subtracted.
+A text that matches is cut into parts of fixed width, put together in ISO order and cast; an offset is subtracted.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _fits(text: exp.Expr, accepted: DatetimeFormat, dialect: str) -> exp.Expr:
 
 
 def matches(text: exp.Expr, pattern: str, dialect: str) -> exp.Expr:
-    """Return the condition that one of our own patterns is found, with case."""
+    """Return the condition that one of our own patterns matches, case-sensitive."""
     if dialect == "mysql":
         pattern = f"(?-i){pattern}"
     if pattern.endswith("$"):

@@ -1,4 +1,4 @@
-"""Pre-load transforms as layers of a shape; SQL of a user sees the user's columns, never those that travel beside them.
+"""Pre-load transforms as layers of a shape; SQL of a user sees the user's columns, never those that travel with them.
 
 A row that could not be read passes every transform: it is left out of what a user's SQL works on and put back after it.
 """
@@ -81,9 +81,9 @@ def transformed(transform: object, inner: Inner, index: int) -> list[Layer]:
 
 
 def _wrapped(transform: SqlWrap, inner: Inner, name: str) -> list[Layer]:
-    """Return what a user's SQL makes of the rows that could be read, and beside it the rows that could not.
+    """Return what a user's SQL makes of the rows that could be read, and with it the rows that could not.
 
-    What the SQL gives are new rows: they have no place in the source, and they do not fit as they are or not at all.
+    What the SQL returns are new rows: they have no position in the source, and do not fit as they are or not at all.
     Its columns are named with their relation, because SQLite takes a lone `"name"` that is not there for a text.
     """
     readable, wrapped = f"{name}_rows", f"{name}_wrapped"
@@ -95,7 +95,7 @@ def _wrapped(transform: SqlWrap, inner: Inner, name: str) -> list[Layer]:
     if inner.failure_column is not None:
         marked = column_of(inner.failure_column)
         good = good.where(is_null(marked))
-        # Untyped, so that the column has the type that the user's SQL gives it.
+        # Untyped, so that the column has the type that it has in the user's SQL.
         empty = [exp.alias_(exp.null(), user, quoted=True) for user in inner.users]
         failed_rows = exp.select(*empty, *(column_of(own) for own in inner.own)).from_(inner.relation)
         rows = exp.union(rows, failed_rows.where(not_null(marked.copy())), distinct=False)
@@ -111,7 +111,7 @@ def _as_subquery(query: exp.Query) -> exp.Query:
 
 
 def _deduplicated(transform: DeduplicateBy, inner: Inner) -> exp.Select:
-    """Return one row per key; equal rows by the wanted order are told apart by their other columns, so a replay agrees."""
+    """Return one row per key; ties of the requested order go by the other columns, so a replay agrees."""
     for key in transform.keys:
         if key not in inner.users:
             raise PlanError(f"deduplicate_by() names {key!r}", hint=did_you_mean(key, inner.users))

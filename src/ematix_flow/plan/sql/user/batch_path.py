@@ -27,7 +27,7 @@ class NotSupportedError(Exception):
 
 
 class Spine:
-    """A query whose columns all say which relation they are of, and where in it the rows of the batch are."""
+    """A query whose columns are all qualified with their relation, and where in it the rows of the batch are."""
 
     def __init__(self, sql: str, fields: Collection[str], lookups: Lookups) -> None:
         self.lookups = {name.lower(): {one.lower(): kind for one, kind in lookups[name].items()} for name in lookups}
@@ -63,7 +63,7 @@ class Spine:
         return sources[0]
 
     def inner(self, relation: exp.Expr) -> exp.Expr | None:
-        """Return the query that gives a relation its rows; None for the batch itself."""
+        """Return the query that defines the rows of a relation; None for the batch itself."""
         if not isinstance(relation, exp.Table):
             query: exp.Expr = relation.this
             return query
@@ -72,7 +72,7 @@ class Spine:
         return None if cte is None else cte.this
 
     def refuse_other_reads(self) -> None:
-        """Refuse a query that reads the batch in other places than those that were followed."""
+        """Refuse a query that reads the batch in other relations than those that were followed."""
         if self._followed != sum(1 for table in self.tree.find_all(exp.Table) if self._is_batch(table)):
             raise NotSupportedError
 

@@ -1,7 +1,7 @@
 """The range of an incremental load as a condition of one table of a join, where that leaves out the same rows.
 
-It does where the query gives the column as the table has it, and makes no row from several: the load's own condition on the
-rows that the query gives stays as it is.
+It does where the query returns the column as the table has it, and makes no row from several: the load's own condition
+on the rows that the query returns stays as it is.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def bounding_column(
 
 
 def bound_sql(column: SourceColumn, lo: str | None, hi: str | None, lookback: timedelta | None, dialect: str) -> str:
-    """Return the condition on a table for what comes after `lo` up to `hi`; empty where it cannot be said there."""
+    """Return the condition on a table for what comes after `lo` up to `hi`; empty where there is none."""
     low, high = _value(lo, column, lookback), _value(hi, column, None)
     if (lo is not None and low is None) or (hi is not None and high is None):
         return ""
@@ -67,7 +67,7 @@ def _value(text: str | None, column: SourceColumn, lookback: timedelta | None) -
 def _projected_column(
     query: JoinedQuery, columns: Mapping[int, Sequence[SourceColumn]], name: str
 ) -> tuple[JoinedTable, SourceColumn] | None:
-    """Return the column that the query gives under a name, unchanged and row by row."""
+    """Return the column that the query returns under a name, unchanged and row by row."""
     tree = query.tree
     if not isinstance(tree, exp.Select) or any(tree.args.get(part) for part in _TOGETHER):
         return None
@@ -94,7 +94,7 @@ def _projected_column(
 
 
 def _is_preserved(tree: exp.Select, node: exp.Table) -> bool:
-    """Return whether no join makes NULLs of a table's rows: they could not be told from its own."""
+    """Return whether no join makes NULLs of a table's rows: they could not be distinguished from its own."""
     joins = tree.args.get("joins") or []
     if all(not join.side and join.kind in ("", "INNER", "CROSS") for join in joins):
         return True

@@ -34,7 +34,7 @@ _OPERATORS: dict[type[exp.Expr], tuple[str, str]] = {
     exp.GT: (">", "<"),
     exp.GTE: (">=", "<="),
 }
-"""What a comparison says, and what it says with its sides changed."""
+"""A comparison, and its equivalent with its sides swapped."""
 
 _TIMES = (exp.DataType.Type.DATE, *exp.DataType.TEMPORAL_TYPES)
 
@@ -69,7 +69,7 @@ def owners_of(
     *,
     complete: bool,
 ) -> list[tuple[JoinedTable, SourceColumn]]:
-    """Return the tables that a column may belong to; none where somebody unknown may have it."""
+    """Return the tables that a column may belong to; none where an unknown relation may have it."""
     called = column.table.lower()
     if column.args.get("db"):
         return []  # a field of a column, or a table by its whole name
@@ -85,7 +85,7 @@ def owners_of(
 
 
 def _candidates(query: JoinedQuery) -> Iterator[tuple[Sequence[JoinedTable], bool, exp.Column, Condition]]:
-    """Return every simple condition with the tables beside it, and whether these are all that its columns can come from."""
+    """Return every simple condition with the tables in its scope, and whether its columns can come from no other."""
     nodes = nodes_of(query.tree)
     for select in query.tree.find_all(exp.Select):
         near = [

@@ -32,7 +32,7 @@ class JoinedTable:
 
     number: int
     alias: str
-    """The word that stands for the connection."""
+    """The alias of the connection."""
     schema: str
     name: str
     full_name: str
@@ -40,7 +40,7 @@ class JoinedTable:
     called: str
     """The name of its rows in the query, in lower case."""
     travels: bool = False
-    """The query says which version of it is read."""
+    """The query names the version of it that is read."""
     sampled: bool = False
 
 
@@ -56,7 +56,7 @@ class JoinedQuery:
     named: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Columns by the name of the rows that they are written with."""
     whole: frozenset[int] = frozenset()
-    """Tables of which every column is wanted."""
+    """Tables of which every column is requested."""
 
     def needed(self, table: JoinedTable, columns: Sequence[str]) -> tuple[str, ...]:
         """Return those columns of a table that the query may need; rows without any still have to be counted."""
@@ -113,7 +113,7 @@ def read_joined(sql: str, aliases: Iterable[str]) -> JoinedQuery:
 
 
 def check_joined(sql: str, tables: Sequence[TableRead]) -> None:
-    """Refuse a query over columns that its tables do not have; nothing is said where the columns of one are not known."""
+    """Refuse a query over columns that its tables do not have; none is refused where those of one are unknown."""
     query = read_joined(sql, {table.alias for table in tables})
     if len(tables) == len(query.tables) and all(table.columns for table in tables):
         names = {one.number: (f"_flow_{one.number}",) for one in query.tables}

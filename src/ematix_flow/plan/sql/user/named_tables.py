@@ -28,7 +28,10 @@ def tables_named(sql: str, known: Iterable[str]) -> tuple[str, ...]:
 
 
 def over_views(sql: str, views: Mapping[str, str]) -> str:
-    """Return the query with each table of `views` standing for another one; sessions are shared, and so are names of views."""
+    """Return the query with each table of `views` replaced by another one.
+
+    Sessions are shared, and so are names of views.
+    """
     steps = ", ".join(f"{backticked(name)} AS (SELECT * FROM {backticked(view)})" for name, view in views.items())
     if not steps:
         return sql

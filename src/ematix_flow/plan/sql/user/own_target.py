@@ -1,4 +1,4 @@
-"""A query that reads the table it loads, asked before that table exists: a relation without rows stands in for it."""
+"""A query that reads the table it loads, run before that table exists: a relation without rows replaces it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Naming:
 
     dialect: str
     aliases: frozenset[str] = frozenset()
-    """The words that stand for the connection in a query over several, in lower case; none where it has only one."""
+    """The aliases of the connection in a query over several, in lower case; none where it has only one."""
 
 
 def without_rows_of(definition: TableDefinition, sql: str, database: Catalog, naming: Naming) -> str | None:
-    """Return the query with an empty relation in the place of the table; None when it does not read the table."""
+    """Return the query with an empty relation instead of the table; None when it does not read the table."""
     try:
         tree = parse_one(sql, dialect=naming.dialect)
     except (ParseError, TokenError):

@@ -1,7 +1,7 @@
-"""What a system is asked to leave out before Spark sees its rows: columns and simple conditions; Spark tests every condition again.
+"""What a system leaves out before Spark sees its rows: columns and simple conditions; Spark tests all of them again.
 
 A condition is sent only where the system keeps at least the rows that Spark keeps. So texts are compared for equality alone,
-because systems order them differently, and SQLite is asked about little, because its columns hold values of any type.
+because systems order them differently, and few are sent to SQLite, because its columns hold values of any type.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def relation_sql(relation: TableName | str, columns: Sequence[str], conditions: 
 
 
 def conditions_sql(conditions: Iterable[Condition], columns: Iterable[SourceColumn], dialect: str) -> tuple[str, ...]:
-    """Return those conditions that the system may be asked for, as its SQL."""
+    """Return those conditions that may be sent to the system, as its SQL."""
     known = {column.name.lower(): column for column in columns}
     rendered = (condition_sql(c, known[c.column.lower()], dialect) for c in conditions if c.column.lower() in known)
     return tuple(dict.fromkeys(sql for sql in rendered if sql))

@@ -85,7 +85,7 @@ def read_expression(text: str, written_in: str, dialect: str) -> exp.Expr:
 
 
 def read_order(text: str, written_in: str, dialect: str) -> list[exp.Expr]:
-    """Return the terms of an ORDER BY; NULL comes last where the text does not say."""
+    """Return the terms of an ORDER BY; NULL comes last where the text does not specify it."""
     try:
         tree = parse_one(f"SELECT 1 ORDER BY {text}\n", dialect=written_in)
     except (ParseError, TokenError) as error:
@@ -101,7 +101,7 @@ def read_order(text: str, written_in: str, dialect: str) -> list[exp.Expr]:
 
 
 def put_in(expression: exp.Expr, column_name: str, value: exp.Expr) -> exp.Expr:
-    """Return the expression with the column called `word` replaced by a value."""
+    """Return the expression with the column called `column_name` replaced by a value."""
     operand = as_operand(value)
     if isinstance(expression, exp.Column) and _is_column(expression, column_name):
         return operand
@@ -112,7 +112,7 @@ def put_in(expression: exp.Expr, column_name: str, value: exp.Expr) -> exp.Expr:
 
 
 def family_of(expression: exp.Expr) -> SourceType:
-    """Return the family of an expression that says its type, else `other`."""
+    """Return the family of an expression that states its type, else `other`."""
     if isinstance(expression, exp.Cast):
         kind = expression.to.this
         return next((family for kinds, family in _FAMILIES if kind in kinds), SourceType.OTHER)

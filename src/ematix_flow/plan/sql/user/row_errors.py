@@ -1,4 +1,4 @@
-"""The query that says which rows the SQL of a stream fails at, and why: every step of the SQL reports errors beside its rows.
+"""The query for the rows that the SQL of a stream fails at, and why: every step reports errors next to its rows.
 
 It uses three functions that run/transform/row_errors.py registers, none of which fails at a value: `flow_error` returns the text of
 an error or NULL, `flow_value` a value or NULL, and `flow_value_or_error` turns what a function of the user reported into
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ematix_flow.plan.sql.user.batch_path import Lookups
 
 ROW = "_flow_row"
-"""Column of the batch that tells its rows apart, and of the answer."""
+"""Column of the batch that identifies its rows, and of the result."""
 
 ERROR = "_flow_error"
 """Column of the answer: what is wrong with the row."""
@@ -32,7 +32,7 @@ _STEP = "_flow_step_"
 
 
 def errors_query(sql: str, fields: Collection[str], lookups: Lookups, functions: Collection[str]) -> str | None:
-    """Return Spark SQL that gives number and error of every row that `sql` fails at; None where it cannot be rewritten."""
+    """Return Spark SQL for number and error of every row that `sql` fails at; None where it cannot be rewritten."""
     try:
         return _Rewriting(Spine(sql, fields, lookups), frozenset(name.lower() for name in functions)).answer()
     except NotSupportedError:
@@ -114,7 +114,7 @@ class _Rewriting:
                     mine.replace(_call("coalesce", mine.copy(), kind))
 
     def _guard_joins(self, select: exp.Select, alias: str) -> None:
-        """Let no value of the batch fail where rows are joined; whether one would was found before."""
+        """Let no value of the batch fail where rows are joined; whether one would was determined before."""
         for expression in _join_expressions(select):
             for one in list(_only_of(expression, alias)):
                 one.replace(_call("flow_value", one.copy()))

@@ -33,7 +33,7 @@ _MISSING = ("arrow_cast", "date_bin", "approx_percentile_cont", "digest")
 def spark_sql(text: str, dialect: str, aggregates: frozenset[str] = frozenset()) -> str:
     """Return a query as Spark's SQL; aggregates of the user are called with the list of their group's rows.
 
-    Spark has aggregates in Python too, but not beside its own in one query.
+    Spark has aggregates in Python too, but not together with its own in one query.
     """
     query = _read(text, dialect)
     for call in list(query.find_all(exp.Anonymous)):
@@ -75,7 +75,7 @@ def tables_in(text: str, dialect: str) -> frozenset[str]:
 
 
 def row_by_row(text: str, dialect: str, aggregates: frozenset[str] = frozenset()) -> bool:
-    """Return whether every row of the result comes from one row of the batch, so that a bad one can be told apart."""
+    """Return whether every row of the result comes from one row of the batch, so that a bad one can be identified."""
     query = _read(text, dialect)
     together = (exp.AggFunc, exp.Group, exp.Distinct, exp.Window, exp.Limit, exp.Order, exp.SetOperation, exp.Having)
     if query.find(*together) is not None:

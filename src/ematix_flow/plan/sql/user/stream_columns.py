@@ -1,7 +1,7 @@
 """Which columns the SQL of a stream takes from its batch and its lookups; what the SQL defines itself is not among them.
 
-Names are compared as Spark does it, without regard to capitals. Spark has the last word about a name that is found
-nowhere: this module says what may be filled with NULL.
+Names are compared as Spark does it, without regard to capitals. Spark decides about a name that is found
+nowhere: this module decides what may be filled with NULL.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Columns = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 def lacking(sql: str, fields: Collection[str], lookups: Mapping[str, Collection[str]]) -> frozenset[str]:
-    """Return the columns, in small letters, that Spark SQL takes from the batch and that the batch has not."""
+    """Return the columns, in lower case, that Spark SQL takes from the batch and that the batch has not."""
     known = tuple((name.lower(), tuple(sorted(one.lower() for one in lookups[name]))) for name in sorted(lookups))
     return _lacking(sql, frozenset(name.lower() for name in fields), known)
 
@@ -95,7 +95,7 @@ def _source_of(scope: Scope | None, name: str) -> object:
 
 
 def _unqualifiable(tree: exp.Expr) -> set[str]:
-    """Return the names that are written where no column can stand and that the SQL does not define: USING and EXCEPT."""
+    """Return the names that are written where no column can be and that the SQL does not define: USING and EXCEPT."""
     names = {name.name for join in tree.find_all(exp.Join) for name in join.args.get("using") or ()}
     names |= {name.name for star in tree.find_all(exp.Star) for name in star.args.get("except_") or ()}
     return {name.lower() for name in names} - _defined(tree)

@@ -1,4 +1,4 @@
-"""Asks Java repositories for single packages with the Ivy that Spark brings; which packages are wanted is decided elsewhere."""
+"""Fetches single packages from Java repositories with the Ivy that Spark brings; the caller decides which."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ematix_flow.run.spark.java import Java
 
 _HOME = "${user.home}/.ivy2.5.2"
-"""Where Spark keeps what it has fetched, as Java says it."""
+"""Where Spark stores what it has fetched, as Java spells it."""
 
 _SETTINGS = """<ivysettings>
   <settings defaultResolver="all"/>
@@ -40,9 +40,9 @@ class PackageRequest:
 
     package: str
     alone: bool = True
-    """Without what the package itself asks for."""
+    """Without the dependencies of the package."""
     classifier: str = ""
-    """What tells an archive of the package from its jar."""
+    """What distinguishes an archive of the package from its jar."""
     ending: str = "jar"
 
 
@@ -69,7 +69,7 @@ def _write_file(file: Path, text: str) -> str:
 
 
 def _settings(conf: Mapping[str, str], request: PackageRequest) -> str:
-    """Return the repositories that Spark would ask, too; an archive is taken as it is, without reading what it needs."""
+    """Return the repositories that Spark would query, too; an archive is taken as it is, without its dependencies."""
     poms = "false" if request.classifier else "true"
     repositories = [
         repository.strip() for repository in conf.get("spark.jars.repositories", "").split(",") if repository.strip()

@@ -1,4 +1,7 @@
-"""Tells people what Java says to them and what is fetched; the talk of the resolver and what Java logs is kept for when something fails."""
+"""Prints messages of Java that are for people and what is fetched.
+
+Output of the resolver and logs of Java are stored for when something fails.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ _RESOLVING = re.compile(
 )
 _DOWNLOAD = re.compile(r"^downloading \S*/([^/\s]+\.jar)")
 _COUNTED = re.compile(r"^(?:Deleted \d+ files and|Found \d+ files .*and) directories in a total of \d+")
-"""What Delta says about each clean-up, to nobody in particular."""
+"""What Delta prints about each clean-up, which is of no use to people."""
 
 
 def relay_talk(process: subprocess.Popen[bytes], packages: str) -> threading.Thread:
-    """Pass on what Java says, in a thread of its own; the talk of the resolver becomes a line per file that is fetched."""
+    """Pass on what Java prints, in a thread of its own; the resolver's output becomes a line per fetched file."""
     assert process.stdout is not None  # noqa: S101 - started with a pipe
     if packages:
         print(f"java packages: {packages.replace(',', ', ')}", file=sys.stderr)  # noqa: T201 - for the person who waits
@@ -47,7 +50,7 @@ def _relay(process: subprocess.Popen[bytes], talk: IO[bytes], packages: str) -> 
             elif packages and _RESOLVING.match(text):
                 buffered.append(text)
             else:
-                with suppress(ValueError):  # a stderr that somebody has closed
+                with suppress(ValueError):  # a stderr that was closed
                     sys.stderr.write(text)
     if process.wait() and "UNRESOLVED" in "".join(buffered):
         sys.stderr.writelines(buffered)

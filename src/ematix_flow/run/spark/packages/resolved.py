@@ -1,4 +1,7 @@
-"""Remembers which jars a list of Java packages led to, so that only the first run asks the repositories; downloads nothing."""
+"""Remembers which jars a list of Java packages led to, so that only the first run queries repositories.
+
+Downloads nothing.
+"""
 
 from __future__ import annotations
 

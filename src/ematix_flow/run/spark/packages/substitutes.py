@@ -1,4 +1,4 @@
-"""Puts another version in the place of a part that the repositories lack, where that was seen to work; resolves nothing else."""
+"""Substitutes another version for a part that the repositories lack, where that is known to work."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SUBSTITUTES = {
 
 
 def with_substitutes(conf: Mapping[str, str], java: Java, folder: Path) -> dict[str, str]:
-    """Return the configuration with a stand-in for each part of its packages that cannot be found, found by looking."""
+    """Return the configuration with a substitute for each part of its packages that cannot be fetched."""
     changed = dict(conf)
     for package in conf.get("spark.jars.packages", "").split(","):
         name, _, version = package.strip().rpartition(":")
@@ -45,7 +45,7 @@ def with_substitutes(conf: Mapping[str, str], java: Java, folder: Path) -> dict[
 
 
 def _replaced(conf: Mapping[str, str], known: Substitute, version: str, java: Java, folder: Path) -> dict[str, str]:
-    """Return what changes: nothing where the part is there, and nothing where its stand-in is missing as well."""
+    """Return what changes: nothing where the part is there, and nothing where its substitute is missing as well."""
     jars = spark_jars(os.environ)
     if fetch(java, jars, conf, PackageRequest(f"{known.artifact}:{version}"), folder):
         return {}
