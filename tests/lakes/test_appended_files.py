@@ -95,7 +95,7 @@ def statement(lane: Lane, sql: str) -> list[tuple[Any, ...]]:
     return database.engine().query(sql.replace("{}", f"`{database.catalog.name}`.`shop`.`things`"))  # type: ignore[no-any-return]
 
 
-def test_an_append_needs_no_java(tmp_path: Path) -> None:
+def test_an_append_and_its_dry_run_need_no_java(tmp_path: Path) -> None:
     folder = own(tmp_path)
     (tmp_path / "flows.py").write_text(MODULE.format(folder=folder), "utf-8")
     (tmp_path / "in").mkdir()
@@ -104,9 +104,9 @@ def test_an_append_needs_no_java(tmp_path: Path) -> None:
     surroundings = {"PATH": "/nowhere", "HOME": str(tmp_path), "PYTHONPATH": str(source), "TMPDIR": str(tmp_path)}
     surroundings["EMATIX_FLOW_ENGINE"] = "local"
     surroundings |= {name: os.environ[name] for name in ("LANG",) if name in os.environ}
-    for _ in range(2):
+    for command in ("dry-run", "run", "dry-run", "run"):
         done = subprocess.run(
-            [sys.executable, "-m", "ematix_flow", "run", "things", "--module", "flows"],
+            [sys.executable, "-m", "ematix_flow", command, "things", "--module", "flows"],
             cwd=tmp_path, env=surroundings, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr

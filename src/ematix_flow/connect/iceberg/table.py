@@ -167,9 +167,15 @@ class Iceberg(LakeTable):
         return files is not None and files.create(columns)
 
     def open_stage(self, session: Session, spec: StageSpec) -> StageSpec:
-        """Return files that become files of the table the ids of its columns."""
+        """Add the ids of the table's columns, which staged files that become files of the table carry.
+
+        A table that is missing here is one of a dry run: files without ids are refused by a commit.
+        """
         opened = super().open_stage(session, spec)
-        return replace(opened, options=((FIELD_IDS, self._fitting(spec).field_ids()),)) if spec.final else opened
+        if not spec.final:
+            return opened
+        _, table = self._loaded()
+        return replace(opened, options=((FIELD_IDS, "{}" if table is None else self._fitting(spec).field_ids()),))
 
     def stage_options(self, spec: StageSpec) -> tuple[tuple[str, str], ...]:
         """Return the ids of the columns."""
