@@ -194,7 +194,7 @@ def test_what_was_dropped_long_ago_is_removed(folder: RunLog, monkeypatch: pytes
     assert folder.drop(kept)
     folder.prune(datetime.now(UTC) - timedelta(days=1))
     assert len(list(Path(folder.display_address, STATE).iterdir())) == 2
-    monkeypatch.setattr("ematix_flow.commit.runlog.objects.backend.KEEP_SECONDS", -1.0)
+    monkeypatch.setattr("ematix_flow.commit.runlog.objects.backend.RETAIN_SECONDS", -1.0)
     folder.prune(datetime.now(UTC) + timedelta(days=1))
     assert not Path(folder.display_address, STATE).exists()
 

@@ -27,11 +27,11 @@ _APPENDS = """
 import sys
 from pathlib import Path
 from pathlib import Path
-from ematix_flow.connect.spool.log import Message, Spool
+from ematix_flow.connect.spool.log import QueueMessage, Spool
 
 spool = Spool(Path(sys.argv[1]))
 for number in range(5):
-    spool.append([Message(b"%d" % number, id=str(number))])
+    spool.append([QueueMessage(b"%d" % number, id=str(number))])
     print(number, flush=True)
 """
 
