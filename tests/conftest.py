@@ -6,6 +6,7 @@ Servers belong to one test process (starting one takes about a second) and start
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -123,6 +124,8 @@ def blank_surroundings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: py
     _forget_declarations()
     yield
     _forget_declarations()
+    if (sessions := sys.modules.get("ematix_flow.engine.spark.session")) is not None:
+        sessions.share_engine(share=False)  # as a command that was called in this process had wished
 
 
 @pytest.fixture(scope="session")

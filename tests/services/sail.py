@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
@@ -31,4 +32,7 @@ def sail_session() -> Iterator[SparkSession]:
     with sail_server() as address:
         session = ConnectSession(connection=address)
         yield cast("SparkSession", session)
-        session.stop()
+        with warnings.catch_warnings():
+            # Of a session that the server does not know any more pyspark tells by a call that Python has deprecated.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            session.stop()
