@@ -20,7 +20,7 @@ from ematix_flow.declare.connection.registry import KINDS
 from ematix_flow.declare.table import types
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
 
 SERVERS = ("postgres", "mysql")
 DATABASES = ("duckdb", "sqlite", *SERVERS)
@@ -118,9 +118,9 @@ def page() -> str:
     )
 
 
-def _systems() -> dict[str, Target]:
+def _systems() -> dict[str, TargetSystem]:
     """Give every system that has types of its own, as a target."""
-    found: dict[str, Target] = {}
+    found: dict[str, TargetSystem] = {}
     for kind in DATABASES:
         cls: Any = KINDS[kind]
         found[kind] = target_of(cls("x", url=f"{kind}://user@host/db") if kind in SERVERS else cls("x", path="x.db"))
@@ -131,12 +131,12 @@ def _systems() -> dict[str, Target]:
     return found
 
 
-def _holders() -> dict[str, Target]:
+def _holders() -> dict[str, TargetSystem]:
     files: Any = KINDS["object_store_local"]
     return {**_systems(), **{f: target_of(files("x", path="x", format=f)) for f in FORMATS}}
 
 
-def _limits(name: str, system: Target) -> str:
+def _limits(name: str, system: TargetSystem) -> str:
     said = [LIMITS[word] for word in system.capabilities.cannot_store]
     if name in ("csv", "json_lines"):
         said.append(

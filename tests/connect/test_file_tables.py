@@ -17,7 +17,7 @@ from ematix_flow.commit.ledger import HistoryRow, Ledger, open_run
 from ematix_flow.commit.publish import find_commit
 from ematix_flow.connect.base.source import SqlSource
 from ematix_flow.connect.base.stage import StageColumn, StageSpec
-from ematix_flow.connect.base.target import SqlTarget, Target
+from ematix_flow.connect.base.target import SqlTarget, TargetSystem
 from ematix_flow.connect.files.table import FileTables, time_ordered_name
 from ematix_flow.connect.files.transaction import FILES, REMOVED, visible
 from ematix_flow.connect.metadata.session import HOME
@@ -160,7 +160,7 @@ def test_names_that_are_no_folder_for_readers_are_refused(lake: FileTables, name
 
 
 def test_folders_of_files_answer_no_queries_and_other_targets_are_named(lake: FileTables) -> None:
-    assert isinstance(lake, Target)
+    assert isinstance(lake, TargetSystem)
     assert not isinstance(lake, SqlSource | SqlTarget)
     assert kinds_with("merge") == ("duckdb", "sqlite", "postgres", "mysql", "delta_local", "delta_s3", "iceberg")
     files = ("object_store_local", "object_store_s3", "object_store_gcs", "object_store_azure")

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from ematix_flow.connect.base.sink import Sink
-from ematix_flow.connect.base.source import Source
+from ematix_flow.connect.base.source import SourceSystem
 from ematix_flow.connect.base.stream_source import StreamSource
-from ematix_flow.connect.base.target import Target
+from ematix_flow.connect.base.target import TargetSystem
 from ematix_flow.connect.registry import SYSTEMS
 from ematix_flow.declare.connection.registry import KINDS
 from ematix_flow.errors import MissingExtraError
 
 ROOT = Path(__file__).parents[2]
-ROLES = {"source": Source, "target": Target, "stream_source": StreamSource, "sink": Sink}
+ROLES = {"source": SourceSystem, "target": TargetSystem, "stream_source": StreamSource, "sink": Sink}
 DECLARED_ONLY = {"bigquery", "glue_schema_registry", "redshift", "schema_registry", "snowflake"}
 HEAVY = ("boto3", "confluent_kafka", "duckdb", "google.cloud", "pika", "psycopg", "pyarrow", "pyspark", "sqlglot")
 

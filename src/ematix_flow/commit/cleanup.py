@@ -10,14 +10,14 @@ from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base.session import Session
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.records import Token
 
 STALE_SECONDS = 24 * 3600.0
 """Older than any task can live, and how long a plan waits to be applied: a day."""
 
 
-def drop_stages_of(database: Target, token: Token) -> None:
+def drop_stages_of(database: TargetSystem, token: Token) -> None:
     """Remove all staging of a committed load, and what crashed loads left long ago; errors here are not the load's.
 
     Staging of earlier attempts at the same load goes too: the fence keeps them from ever committing.
@@ -39,7 +39,7 @@ def drop_stages_of(database: Target, token: Token) -> None:
         session.close()
 
 
-def collect(database: Target, older_than: float) -> int:
+def collect(database: TargetSystem, older_than: float) -> int:
     """Remove all staging older than this many seconds and return how many there were; open runs keep theirs."""
     session = database.session()
     try:
@@ -48,7 +48,7 @@ def collect(database: Target, older_than: float) -> int:
         session.close()
 
 
-def stale(database: Target, session: Session, older_than: float) -> list[str]:
+def stale(database: TargetSystem, session: Session, older_than: float) -> list[str]:
     """Return the names of staging that is older than this many seconds and that no open run may need."""
     ledger = Ledger(database)
     # Staging is listed before runs: a run that had staging by then and has not ended is among the open runs.
@@ -58,7 +58,7 @@ def stale(database: Target, session: Session, older_than: float) -> list[str]:
     return [name for name, age in old_stages if age >= STALE_SECONDS or not any(tag in name for tag in open_runs)]
 
 
-def _drop_older(database: Target, session: Session, older_than: float) -> int:
+def _drop_older(database: TargetSystem, session: Session, older_than: float) -> int:
     names = stale(database, session, older_than)
     for name in names:
         database.drop_stage(session, StageSpec(name, b""))

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from ematix_flow.commit.request import CommitRequest
     from ematix_flow.connect.base.columns import TableName
     from ematix_flow.connect.base.session import Session
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
 
 HINT = "nothing was changed; review the difference again: flow plan NAME --diff."
 
 
-def take_snapshot(database: Target, session: Session, table_name: TableName) -> TableSnapshot:
+def take_snapshot(database: TargetSystem, session: Session, table_name: TableName) -> TableSnapshot:
     """Return a table as it is now."""
     existing = database.find_table(session, table_name)
     if existing is None:
@@ -29,7 +29,7 @@ def take_snapshot(database: Target, session: Session, table_name: TableName) -> 
     return TableSnapshot(table_name, columns, database.fingerprint(session, table_name, columns))
 
 
-def refuse_changed(expected: Sequence[TableSnapshot], database: Target, session: Session) -> None:
+def refuse_changed(expected: Sequence[TableSnapshot], database: TargetSystem, session: Session) -> None:
     """Refuse when a table has other rows than it had; columns that came since then do not count."""
     for snapshot in expected:
         if not _same(snapshot, database, session):
@@ -38,7 +38,7 @@ def refuse_changed(expected: Sequence[TableSnapshot], database: Target, session:
             raise StalePlanError(message, hint=HINT)
 
 
-def refuse_moved(request: CommitRequest, database: Target, session: Session) -> None:
+def refuse_moved(request: CommitRequest, database: TargetSystem, session: Session) -> None:
     """Refuse when another load has moved the watermark since."""
     if request.watermark_after is None:
         return
@@ -47,7 +47,7 @@ def refuse_moved(request: CommitRequest, database: Target, session: Session) -> 
         raise StalePlanError(message, hint=HINT)
 
 
-def _same(snapshot: TableSnapshot, database: Target, session: Session) -> bool:
+def _same(snapshot: TableSnapshot, database: TargetSystem, session: Session) -> bool:
     existing = database.find_table(session, snapshot.place)
     if existing is None:
         return snapshot.fingerprint is None

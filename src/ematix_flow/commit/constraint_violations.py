@@ -22,7 +22,7 @@ from ematix_flow.errors import CommitError, FlowError, RefusedError
 if TYPE_CHECKING:
     from ematix_flow.commit.request import CommitRequest
     from ematix_flow.connect.base.catalog import Catalog
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
 
 MOST = 200
 """Above this many violations the load is refused: the source and the target do not fit each other."""
@@ -35,7 +35,7 @@ def searchable(request: CommitRequest, database: Catalog) -> bool:
     return request.rejects_allowed and request.stage is not None and database.capabilities.constraints
 
 
-def without_violations(request: CommitRequest, database: Target) -> CommitRequest:
+def without_violations(request: CommitRequest, database: TargetSystem) -> CommitRequest:
     """Return the request with every refused row set aside as a reject."""
     search = _ViolationSearch(request, database)
     total = sum(report.rows for report in request.reports)
@@ -51,7 +51,7 @@ def without_violations(request: CommitRequest, database: Target) -> CommitReques
         violations.append(search.first(left_out, total, reason))
 
 
-def naming_violation(request: CommitRequest, database: Target, error: RefusedError) -> RefusedError:
+def naming_violation(request: CommitRequest, database: TargetSystem, error: RefusedError) -> RefusedError:
     """Return a refusal together with the first row that causes it, where that can be found."""
     if not database.capabilities.constraints:
         return error
@@ -85,7 +85,7 @@ class _ViolationSearch:
     """Simulations of parts of one load."""
 
     request: CommitRequest
-    database: Target
+    database: TargetSystem
 
     def refusal(self, only: Only) -> str | None:
         """Return the reason why a part of the rows cannot be loaded, or None."""

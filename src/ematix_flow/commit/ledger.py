@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.connect.base.session import Session
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.plan.steps import FileChoice
     from ematix_flow.records import FileScope, Token
 
@@ -59,7 +59,7 @@ class HistoryRow:
 class Ledger:
     """The metadata tables of one database."""
 
-    def __init__(self, database: Target) -> None:
+    def __init__(self, database: TargetSystem) -> None:
         self.database = database.metadata_store
         self.dialect = self.database.dialect
 
@@ -355,7 +355,7 @@ def transaction(session: Session) -> Iterator[None]:
 
 
 def open_run(
-    database: Target, token: Token, fence_name: str, history: HistoryRow, watermark_name: str
+    database: TargetSystem, token: Token, fence_name: str, history: HistoryRow, watermark_name: str
 ) -> tuple[Fence, Committed | None, SourceWatermark | None]:
     """Take the fence, record the run as running and return what the ledger already has about its token."""
     ledger = Ledger(database)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.commit.request import CommitRequest
     from ematix_flow.connect.base.session import Session
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.plan.steps import Measure
     from ematix_flow.records import Audited
 
@@ -51,7 +51,7 @@ class StagedRows:
 class Ruler:
     """Measures the staged rows of one load; counts that were queried together are cached."""
 
-    def __init__(self, request: CommitRequest, database: Target, session: Session, relation: str) -> None:
+    def __init__(self, request: CommitRequest, database: TargetSystem, session: Session, relation: str) -> None:
         self.dialect = database.dialect
         self._database = database
         self._rows, self._relation = database.data(session), relation

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.connect.base.session import Session
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
 
 NAME = "flow maintain"
 """Stands in the run history in place of a pipeline's name."""
@@ -69,7 +69,7 @@ def forget(ledger: Ledger, session: Session, now: datetime) -> dict[str, int]:
     return {name: _forget(ledger, session, record, now, LOADS) for name, record in _RECORDS.items()}
 
 
-def forget_batches(database: Target, stream: str, history: str, now: datetime) -> dict[str, int]:
+def forget_batches(database: TargetSystem, stream: str, history: str, now: datetime) -> dict[str, int]:
     """Remove tokens and history of old batches of one stream; a target that is away keeps them until the next time."""
     ledger = Ledger(database)
     try:

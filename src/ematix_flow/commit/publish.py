@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ematix_flow.commit.ledger import HistoryRow
     from ematix_flow.commit.request import CommitRequest
     from ematix_flow.connect.base.session import Session
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.connect.lake.table import LakeTable
     from ematix_flow.records import Audited, Counts, TaskReport
 
@@ -50,7 +50,7 @@ class Simulation:
     audited: Audited | None = None
 
 
-def publish(request: CommitRequest, database: Target, clock: Clock) -> Committed:
+def publish(request: CommitRequest, database: TargetSystem, clock: Clock) -> Committed:
     """Commit the load, or return the commit that an earlier attempt already made."""
     committed = None
     while committed is None:
@@ -63,7 +63,7 @@ def publish(request: CommitRequest, database: Target, clock: Clock) -> Committed
     return committed
 
 
-def _publish(request: CommitRequest, database: Target, clock: Clock) -> Committed:
+def _publish(request: CommitRequest, database: TargetSystem, clock: Clock) -> Committed:
     session = database.session()
     try:
         failpoint("commit.connected")
@@ -83,7 +83,7 @@ def _publish(request: CommitRequest, database: Target, clock: Clock) -> Committe
 
 
 def _apply(
-    request: CommitRequest, database: Target, session: Session, names: dict[str, str], clock: Clock
+    request: CommitRequest, database: TargetSystem, session: Session, names: dict[str, str], clock: Clock
 ) -> Simulation:
     now, ledger = clock.now(), Ledger(database)
 
@@ -126,7 +126,7 @@ def _take_token(request: CommitRequest, ledger: Ledger, session: Session, now: d
     failpoint("commit.ledger_inserted")
 
 
-def _refuse_stale(request: CommitRequest, database: Target, session: Session) -> None:
+def _refuse_stale(request: CommitRequest, database: TargetSystem, session: Session) -> None:
     """Refuse what a plan has staged when its target is not as the plan has seen it."""
     if request.expected:
         refuse_moved(request, database, session)
@@ -172,7 +172,7 @@ def _range(request: CommitRequest) -> tuple[str | None, str | None]:
 
 def run_program(  # noqa: PLR0913, PLR0917 - what a program is run over
     request: CommitRequest,
-    database: Target,
+    database: TargetSystem,
     session: Session,
     relation: str,
     counts: Counts,
@@ -205,7 +205,11 @@ def run_program(  # noqa: PLR0913, PLR0917 - what a program is run over
 
 
 def _add_staged(
-    request: CommitRequest, database: Target, session: Session, counts: Counts, write_down: Callable[[Counts], None]
+    request: CommitRequest,
+    database: TargetSystem,
+    session: Session,
+    counts: Counts,
+    write_down: Callable[[Counts], None],
 ) -> Counts:
     """Add the staged files to the table."""
     counts = replace(counts, inserted=counts.staged)
@@ -231,7 +235,7 @@ def balanced(request: CommitRequest, counts: Counts) -> Counts:
     return replace(counts, unchanged=max(0, counts.staged - touched))
 
 
-def _reject(request: CommitRequest, database: Target, ledger: Ledger, session: Session, now: datetime) -> None:
+def _reject(request: CommitRequest, database: TargetSystem, ledger: Ledger, session: Session, now: datetime) -> None:
     if request.rejects_dropped:
         return
     for row in request.excluded:
@@ -250,7 +254,7 @@ def _reject(request: CommitRequest, database: Target, ledger: Ledger, session: S
         raise CommitError(message)
 
 
-def refuse_rejects(request: CommitRequest, database: Target, session: Session) -> None:
+def refuse_rejects(request: CommitRequest, database: TargetSystem, session: Session) -> None:
     """Refuse a load with rows that do not fit, unless they may be rejected."""
     if request.rejects_allowed or request.stage is None or not sum(report.rejected for report in request.reports):
         return
@@ -277,7 +281,7 @@ def bad_rows(reports: Sequence[TaskReport]) -> BadRowsError:
     return BadRowsError(message, hint=hint)
 
 
-def _refused(request: CommitRequest, database: Target, error: BaseException) -> Committed:
+def _refused(request: CommitRequest, database: TargetSystem, error: BaseException) -> Committed:
     """Turn an error inside the transaction into the commit of a duplicate load, a retryable error or a failure."""
     if isinstance(error, FlowError) or not isinstance(error, database.errors):
         raise error
@@ -294,7 +298,7 @@ def _refused(request: CommitRequest, database: Target, error: BaseException) -> 
 
 
 def _send_commit(
-    request: CommitRequest, database: Target, session: Session, done: Simulation, clock: Clock
+    request: CommitRequest, database: TargetSystem, session: Session, done: Simulation, clock: Clock
 ) -> Committed:
     try:
         with uninterrupted(), current().committing():
@@ -307,7 +311,7 @@ def _send_commit(
 
 
 def _resolve_commit(
-    request: CommitRequest, database: Target, done: Simulation, error: BaseException, clock: Clock
+    request: CommitRequest, database: TargetSystem, done: Simulation, error: BaseException, clock: Clock
 ) -> Committed:
     """Resolve an error during COMMIT by the ledger; locking its fence row also waits for a commit still under way."""
     try:
@@ -327,7 +331,7 @@ def _resolve_commit(
     return replace(known, notes=("the answer to COMMIT was lost",))
 
 
-def find_commit(request: CommitRequest, database: Target) -> Committed | None:
+def find_commit(request: CommitRequest, database: TargetSystem) -> Committed | None:
     """Query the ledger for the token, after waiting for the transaction that still holds the fence row."""
     ledger = Ledger(database)
     session = database.session()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ematix_flow.commit.request import CommitRequest
     from ematix_flow.connect.base.catalog import Catalog
     from ematix_flow.connect.base.session import Session
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.plan.steps import Measure
     from ematix_flow.records import Counts
 
@@ -55,7 +55,13 @@ class UnmeasuredError(FlowError):
 
 
 def audit(
-    request: CommitRequest, database: Target, session: Session, relation: str, counts: Counts, *, partly: bool = False
+    request: CommitRequest,
+    database: TargetSystem,
+    session: Session,
+    relation: str,
+    counts: Counts,
+    *,
+    partly: bool = False,
 ) -> Passed:
     """Measure the rows; refuse the load, or set rows aside, as the expectations say.
 
@@ -82,7 +88,7 @@ def audit(
 
 
 def _results(
-    request: CommitRequest, database: Target, session: Session, relation: str, measures: Sequence[Measure]
+    request: CommitRequest, database: TargetSystem, session: Session, relation: str, measures: Sequence[Measure]
 ) -> list[CheckResult]:
     """Measure everything; what fits into one query is measured with one query."""
     ruler, broken = Ruler(request, database, session, relation), dict(request.broken)
@@ -150,7 +156,7 @@ def _refusal(message: str, audited: Audited, hint: str) -> QualityCheckFailed:
 
 def _violating_rows(
     request: CommitRequest,
-    database: Target,
+    database: TargetSystem,
     session: Session,
     relation: str,
     failed: Sequence[Measure],

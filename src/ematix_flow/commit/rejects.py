@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.commit.request import Excluded
     from ematix_flow.connect.base.session import Session
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.records import Token
 
 
@@ -175,13 +175,13 @@ class Rejects:
         return changed
 
 
-def resolve_rejects(database: Target, ids: Sequence[str], status: str | None) -> int:
+def resolve_rejects(database: TargetSystem, ids: Sequence[str], status: str | None) -> int:
     """Set the status of rejects, or remove them, in a transaction of their own; return how many there were."""
     with closing(database.session()) as session, transaction(session):
         return Rejects(Ledger(database)).resolve(session, ids, status)
 
 
-def rejects_of(database: Target, pipeline: str, status: str | None, limit: int) -> list[Reject]:
+def rejects_of(database: TargetSystem, pipeline: str, status: str | None, limit: int) -> list[Reject]:
     """Return the newest rejects of a pipeline in a database."""
     ledger = Ledger(database)
     with closing(database.session()) as session:

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from ematix_flow.commit.request import CommitRequest
     from ematix_flow.commit.row_numbers import Only
     from ematix_flow.connect.base.session import Session
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
 
 
 def simulate(
     request: CommitRequest,
-    database: Target,
+    database: TargetSystem,
     prepare: Callable[[Session], None] | None = None,
     only: Only | None = None,
     inspect: Callable[[Session, str], None] | None = None,
@@ -45,7 +45,7 @@ def simulate(
 
 def _simulate(
     request: CommitRequest,
-    database: Target,
+    database: TargetSystem,
     prepare: Callable[[Session], None] | None,
     only: Only | None,
     inspect: Callable[[Session, str], None] | None,
@@ -72,7 +72,7 @@ def _simulate(
 
 def _simulated(
     request: CommitRequest,
-    database: Target,
+    database: TargetSystem,
     session: Session,
     names: dict[str, str],
     only: Only | None,
@@ -97,7 +97,7 @@ def _simulated(
     return Simulation(counted, passed.audited)
 
 
-def _counted(request: CommitRequest, database: Target, session: Session, relation: str, counts: Counts) -> Counts:
+def _counted(request: CommitRequest, database: TargetSystem, session: Session, relation: str, counts: Counts) -> Counts:
     """Count what the program would do where it cannot be rolled back; only scratch relations are filled."""
     rows = database.data(session)
     for statement in request.program.statements:

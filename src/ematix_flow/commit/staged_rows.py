@@ -21,7 +21,7 @@ from ematix_flow.wording import quantity
 if TYPE_CHECKING:
     from ematix_flow.commit.request import CommitRequest
     from ematix_flow.connect.base.session import Session
-    from ematix_flow.connect.base.target import SqlTarget, Target
+    from ematix_flow.connect.base.target import SqlTarget, TargetSystem
 
 
 KEY_TEXT = 255
@@ -30,7 +30,7 @@ MAX_CHARS = 300
 """Characters of a row that an error shows."""
 
 
-def work_tables(request: CommitRequest, database: Target, session: Session) -> dict[str, str]:
+def work_tables(request: CommitRequest, database: TargetSystem, session: Session) -> dict[str, str]:
     """Create scratch tables before the transaction, because some databases commit at any DDL."""
     tables = list(request.program.work_tables)
     if request.inline and _materializes_inline(request):
@@ -60,7 +60,7 @@ def _roomy(column: StageColumn) -> StageColumn:
 
 
 def staged_rows(
-    request: CommitRequest, database: Target, session: Session, names: dict[str, str]
+    request: CommitRequest, database: TargetSystem, session: Session, names: dict[str, str]
 ) -> tuple[str, Counts]:
     """Return the relation of rows to apply and how many there are."""
     if request.stage is not None:
@@ -83,7 +83,7 @@ def staged_rows(
     return names[INCOMING], Counts(staged=rows)
 
 
-def _check_inline(request: CommitRequest, database: Target, session: Session, relation: str) -> None:
+def _check_inline(request: CommitRequest, database: TargetSystem, session: Session, relation: str) -> None:
     """Refuse rows that could not be parsed or have no key; the Spark path checks the same in its tasks."""
     conditions = [f"{native_column(name, database.dialect)} IS NULL" for name in request.required]
     if request.marked:
@@ -113,7 +113,7 @@ def _inline_reason(request: CommitRequest, row: dict[str, object]) -> str:
     return f"{', '.join(missing)}: is NULL but needs a value; row {source}"
 
 
-def in_own_types(request: CommitRequest, database: Target, relation: str) -> str:
+def in_own_types(request: CommitRequest, database: TargetSystem, relation: str) -> str:
     """Return the relation with values of the target's own types where rows carry them in another one.
 
     Only what is applied is cast, so a row that was set aside cannot fail.
@@ -136,7 +136,7 @@ def refuse_empty(request: CommitRequest, rows: int) -> None:
         raise CommitError(message, hint="if that is wanted, declare allow_empty=True.")
 
 
-def without_duplicates(request: CommitRequest, database: Target, session: Session, relation: str) -> str:
+def without_duplicates(request: CommitRequest, database: TargetSystem, session: Session, relation: str) -> str:
     """Fold equal duplicates of a key, or take the last where rows have an order; refuse others that differ, with the keys named."""
     checks, rows = request.program.duplicates, database.data(session)
     if checks is None or not rows.query(bind_staged(checks.repeated_keys, database.dialect, relation)):

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from ematix_flow.clock import Clock
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.stream_source import Position
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetStore:
     """Where a target stores how far a stream has come, and under which names."""
 
-    database: Target
+    database: TargetSystem
     name: str
     """The name under which the position is stored."""
     stream: str

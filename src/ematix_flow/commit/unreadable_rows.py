@@ -13,7 +13,7 @@ from ematix_flow.plan.sql.shape.query import NORMALIZED, USER
 
 if TYPE_CHECKING:
     from ematix_flow.commit.request import CommitRequest
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
 
 RAISING = ("postgres", "duckdb")
 """Dialects in which a value can break off a query; the others return NULL for it."""
@@ -22,7 +22,7 @@ SEARCHED = 100_000
 _NUMBER = "_flow_row"
 
 
-def unreadable_row(request: CommitRequest, database: Target, reason: str) -> Excluded | None:
+def unreadable_row(request: CommitRequest, database: TargetSystem, reason: str) -> Excluded | None:
     """Return the first source row that the query cannot read, with the column; None where there is none to be found."""
     begin, end = f"WITH {USER} AS (", f"), {NORMALIZED} AS ("
     start = request.inline.find(begin) + len(begin)

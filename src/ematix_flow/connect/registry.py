@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.sink import Sink
     from ematix_flow.connect.base.stream_source import StreamSource
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.connect.files.source import Files
     from ematix_flow.connect.lake.source import LakeSource
     from ematix_flow.declare.connection.registry import Connection
@@ -74,19 +74,19 @@ def open_database(reference: str | Connection | None) -> Database:
     return cast("Database", record.load(record.source)(connection))
 
 
-def open_target(reference: str | Connection | None, table: tuple[str, str] = ("", "")) -> Target:
+def open_target(reference: str | Connection | None, table: tuple[str, str] = ("", "")) -> TargetSystem:
     """Return the system behind a connection that a load writes to; lake tables are opened one by one, by their name."""
     return target_of(resolve_connection("default" if reference is None else reference), table)
 
 
-def target_of(connection: Connection, table: tuple[str, str] = ("", "")) -> Target:
+def target_of(connection: Connection, table: tuple[str, str] = ("", "")) -> TargetSystem:
     """Return the target for a connection as it is."""
     if connection.kind not in TARGETS:
         message = f"connection {connection.name!r} is {connection.kind}, which batch pipelines cannot write to"
         raise UnsupportedError(message, hint=f"a target can be: {', '.join(TARGETS)}.")
     record = SYSTEMS[connection.kind]
     arguments = (table,) if record.family == LAKE else ()
-    return cast("Target", record.load(record.target)(connection, *arguments))
+    return cast("TargetSystem", record.load(record.target)(connection, *arguments))
 
 
 def kinds_with(mode: str) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base.maintenance import Numbers
     from ematix_flow.connect.base.session import Session
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
 
 STAGING_SECONDS = 3600.0
@@ -61,7 +61,7 @@ class Maintained:
 class _MaintenanceUnit:
     """What is maintained together."""
 
-    database: Target
+    database: TargetSystem
     display_name: str
     schema: str
     table: str

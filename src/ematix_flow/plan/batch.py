@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.catalog import Catalog
     from ematix_flow.connect.base.columns import SourceColumn, TableSchema
     from ematix_flow.connect.base.source import SqlSource
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.declare.pipeline.write import Write
     from ematix_flow.declare.table.schema import Table
@@ -117,7 +117,7 @@ class PlanRequest:
     pipeline: Pipeline
     target: TargetDeclaration
     source: SourceValue
-    database: Target
+    database: TargetSystem
     token: Token
     now: datetime
     source_database: SqlSource | None = None
@@ -277,7 +277,7 @@ def _forced(pipeline: Pipeline, path: str, reason: str) -> Choice:
 
 
 def ensure_step(
-    table: Table, write: Write, definition: TableDefinition, database: Target, inspection: Inspection
+    table: Table, write: Write, definition: TableDefinition, database: TargetSystem, inspection: Inspection
 ) -> EnsureTable:
     """Return what has to be done about the target's table, or refuse it as the drift policy requires."""
     if not inspection.target_known:
@@ -333,7 +333,7 @@ def _load(request: PlanRequest, inspection: Inspection, keys: tuple[str, ...], c
     )
 
 
-def _points(table: Table, database: Target) -> TableName:
+def _points(table: Table, database: TargetSystem) -> TableName:
     """Return where folded events are remembered: a table of ours, or what a lake's metadata names."""
     name = points_name(table)
     return database.metadata_table(name) if database.capabilities.rolls_back else TableName("", f"_flow_{name}")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base.catalog import Catalog
     from ematix_flow.connect.base.columns import TableSchema
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
     from ematix_flow.declare.table.partitions import Partition
     from ematix_flow.declare.table.schema import Table
@@ -26,7 +26,7 @@ COARSER = (
 
 
 def declared_partitions(
-    table: Table, partition_by: tuple[str, ...], columns: Mapping[str, ColumnType], database: Target
+    table: Table, partition_by: tuple[str, ...], columns: Mapping[str, ColumnType], database: TargetSystem
 ) -> tuple[Partition, ...]:
     """Return the partitions of a table that has these columns, or refuse what the target's system cannot make.
 
@@ -57,7 +57,7 @@ def never_empty(definition: TableDefinition, existing: TableSchema | None, datab
     return tuple(column.name for column in texts if column.name in divided)
 
 
-def partition_notes(target: TargetDeclaration, database: Target) -> tuple[str, ...]:
+def partition_notes(target: TargetDeclaration, database: TargetSystem) -> tuple[str, ...]:
     """Return the warning where a table class names partitions and its target has none."""
     if database.capabilities.partition_transforms is not None or not target.table.partition_columns:
         return ()

@@ -13,7 +13,7 @@ from ematix_flow.plan.steps import SPARK, Choice
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
 
 RESULTS, STORE = "results", "store"
 """How staged rows come to a target that only the driver can write to."""
@@ -64,7 +64,7 @@ def refuse_unread(away: Away | None, read: Sequence[str]) -> None:
     raise PlanError(message, hint=hint)
 
 
-def carried(away: Away | None, by: Choice, database: Target) -> Choice | None:
+def carried(away: Away | None, by: Choice, database: TargetSystem) -> Choice | None:
     """Choose how staged rows come to the driver; none where tasks stage in a location that the target reads itself."""
     if away is None or by.value != SPARK or not away.unseen(database.staging_paths):
         return None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.session import Opened, Session, Split
 
 
-class Source(System):
+class SourceSystem(System):
     """Rows of a batch pipeline, whichever component reads them."""
 
     @property
@@ -26,7 +26,7 @@ class Source(System):
         return ()
 
 
-class SqlSource(Source, Catalog):
+class SqlSource(SourceSystem, Catalog):
     """A source that answers queries of its own SQL, which tasks read in parts."""
 
     timezone: str | None = None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ematix_flow.records import TaskReport
 
 
-class Target(Maintainable, Catalog):
+class TargetSystem(Maintainable, Catalog):
     """A system whose tables loads write to."""
 
     spark_requirements: ClassVar[SparkRequirements] = SparkRequirements()
@@ -97,7 +97,7 @@ class Target(Maintainable, Catalog):
         """List all staging names with their age in seconds."""
 
 
-class SqlTarget(Target):
+class SqlTarget(TargetSystem):
     """A target whose rows answer SQL, so that programs over them may fill tables on the way."""
 
     @abstractmethod
@@ -105,7 +105,7 @@ class SqlTarget(Target):
         """Create a scratch table before the transaction begins and return its SQL name."""
 
 
-class RelayTarget(Target):
+class RelayTarget(TargetSystem):
     """A target that can stage rows of some sources without inspecting their values."""
 
     @abstractmethod

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base.columns import SourceColumn
-from ematix_flow.connect.base.source import Source
+from ematix_flow.connect.base.source import SourceSystem
 from ematix_flow.connect.files.transaction import FileSession
 from ematix_flow.connect.formats.csv import dialect_of, header_of
 from ematix_flow.connect.formats.json_lines import keys_of, lines_of
@@ -52,7 +52,7 @@ class FileSet:
     """Lines of JSON that are read at a time; as many as fit a measure of bytes when it is 0."""
 
 
-class Files(Source):
+class Files(SourceSystem):
     """A folder of files."""
 
     kind = "object_store_local"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
-from ematix_flow.connect.base.source import Source
+from ematix_flow.connect.base.source import SourceSystem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.lake.location import LakeLocation
 
 
-class LakeSource(Source):
+class LakeSource(SourceSystem):
     """The tables of one connection, read by Spark."""
 
     dialect: ClassVar[str] = "spark"

@@ -6,7 +6,7 @@ import sqlite3
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from ematix_flow.connect.base.target import Target
+from ematix_flow.connect.base.target import TargetSystem
 from ematix_flow.connect.metadata.cleanup import metadata_task
 from ematix_flow.connect.metadata.session import HOME
 from ematix_flow.connect.metadata.tables import load_rejects
@@ -31,7 +31,7 @@ STAGE = "stage/"
 """Where loads stage their files, below the home of the metadata."""
 
 
-class StoreTarget(Target):
+class StoreTarget(TargetSystem):
     """A target in a store."""
 
     store: Store

@@ -19,7 +19,7 @@ from ematix_flow.plan.sql.ddl import IS_CURRENT, VALID_FROM, table_definition
 if TYPE_CHECKING:
     from ematix_flow.connect.base.columns import TableSchema
     from ematix_flow.connect.base.session import Session
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.plan.steps import EnsureTable
 
 
@@ -53,7 +53,7 @@ def _action(step: EnsureTable) -> str:
     return "drift" if step.differences else "matched"
 
 
-def _apply(step: EnsureTable, database: Target, session: Session) -> None:
+def _apply(step: EnsureTable, database: TargetSystem, session: Session) -> None:
     try:
         if step.statements and step.wanted.place.schema:
             database.create_schema(session, step.wanted.place.schema)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.columns import TableName
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.stage import StageColumn
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.plan.steps import TargetPlan
 
 
@@ -28,7 +28,7 @@ def can_simulate(database: Catalog, plan: TargetPlan) -> bool:
     return database.capabilities.transactional_ddl or not plan.ensure.statements
 
 
-def expand(database: Target, session: Session, plan: TargetPlan) -> None:
+def expand(database: TargetSystem, session: Session, plan: TargetPlan) -> None:
     """Bring the target up to its plan; statements are idempotent over retries because the plan inspected it first."""
     definition, rows = plan.ensure.wanted, database.data(session)
     if plan.ensure.statements:
@@ -40,7 +40,9 @@ def expand(database: Target, session: Session, plan: TargetPlan) -> None:
         _expand_points(database, session, plan.commit.load.points, points_columns(plan.commit.load))
 
 
-def _expand_points(database: Target, session: Session, table_name: TableName, columns: Sequence[StageColumn]) -> None:
+def _expand_points(
+    database: TargetSystem, session: Session, table_name: TableName, columns: Sequence[StageColumn]
+) -> None:
     """Create the table of folded events; it is a metadata table, so it follows its target under every drift policy."""
     table = TableDefinition(table_name, tuple(ColumnDefinition(column, nullable=True) for column in columns), (), ())
     existing = database.find_table(session, table_name)
@@ -58,7 +60,7 @@ def _created_columns(definition: TableDefinition, database: Catalog) -> list[Col
     return [ColumnSchema(c.column.name, database.ddl_type(c.column.type), c.nullable) for c in definition.columns]
 
 
-def _ddl(database: Target, session: Session, statement: str, definition: TableDefinition) -> None:
+def _ddl(database: TargetSystem, session: Session, statement: str, definition: TableDefinition) -> None:
     creates = "CREATE" in statement
     plain = creates and not definition.partitions
     if plain and isinstance(database, LakeTable) and database.create_table(_created_columns(definition, database)):
@@ -74,7 +76,7 @@ def _ddl(database: Target, session: Session, statement: str, definition: TableDe
         raise CommitError(message) from None
 
 
-def _execute_ddl(database: Target, session: Session, statement: str, created: TableDefinition | None) -> None:
+def _execute_ddl(database: TargetSystem, session: Session, statement: str, created: TableDefinition | None) -> None:
     try:
         session.execute(statement)
     except database.errors:

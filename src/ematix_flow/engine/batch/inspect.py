@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.columns import SourceColumn, TableName
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.source import SqlSource
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.connect.files.source import Files, FileSet
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.joins import InspectedJoin
@@ -190,7 +190,11 @@ def _describe(database: SqlSource, sql: str, opened: Opener) -> tuple[SourceColu
 
 
 def inspect_target(
-    pipeline: Pipeline, target: TargetDeclaration, database: Target, inspection: Inspection, opened: Opener = wait_for
+    pipeline: Pipeline,
+    target: TargetDeclaration,
+    database: TargetSystem,
+    inspection: Inspection,
+    opened: Opener = wait_for,
 ) -> Inspection:
     """Describe the target: its table, and how far the last load came."""
     if not database.exists():
@@ -211,7 +215,7 @@ def inspect_target(
 
 
 def _latest_version(
-    session: Session, target: TargetDeclaration, database: Target, table_name: TableName
+    session: Session, target: TargetDeclaration, database: TargetSystem, table_name: TableName
 ) -> datetime | None:
     """Return the newest `valid_from` of current versions, where a load's own instant begins the new ones."""
     if target.write.mode != "scd2" or target.write.event_timestamp_column is not None:
@@ -252,7 +256,7 @@ def with_bounds(target: TargetDeclaration, inspection: Inspection, lo: str | Non
 
 
 def try_inspect_target(
-    pipeline: Pipeline, target: TargetDeclaration, database: Target, inspection: Inspection
+    pipeline: Pipeline, target: TargetDeclaration, database: TargetSystem, inspection: Inspection
 ) -> Inspection:
     """Describe the target if it can be reached; a preview goes on without it."""
     try:

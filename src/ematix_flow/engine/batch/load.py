@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ematix_flow.commit.request import CommitRequest
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.stage import StageSpec
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.inspect import LoadInspection
     from ematix_flow.engine.batch.options import Options
@@ -118,7 +118,7 @@ class _Load:
     pipeline: Pipeline
     target: TargetDeclaration
     rows: LoadRows
-    database: Target
+    database: TargetSystem
     token: Token
     history: HistoryRow
     options: Options
@@ -247,7 +247,7 @@ def _emit_plan(load: _Load, plan: TargetPlan) -> None:
     bus.emit(RunStarted(name, load.table, run_id, plan.path.value, plan.stage.by.value, plan.stage.by.reason))
 
 
-def _expand(database: Target, plan: TargetPlan) -> None:
+def _expand(database: TargetSystem, plan: TargetPlan) -> None:
     failpoint("ddl.before_expand")
     session = database.session()
     try:
@@ -361,7 +361,7 @@ def _note_failure(load: _Load, error: BaseException) -> None:
         session.close()
 
 
-def _record_unless_committed(database: Target, session: Session, token: Token, row: HistoryRow) -> None:
+def _record_unless_committed(database: TargetSystem, session: Session, token: Token, row: HistoryRow) -> None:
     ledger = Ledger(database)
     with transaction(session):
         if ledger.find(session, token) is None:

@@ -13,7 +13,7 @@ from ematix_flow.records import FileScope
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.connect.files.source import Files, FileSet
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.inspect import Opener
@@ -33,7 +33,7 @@ class LoadedFiles:
 
 
 def loaded_before(
-    pipeline: Pipeline, target: TargetDeclaration, database: Target, opened: Opener
+    pipeline: Pipeline, target: TargetDeclaration, database: TargetSystem, opened: Opener
 ) -> LoadedFiles | None:
     """Return the files that this pipeline brought into this target; None where it does not go by files."""
     if target.write.incremental is None:

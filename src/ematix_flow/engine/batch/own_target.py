@@ -14,7 +14,7 @@ from ematix_flow.plan.sql.user.own_target import Naming, without_rows_of
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base.source import SqlSource
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.connect.lake.source import LakeSource
     from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
     from ematix_flow.engine.batch.inspect import Opener
@@ -31,7 +31,7 @@ def over_missing_target(load_request: LoadRequest, opened: Opener) -> LoadReques
     return replace(load_request, source=replace(source, value=replace(source.value, sql=sql)))
 
 
-def empty_target_in(sql: str, source: OpenSource, target: TargetDeclaration, database: Target) -> str | None:
+def empty_target_in(sql: str, source: OpenSource, target: TargetDeclaration, database: TargetSystem) -> str | None:
     """Return a query of a source with no rows in place of a target; None when it does not read it."""
     naming = _naming(source, database) if sql else None
     if naming is None:
@@ -39,7 +39,7 @@ def empty_target_in(sql: str, source: OpenSource, target: TargetDeclaration, dat
     return without_rows_of(table_definition(target.table, target.write.mode, database), sql, database, naming)
 
 
-def _naming(source: OpenSource, database: Target) -> Naming | None:
+def _naming(source: OpenSource, database: TargetSystem) -> Naming | None:
     """Return how the query of a source names tables of the target's connection; None where it cannot."""
     same = [side.alias.casefold() for side in source.sides if _is_same(side.system, database)]
     if same:
@@ -47,7 +47,7 @@ def _naming(source: OpenSource, database: Target) -> Naming | None:
     return Naming(source.dialect) if _is_same(source.database or source.lake, database) else None
 
 
-def _is_same(system: SqlSource | Files | LakeSource | None, database: Target) -> bool:
+def _is_same(system: SqlSource | Files | LakeSource | None, database: TargetSystem) -> bool:
     return system is not None and not isinstance(system, Files) and system.identity() == database.identity()
 
 

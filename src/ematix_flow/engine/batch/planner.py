@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.inspect import LoadInspection
     from ematix_flow.engine.batch.options import Options
@@ -49,7 +49,7 @@ class LoadRequest:
     pipeline: Pipeline
     target: TargetDeclaration
     source: OpenSource
-    database: Target
+    database: TargetSystem
     token: Token
     now: datetime
     local_reason: str = ""
@@ -64,7 +64,7 @@ def request_for(  # noqa: PLR0913 - everything that a plan is made from
     pipeline: Pipeline,
     target: TargetDeclaration,
     source: OpenSource,
-    database: Target,
+    database: TargetSystem,
     token: Token,
     options: Options,
     *,

@@ -23,7 +23,7 @@ from ematix_flow.plan.steps import TASK
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.engine.batch.inspect import LoadInspection
     from ematix_flow.engine.batch.source import OpenSource
     from ematix_flow.plan.steps import TargetPlan
@@ -45,7 +45,7 @@ class Staging:
     plan: TargetPlan
     source: OpenSource
     load_inspection: LoadInspection
-    database: Target
+    database: TargetSystem
 
 
 def stage_name(token: Token) -> str:

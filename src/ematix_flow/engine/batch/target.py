@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ematix_flow.connect.base.lake_engine import LakeEngine
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.declare.connection.registry import Connection
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.declare.table.schema import Table
@@ -24,7 +24,7 @@ _REWRITES = ("merge", "scd2")
 """The modes that read the table and write parts of it anew."""
 
 
-def target_for(connection: str | Connection | None, table: Table, spark: Callable[..., Any]) -> Target:
+def target_for(connection: str | Connection | None, table: Table, spark: Callable[..., Any]) -> TargetSystem:
     """Return the system that a table is in; `spark` is called if that system works with Spark."""
     database = open_target(connection, (table.schema, table.name))
     if database.spark_requirements.packages:
@@ -61,7 +61,7 @@ def _may_take_files(database: LakeTable, target: TargetDeclaration) -> bool:
     )
 
 
-def expect_work(database: Target, target: TargetDeclaration) -> None:
+def expect_work(database: TargetSystem, target: TargetDeclaration) -> None:
     """Require sessions for long work from now on, where a load is going to rewrite a large lake table.
 
     The table is not inspected while a session runs: that one stays as it is, and every batch of a stream is a load.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ematix_flow.commit.plan_store import StoredPlan, Waiting
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.declare.connection.registry import Connection
 from ematix_flow.engine.batch.events import emitting_attempt
 
@@ -45,7 +45,7 @@ class _Step:
 
     waiting: Waiting
     target: TargetDeclaration
-    database: Target
+    database: TargetSystem
 
 
 @dataclass(frozen=True, slots=True)

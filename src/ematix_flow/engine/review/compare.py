@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.commit.request import CommitRequest, TableSnapshot
     from ematix_flow.connect.base.session import Session
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.declare.table.types import ColumnType
     from ematix_flow.plan.sql.diff import DiffQueries
     from ematix_flow.plan.steps import TargetPlan
@@ -44,7 +44,7 @@ class Compared:
     request: CommitRequest
 
 
-def compare(request: CommitRequest, database: Target, plan: TargetPlan, sample: int) -> Compared:
+def compare(request: CommitRequest, database: TargetSystem, plan: TargetPlan, sample: int) -> Compared:
     """Compare a load with its target; rows that the target's constraints refuse are set aside as a run would."""
     comparison = _LoadComparison(database, plan, sample)
     try:
@@ -71,7 +71,7 @@ def _compared(request: CommitRequest, comparison: _LoadComparison) -> Compared:
 class _LoadComparison:
     """Inspects the rows of a load and its target inside the transaction of a simulation."""
 
-    def __init__(self, database: Target, plan: TargetPlan, sample: int) -> None:
+    def __init__(self, database: TargetSystem, plan: TargetPlan, sample: int) -> None:
         self.database = database
         self.plan = plan
         self.sample = sample

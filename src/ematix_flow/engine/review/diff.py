@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.commit.runlog.log import RunLog
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.connect.config.serialize import Written
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.planner import LoadRequest
@@ -169,7 +169,7 @@ def _history(load_request: LoadRequest) -> HistoryRow:
     )
 
 
-def _record(database: Target, row: HistoryRow) -> None:
+def _record(database: TargetSystem, row: HistoryRow) -> None:
     ledger, session = Ledger(database), database.session()
     try:
         ledger.ensure(session)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ematix_flow.commit.publish import Simulation
     from ematix_flow.commit.request import CommitRequest
     from ematix_flow.connect.base.session import Session
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.inspect import LoadInspection
     from ematix_flow.engine.batch.planner import LoadRequest
@@ -117,11 +117,11 @@ def _steps(load_request: LoadRequest, spark: Spark) -> Iterator[TargetSummary]:
     yield replace(summary_of(plan), dry_run_rows_affected=known, quality=_verdicts(done.audited))
 
 
-def _target_database(target: TargetDeclaration) -> Target:
+def _target_database(target: TargetDeclaration) -> TargetSystem:
     return open_target(target.connection, (target.table.schema, target.table.name))
 
 
-def _simulate(request: CommitRequest, database: Target, plan: TargetPlan) -> Simulation:
+def _simulate(request: CommitRequest, database: TargetSystem, plan: TargetPlan) -> Simulation:
     """Carry out the load and roll it back, with the target created or widened inside the same transaction."""
 
     def prepare(session: Session) -> None:
@@ -135,7 +135,7 @@ def _simulate(request: CommitRequest, database: Target, plan: TargetPlan) -> Sim
     return simulate(without_violations(request, database), database)
 
 
-def _tally(request: CommitRequest, database: Target, plan: TargetPlan) -> Simulation:
+def _tally(request: CommitRequest, database: TargetSystem, plan: TargetPlan) -> Simulation:
     """Count the rows alone; into a table that is missing, every one of them would be inserted."""
     done = simulate(staged_alone(request), database)
     counts = done.counts
@@ -148,7 +148,7 @@ def _verdicts(audited: Audited | None) -> dict[str, Any] | None:
 
 
 @contextmanager
-def _database(target: TargetDeclaration, source: OpenSource, spark: Spark) -> Iterator[tuple[Target, OpenSource]]:
+def _database(target: TargetDeclaration, source: OpenSource, spark: Spark) -> Iterator[tuple[TargetSystem, OpenSource]]:
     """Return the target, or a scratch one in place of a file that does not exist and must not be created."""
     declared = resolve_connection("default" if target.connection is None else target.connection)
     database = target_for(declared, target.table, spark)
@@ -169,7 +169,7 @@ def _database(target: TargetDeclaration, source: OpenSource, spark: Spark) -> It
         yield scratch, _lake_moved(source, database, open_system(scratch_connection))
 
 
-def _lake_moved(source: OpenSource, database: Target, scratch_connection: object) -> OpenSource:
+def _lake_moved(source: OpenSource, database: TargetSystem, scratch_connection: object) -> OpenSource:
     """Return the source with a lake that does not exist yet at the location of the scratch target."""
     if not isinstance(scratch_connection, LakeSource):
         return source

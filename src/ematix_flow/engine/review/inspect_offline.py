@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ematix_flow.connect.base.database import Database
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.connect.files.source import Files
     from ematix_flow.connect.lake.source import LakeSource
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
@@ -93,7 +93,7 @@ def partial(reference: str | Connection | None, opened: Callable[[Connection], S
     return PartialInspection(opened(_nowhere(written)), name, (note,), resolved=False)
 
 
-def inspect_target_offline(target: TargetDeclaration) -> PartialInspection[Target]:
+def inspect_target_offline(target: TargetDeclaration) -> PartialInspection[TargetSystem]:
     """Return the system that a target is in, and how it was found."""
     return partial(
         target.connection, lambda connection: target_of(connection, (target.table.schema, target.table.name))

@@ -28,7 +28,7 @@ from ematix_flow.plan.steps import SPARK, Choice, Plan
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.inspect import LoadInspection
     from ematix_flow.engine.batch.planner import LoadRequest
@@ -113,7 +113,7 @@ def refuse_plain(pipeline: Pipeline) -> None:
 
 def _load_request(
     pipeline: Pipeline, target: TargetDeclaration, offline_source: OfflineSource, options: Options
-) -> tuple[LoadRequest, PartialInspection[Target]]:
+) -> tuple[LoadRequest, PartialInspection[TargetSystem]]:
     target_inspection = inspect_target_offline(target)
     token = token_for(pipeline, target, options.slot or PREVIEW_SLOT)
     load_request = request_for(
@@ -123,7 +123,7 @@ def _load_request(
 
 
 def _plan(
-    load_request: LoadRequest, offline_source: OfflineSource, target_inspection: PartialInspection[Target]
+    load_request: LoadRequest, offline_source: OfflineSource, target_inspection: PartialInspection[TargetSystem]
 ) -> TargetPlan:
     inspect_load = inspecting_offline(
         source_resolved=offline_source.resolved, target_resolved=target_inspection.resolved
@@ -139,7 +139,7 @@ def _with_physical_plan(
     summary: TargetSummary,
     load_request: LoadRequest,
     offline_source: OfflineSource,
-    target_inspection: PartialInspection[Target],
+    target_inspection: PartialInspection[TargetSystem],
     spark: Callable[..., Any],
 ) -> TargetSummary:
     """Return a target with Spark's physical plan, where Spark evaluates something that is known; or with a note."""

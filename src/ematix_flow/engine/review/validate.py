@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base.catalog import Catalog
     from ematix_flow.connect.base.session import Session
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.connect.files.source import Files
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.source import OpenSource
@@ -214,7 +214,7 @@ def _file_columns(files: Files, folder: str, options: Mapping[str, Any]) -> dict
         return {}
 
 
-def check_commit(plan: TargetPlan, database: Target, findings: Findings) -> None:
+def check_commit(plan: TargetPlan, database: TargetSystem, findings: Findings) -> None:
     """Have the target explain every statement of the commit, over an empty scratch table of the staged columns."""
     if plan.ensure.exists is None:
         return

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ematix_flow.commit.rejects import Reject
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.declare.connection.brokers import KafkaConnection
     from ematix_flow.declare.pipeline.pipeline import Pipeline
     from ematix_flow.declare.stream.stream import Stream
@@ -46,7 +46,7 @@ def has_dead_letter_topic(stream: Stream) -> bool:
     return True
 
 
-def forward(stream: Stream, pipeline: Pipeline, database: Target) -> int:
+def forward(stream: Stream, pipeline: Pipeline, database: TargetSystem) -> int:
     """Copy dead letters that wait into the topic and record that it has them; return how many there were."""
     count = 0
     while dead_letters := list_rejects(pipeline, status="pending", limit=AT_ONCE):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.catalog import Catalog
     from ematix_flow.connect.base.columns import TableName, TableSchema
     from ematix_flow.connect.base.metadata_store import MetadataStore
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.declare.table.partitions import Partition
     from ematix_flow.declare.table.schema import Table
 
@@ -58,7 +58,9 @@ class Difference:
     """True when a load works in spite of it: a column more, or a column that allows more."""
 
 
-def table_definition(table: Table, mode: str, database: Target, partition_by: tuple[str, ...] = ()) -> TableDefinition:
+def table_definition(
+    table: Table, mode: str, database: TargetSystem, partition_by: tuple[str, ...] = ()
+) -> TableDefinition:
     """Return the table that a load of this mode needs; `partition_by` replaces the table's own partitions."""
     keyed = {*table.primary_key, *(name for group in table.unique_constraints for name in group)}
     declared = [

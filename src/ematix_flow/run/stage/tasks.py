@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.session import Split
     from ematix_flow.connect.base.source import SqlSource
     from ematix_flow.connect.base.stage import StageSpec
-    from ematix_flow.connect.base.target import RelayTarget, Target
+    from ematix_flow.connect.base.target import RelayTarget, TargetSystem
     from ematix_flow.run.stage.conform import Rules
     from ematix_flow.run.stage.transport import Carrier
 
@@ -50,7 +50,7 @@ REPORT = (
 class StageWork:
     """What every task of a load is given."""
 
-    target: Target
+    target: TargetSystem
     spec: StageSpec
     rules: Rules
     count_to: str = ""

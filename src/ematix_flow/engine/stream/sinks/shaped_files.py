@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ematix_flow.connect.base.stream_source import Position
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.connect.files.stream_source import FileStream
     from ematix_flow.declare.pipeline.pipeline import Pipeline
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
@@ -54,7 +54,7 @@ class ShapedFileSink(StreamSink):
     context: StreamContext
     target: StreamTarget
     source: FileStream
-    database: Target
+    database: TargetSystem
     previously_loaded: bool = False
 
     def load(self, end: Position) -> Counts:
@@ -137,7 +137,7 @@ def pipeline_of_files(stream: Stream, target: StreamTarget, name: str) -> Pipeli
     return replace(pipeline, targets=(replace(declared, write=replace(declared.write, incremental=FILES)),))
 
 
-def loaded_into(stream: Stream, target: StreamTarget, database: Target, name: str) -> LoadedFiles:
+def loaded_into(stream: Stream, target: StreamTarget, database: TargetSystem, name: str) -> LoadedFiles:
     """Return the files that a target has."""
     pipeline = pipeline_of_files(stream, target, name)
     loaded = loaded_before(pipeline, pipeline.targets[0], database, wait_for)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from ematix_flow.connect.base.stream_source import Position, StreamSource
-    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.connect.formats.decoders import Decoder
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
     from ematix_flow.engine.stream.options import StreamOptions
@@ -206,7 +206,7 @@ def declaration_of(stream: Stream, target: StreamTarget, table: Table) -> Target
 
 
 def typed_declaration(
-    stream: Stream, target: StreamTarget, rows: pa.Table, *, refuse: bool, database: Target | None = None
+    stream: Stream, target: StreamTarget, rows: pa.Table, *, refuse: bool, database: TargetSystem | None = None
 ) -> tuple[TargetDeclaration, pa.Table]:
     """Return the target for rows of some types, and the rows with exactly its columns."""
     from ematix_flow.run.read.arrival import numbered_rows
@@ -220,7 +220,7 @@ def typed_declaration(
 
 
 def framed_declaration(
-    stream: Stream, target: StreamTarget, rows: DataFrame, database: Target
+    stream: Stream, target: StreamTarget, rows: DataFrame, database: TargetSystem
 ) -> tuple[TargetDeclaration, DataFrame]:
     """Return the target for a frame of rows that SQL returned, and the frame with exactly its columns."""
     from ematix_flow.run.transform.frame_sql import arrow_schema, fitted_frame
