@@ -43,14 +43,14 @@ def test_only_what_nobody_names_any_more_is_left_over(tmp_path: Path) -> None:
 
 def test_who_was_taken_for_dead_does_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(opened(tmp_path)) as one, closing(opened(tmp_path)) as two:
-        with pytest.raises(TransientError, match="somebody else"):
+        with pytest.raises(TransientError, match="another process holds the lock"):
             one.check_held()
         one.begin()
         one.check_held()
         monkeypatch.setattr(lake_lock, "DEAD_SECONDS", 0.0)
         two.begin()
         two.check_held()
-        with pytest.raises(TransientError, match="somebody else"):
+        with pytest.raises(TransientError, match="another process holds the lock"):
             one.check_held()
 
 

@@ -260,7 +260,7 @@ def test_every_policy_is_used_and_nothing_else_retries_with_stamina() -> None:
 
 BY_HAND = {
     "Receiver._run": "reconnects for ever, from the first wait on after every success; its waits are of the table",
-    "follow": "restarts a stream for ever, likewise",
+    "_followed": "restarts a stream for ever, likewise",
     "LookupRows._refresh": "reads rows again every so often, whether the last time failed or not",
     "_watch": "looks every so often",
     "repeated": "requests to buckets, which may be part of a commit; its numbers are of the table",
