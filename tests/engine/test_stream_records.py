@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow.clock import Clock
-from ematix_flow.engine.stream.run_records import EVERY, StreamRecord
+from ematix_flow.engine.stream.run_records import EVERY, StreamRecord, new_run_id
 from ematix_flow.errors import TransientError
 from ematix_flow.events import BatchLoaded, StreamIdle, StreamStarted
 from ematix_flow.observe.metrics.stream_stats import StreamStatsCollector
@@ -29,7 +29,9 @@ class Running:
         clock = Clock(now=lambda: self.now)
         self.log = SqliteRunLog(Path("runs.db"))
         self.collector = StreamStatsCollector(clock)
-        self.record = StreamRecord("orders", self.collector.begin("orders"), self.log, clock)
+        self.record = StreamRecord(
+            new_run_id("orders", clock.now()), "orders", self.collector.begin("orders"), self.log, clock
+        )
 
     def hears(self, event: BatchLoaded | StreamIdle | StreamStarted, after: timedelta) -> RunRecord:
         self.now += after

@@ -29,9 +29,9 @@ def stream_observers(streams: Sequence[Stream], options: StreamOptions) -> Itera
             collector = StreamStatsCollector(options.clock)
             options.bus.subscribe(collector)
             for stream in streams:
-                record = StreamRecord(stream.name, collector.begin(stream.name), log, options.clock)
+                stats, run_id = collector.begin(stream.name), run_ids[stream.name]
+                record = StreamRecord(run_id, stream.name, stats, log, options.clock)
                 options.bus.subscribe(record)
-                run_ids[stream.name] = record.run_id
                 resources.push(lambda _, error, __, record=record: record.end(error))
         yield run_ids
 

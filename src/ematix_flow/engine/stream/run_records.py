@@ -31,19 +31,14 @@ def new_run_id(name: str, now: datetime) -> str:
 class StreamRecord:
     """The record of one run of a stream."""
 
-    def __init__(self, name: str, stats: StreamStats, log: RunLog, clock: Clock) -> None:
+    def __init__(self, run_id: str, name: str, stats: StreamStats, log: RunLog, clock: Clock) -> None:
         self._stats, self._log, self._clock = stats, log, clock
         self._lock = threading.Lock()
         now = clock.now()
-        self._record = RunRecord(new_run_id(name, now), name, "running", now.isoformat(), kind="streaming")
+        self._record = RunRecord(run_id, name, "running", now.isoformat(), kind="streaming")
         self._written_at = now
         self._mover: dict[str, str] = {}
         self._write(now, "running")
-
-    @property
-    def run_id(self) -> str:
-        """Return the id under which the run log knows the run."""
-        return self._record.run_id
 
     def __call__(self, event: Event) -> None:
         """Refresh the record when it is time to; any event of the stream is a reason to check the clock."""

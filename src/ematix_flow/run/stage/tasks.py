@@ -22,7 +22,7 @@ from ematix_flow.failpoints import failpoint
 from ematix_flow.records import TaskReport
 from ematix_flow.run.spark.task_folder import in_this_folder
 from ematix_flow.run.stage.conform import conform
-from ematix_flow.run.stage.transport import MORE, part_of
+from ematix_flow.run.stage.transport import MORE, report_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -99,7 +99,7 @@ def _collect(
     with _interruptible(frame.sparkSession):
         if carrier is None:
             rows = frame.mapInArrow(in_this_folder(task), REPORT).collect()
-            reports = tuple(part_of(row.asDict()) for row in rows)
+            reports = tuple(report_of(row.asDict()) for row in rows)
         else:
             carried = frame.mapInArrow(in_this_folder(carrier.sending(task)), f"{REPORT}{MORE}")
             # Through a store only reports come back; with results the driver has one partition in memory at a time.
@@ -275,7 +275,7 @@ def describe_reject(rejects: pa.RecordBatch) -> str:
 
 
 def report_batch(report: TaskReport) -> pa.RecordBatch:
-    """Return a part, and the times of the messages that were read for it, as a one-row batch for the driver."""
+    """Return a report, and the times of the messages that were read for it, as a one-row batch for the driver."""
     import pyarrow as pa
 
     values: dict[str, int | str] = {

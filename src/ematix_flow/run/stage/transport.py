@@ -101,7 +101,7 @@ class Carrier:
                     with (Path(self.folder) / name).open("ab") as file:
                         file.write(chunk)
                 else:
-                    reports.append(self._arrived(part_of(values)))
+                    reports.append(self._arrived(report_of(values)))
         finally:
             if self.store is not None:
                 self.store.remove_below(self._prefix)
@@ -125,8 +125,8 @@ class Carrier:
             raise RunError(message, hint="executors and this machine must reach the same store.") from None
 
 
-def part_of(report: dict[str, Any]) -> TaskReport:
-    """Return the part that a task reports; the times of messages that it has read are noted here."""
+def report_of(report: dict[str, Any]) -> TaskReport:
+    """Return what a task reports; the times of messages that it has read are noted here."""
     note_drained(report.pop("events"))
     return TaskReport(**report)
 
