@@ -215,12 +215,12 @@ def open_load(place: Place, load: Load) -> tuple[int, int] | None:
     return int(tokens), int(rows)
 
 
-def wait_until(condition: Any, seconds: float = 30.0) -> None:
+def wait_until(condition: Any, seconds: float = 30.0, pause: float = 0.01) -> None:
     """Wait for something that another process does."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)
+        time.sleep(pause)
 
 
 @contextmanager

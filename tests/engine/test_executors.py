@@ -124,7 +124,7 @@ def test_a_worker_stops_when_its_run_is_cancelled_through_the_run_log_alone(
     ticked(rig.scheduler(executor=SubprocessExecutor(), module="worked", run_log_url=address))
     until(lambda: ran() == ["12:00"])
     assert main(["runs", "cancel", "note", "-m", "worked", "--run-log", address]) == 0
-    assert "asked" in capsys.readouterr().err
+    assert "is requested to stop" in capsys.readouterr().err
     until(lambda: rig.state("note").slot_status == "cancelled")
     until(lambda: not held_now(rig.log).get("note"))
     assert Path("wait").exists(), "the function did not end by itself"
