@@ -267,6 +267,18 @@ class StreamWatermark(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class StateChanged(Event):
+    """What a stream remembers has given something out."""
+
+    windows: int
+    """Windows and sessions that were closed, or given out again."""
+    late: int
+    """Rows that came after their window was closed, or after everything that they could be joined with."""
+    policy: str
+    """What happens to such rows."""
+
+
+@dataclass(frozen=True, slots=True)
 class StreamIdle(Event):
     """A stream found nothing new."""
 

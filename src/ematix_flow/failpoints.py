@@ -71,6 +71,9 @@ SINK_NAMES = ("sink.begun", "sink.before_position", "sink.before_commit", "sink.
 TRANSFORM_NAMES = ("stream.read", "stream.transformed")
 """Further ones of streams whose SQL runs on Spark: after tasks have read the messages, and after they have the result."""
 
+STATE_NAMES = ("state.range_written", "state.computed", "state.loaded")
+"""Further ones of streams with state: before Spark reads a range, after it has computed a batch, and after its load."""
+
 SPOOL_NAMES = ("spool.before_fsync", "spool.after_fsync", "spool.after_ack")
 """Further ones of streams that read queues, in the order a message passes them."""
 

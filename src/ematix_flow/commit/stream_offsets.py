@@ -17,6 +17,9 @@ TURN = "turn"
 The same messages may be read again after that, so their loads must not be taken for the earlier ones.
 """
 
+STATE = "state"
+"""Key in a position for the query that holds the state of a stream, and the batch of it that the target has."""
+
 if TYPE_CHECKING:
     from datetime import datetime
 

@@ -59,7 +59,7 @@ def validate_stream(stream: Stream, options: StreamOptions | None = None) -> Val
     options, findings = options or StreamOptions(), Findings()
     with findings.about("stream", Exception), ExitStack() as resources:
         stream = filled_in(stream)
-        refuse_impossible(stream)
+        refuse_impossible(stream, options)
         context = open_context(stream, options, resources)
         with findings.about(f"source {stream.sources[0].query!r}", Exception):
             context.source.waiting(context.source.start(EARLIEST))
@@ -78,7 +78,7 @@ def validate_stream(stream: Stream, options: StreamOptions | None = None) -> Val
 
 def _reviewed(stream: Stream, options: StreamOptions, *, simulates: bool) -> PreviewResult:
     stream = filled_in(stream)
-    refuse_impossible(stream)
+    refuse_impossible(stream, options)
     with ExitStack() as resources:
         context = open_context(stream, options, resources)
         notes = [IN_THE_QUEUE] if context.source.kind in QUEUES else []

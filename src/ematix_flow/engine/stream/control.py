@@ -13,6 +13,7 @@ from ematix_flow.engine.stream.names import filled_in
 from ematix_flow.engine.stream.sinks.broker import is_broker, sink_of
 from ematix_flow.engine.stream.sinks.broker_from_files import displayed_position
 from ematix_flow.engine.stream.sinks.from_files import file_position
+from ematix_flow.engine.stream.sinks.stateful import forget_state
 from ematix_flow.engine.stream.sinks.table import offset_store_of
 from ematix_flow.engine.stream.sources import source_of
 from ematix_flow.errors import PlanError, StreamLostError, UnknownNameError, did_you_mean
@@ -137,5 +138,7 @@ def _move(
         with closing(sink_of(stream, target)) as sink:
             sink.remember(SinkCheckpointKey(stream.name, source.source_id), position)
         return
+    if stream.is_stateful:
+        forget_state(stream, target, stream.name, options)
     offset_store = offset_store_of(stream, target, options, stream.name)
     remember(offset_store, source.source_id, position, options.clock)

@@ -35,13 +35,16 @@ class StreamFrames:
         source: StreamSource,
         spark: Callable[..., Any],
         read: Reader,
-        stage: SqlStage,
+        stage: SqlStage | None,
+        metadata_names: frozenset[str] = frozenset(),
     ) -> None:
         self._stream = stream
         self._source = source
         self._spark = spark
         self._read = read
         self._stage = stage
+        self._metadata_names = metadata_names
+        """The metadata of messages that is read where no SQL names it."""
         self._last: tuple[tuple[str, ...], FrameRows] | None = None
 
     def rows(self, offset_range: OffsetRange) -> FrameRows:
@@ -54,7 +57,7 @@ class StreamFrames:
         return self._cached(files.paths, lambda: self._typed_files(files))
 
     def _cached(self, key: tuple[str, ...], read: Callable[[], Typed]) -> FrameRows:
-        from ematix_flow.run.transform.frame_sql import transformed
+        from ematix_flow.run.transform.frame_sql import FrameRows
 
         if self._last is None or self._last[0] != key:
             self.close()
@@ -63,13 +66,21 @@ class StreamFrames:
             except Exception as error:
                 raise translate_spark_error(error) from error
             failpoint("stream.read")
-            try:
-                result = transformed(typed, self._stage, lenient=self._stream.transform.on_error != "fail")
-            except PlanError as error:
-                raise error.at(self._stream.origin) from None
+            if self._stage is None:
+                result = FrameRows(typed.rows, typed.unreadable, [typed.raw])
+            else:
+                result = self._transformed(typed, self._stage)
             self._last = (key, result)
             failpoint("stream.transformed")
         return self._last[1]
+
+    def _transformed(self, typed: Typed, stage: SqlStage) -> FrameRows:
+        from ematix_flow.run.transform.frame_sql import transformed
+
+        try:
+            return transformed(typed, stage, lenient=self._stream.transform.on_error != "fail")
+        except PlanError as error:
+            raise error.at(self._stream.origin) from None
 
     def close(self) -> None:
         """Release what Spark has cached of the last range."""
@@ -85,7 +96,7 @@ class StreamFrames:
         source, transform = self._source, self._stream.transform
         if isinstance(source, LakeStream):
             return typed_by_spark(lake_frame(source, offset_range, self._spark))
-        named = mentioned(str(transform.sql), transform.dialect)
+        named = self._metadata_names if transform.sql is None else mentioned(transform.sql, transform.dialect)
         metadata = tuple(column for column in source.columns if column.name in named)
         begin, end = from_text(offset_range.begin), from_text(offset_range.end)
         # Where all messages are in one sequence, its partitions follow each other.

@@ -112,10 +112,15 @@ class Loop:
         while not self.options.stop.is_set():
             if self._round():
                 continue
+            if any(self._idle(target_state) for target_state in self.target_states):
+                continue
             if self._arrived():
                 return
             self.options.bus.emit(StreamIdle(self.stream.name, ""))
             self.options.stop.wait(self.stream.idle_pause_ms / 1000)
+
+    def _idle(self, target_state: TargetState) -> bool:
+        return target_state.sink is not None and target_state.sink.idle()
 
     def close(self) -> None:
         """Close all targets."""
@@ -188,7 +193,12 @@ class Loop:
         return counts
 
     def _watermark(self) -> None:
-        """Emit how far event time has come: the newest event that was seen, less what may come late."""
+        """Emit how far event time has come: the newest event that was seen, less what may come late.
+
+        A stream with state has a watermark of its own, by the column that it declares.
+        """
+        if self.stream.is_stateful:
+            return
         newest = newest_event(self.source)
         if newest is not None and newest != self.newest:
             self.newest = newest

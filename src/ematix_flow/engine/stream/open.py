@@ -16,6 +16,7 @@ from ematix_flow.engine.stream.sinks.broker import BrokerSink, is_broker, open_b
 from ematix_flow.engine.stream.sinks.broker_from_files import FileBrokerSink
 from ematix_flow.engine.stream.sinks.from_files import open_file_sink
 from ematix_flow.engine.stream.sinks.from_lake import LakeTableSink
+from ematix_flow.engine.stream.sinks.stateful import open_stateful_sink, refuse_stateless
 from ematix_flow.engine.stream.sinks.table import TableSink, open_table_sink
 from ematix_flow.engine.stream.sources import source_of
 from ematix_flow.engine.stream.transform import StreamRows
@@ -47,6 +48,8 @@ def sink_for(context: StreamContext, target: StreamTarget, *, read_only: bool = 
         return open_broker_sink(context, target, kind, read_only=read_only)
     if isinstance(source, FileStream):
         return open_file_sink(context, target, source)
+    if context.stream.is_stateful:
+        return open_stateful_sink(context, target, read_only=read_only)
     return open_table_sink(
         context, target, LakeTableSink if isinstance(source, LakeStream) else TableSink, read_only=read_only
     )
@@ -60,12 +63,13 @@ def offset_name(stream: Stream, options: StreamOptions) -> str:
     return f"{stream.name}@{options.begin or ''}..{options.end or ''}" if options.ranged else stream.name
 
 
-def refuse_impossible(stream: Stream) -> None:
+def refuse_impossible(stream: Stream, options: StreamOptions) -> None:
     """Refuse what no run could do, now that every connection is known, and a promise that a target cannot keep."""
-    for what, value in (("window=", stream.window), ("join=", stream.join), ("cdc=", stream.cdc)):
-        if value is not None:
-            message = f"stream {stream.name!r} uses {what}, which is not built yet"
-            raise UnsupportedError(message, origin=stream.origin)
+    if stream.is_stateful:
+        refuse_stateless(stream, options)
+    if stream.cdc is not None:
+        message = f"stream {stream.name!r} uses cdc=, which is not built yet"
+        raise UnsupportedError(message, origin=stream.origin)
     if len(stream.sources) > 1:
         message = f"stream {stream.name!r} has several sources, which only a join would put together"
         raise UnsupportedError(message, origin=stream.origin)

@@ -52,7 +52,7 @@ def follow(stream: Stream, options: StreamOptions, run_id: str) -> dict[str, Any
 
 def _followed(stream: Stream, options: StreamOptions) -> dict[str, Any]:
     stream = filled_in(stream)
-    refuse_impossible(stream)
+    refuse_impossible(stream, options)
     mover = mover_of(stream, options)
     options.bus.emit(StreamStarted(stream.name, "", MOVERS[mover.value], mover.reason))
     tally = Tally()

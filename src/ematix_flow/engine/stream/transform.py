@@ -65,6 +65,11 @@ class StreamRows:
         return frames
 
     @property
+    def stage(self) -> SqlStage | None:
+        """Return the SQL between source and target, where there is some."""
+        return self._stage
+
+    @property
     def transforms(self) -> bool:
         """Return whether there is SQL between source and target."""
         return self._stage is not None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from ematix_flow.errors import RunError
-from ematix_flow.events import BatchLoaded, StreamFailed, StreamIdle, StreamLag, StreamWatermark
+from ematix_flow.events import BatchLoaded, StateChanged, StreamFailed, StreamIdle, StreamLag, StreamWatermark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -84,6 +84,9 @@ class StreamMetrics:
                 # With one source, what holds for it holds for the stream.
                 for source in (event.source, GLOBAL):
                     self._watermark.labels(event.pipeline, source).set(event.at.timestamp())
+            case StateChanged():
+                self._add(event, "windows_emitted_total", event.windows)
+                self._late.labels(event.pipeline, event.policy).inc(event.late)
             case StreamIdle():
                 self._add(event, "idle_iterations_total", 1)
             case StreamFailed():

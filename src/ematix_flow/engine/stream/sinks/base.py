@@ -64,6 +64,10 @@ class StreamSink(ABC):
         """Return whether messages have to be read before anything is known of a load."""
         return True
 
+    def idle(self) -> bool:
+        """Do what is due while no message comes; return whether something was."""
+        return False
+
     def clean_up(self) -> None:  # noqa: B027 - not every target keeps books
         """Remove metadata that no run can query any more; called now and then, never in a load."""
 

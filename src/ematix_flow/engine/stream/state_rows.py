@@ -1,0 +1,257 @@
+"""The rows of a stream with state: those of a range as events of its state, and those that the state gives out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.base.event_time import EVENT_TIME
+from ematix_flow.connect.base.stream_source import as_text
+from ematix_flow.declare.stream.windows import DLQ, SESSION
+from ematix_flow.engine.stream.frames import StreamFrames
+from ematix_flow.engine.stream.transform import reader_for
+from ematix_flow.errors import RunError
+from ematix_flow.events import StateChanged, StreamWatermark
+from ematix_flow.plan.steps import OffsetRange
+from ematix_flow.plan.stream.state import LEFT, RIGHT, state_plan
+from ematix_flow.wording import quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ematix_flow.connect.base.stream_source import Position, StreamSource
+    from ematix_flow.declare.stream.windows import Join, Window
+    from ematix_flow.engine.stream.sinks.base import StreamContext
+    from ematix_flow.run.streams.query import StateFolder
+
+_START = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a range has shown when it was taken up."""
+
+    times: dict[str, int]
+    watermark: int | None
+    schemas: dict[str, str]
+    rejects: bool
+
+
+@dataclass
+class GivenOut:
+    """The rows and rejects of one batch of the state."""
+
+    rows: DataFrame
+    rejects: DataFrame | None = None
+    cached: list[DataFrame] = field(default_factory=list)
+
+    def release(self) -> None:
+        """Let Spark forget what it keeps of them."""
+        for frame in self.cached:
+            frame.unpersist()
+
+
+class StateRows:
+    """Reads ranges of the sources of one stream for its state, and makes rows of what that gives out."""
+
+    def __init__(self, context: StreamContext, spark: SparkSession) -> None:
+        self._context = context
+        self._spark = spark
+        plan = state_plan(context.stream)
+        assert plan is not None  # noqa: S101 - the sink is for such streams
+        self.plan = plan
+        self._parts = context.source.parts
+        self._frames = {part.source_id: self._frames_of(part) for part in self._parts}
+        now = context.options.clock.ticks()
+        self._active = {part.source_id: now for part in self._parts}
+        """When each source had a message, in ticks of the clock."""
+
+    def watermark(self, times: Mapping[str, int], before: int | None) -> int | None:
+        """Return up to which time everything is complete: the least of the sources that are not idle; never less than before."""
+        ticks, silence = self._context.options.clock.ticks(), self.plan.idleness / 1e6
+        alive = [
+            newest
+            for source, newest in times.items()
+            if len(self._parts) == 1 or ticks - self._active.get(source, 0.0) < silence
+        ]
+        candidates = [] if not alive else [min(alive) - self.plan.lateness]
+        return max((one for one in (*candidates, before) if one is not None), default=None)
+
+    def write(
+        self,
+        folder: StateFolder,
+        number: int,
+        span: tuple[Position, Position],
+        times: Mapping[str, int],
+        before: int | None,
+        schemas: Mapping[str, str],
+    ) -> Taken:
+        """Write a range as lines for the state, with the watermark that counts behind it."""
+        from ematix_flow.run.streams.input import time_span, write_range
+
+        times, schemas = dict(times), dict(schemas)
+        events, rejects = [], []
+        try:
+            for part in self._parts:
+                begin, end = (self._position_of(part, one) for one in span)
+                if as_text(begin) == as_text(end):
+                    continue
+                found = self._frames[part.source_id].rows(OffsetRange(part.source_id, as_text(begin), as_text(end)))
+                frame = self._timed(found.rows)
+                seen = time_span(frame)
+                if found.rejects is not None:
+                    rejects.append(found.rejects)
+                if seen.newest is not None:
+                    self._active[part.source_id] = self._context.options.clock.ticks()
+                    times[part.source_id] = max(seen.newest, times.get(part.source_id, seen.newest))
+                events.append(self._events(part, frame))
+                side = self._side(part)
+                schemas[side] = _merged(schemas.get(side), self._schema(frame))
+            watermark = self.watermark(times, before)
+            write_range(self._spark, folder, number, events, watermark)
+            if rejects:
+                _write_rejects(rejects, f"{folder.path}/rejects/{number}")
+        finally:
+            for frames in self._frames.values():
+                frames.close()
+        self._emit_watermark(times, watermark)
+        return Taken(times, watermark, schemas, bool(rejects))
+
+    def kinds(self, results: DataFrame) -> dict[str, int]:
+        """Return how many results of each kind there are."""
+        return {row[0]: int(row[1]) for row in results.groupBy("kind").count().collect()}
+
+    def given_out(
+        self,
+        results: DataFrame,
+        kinds: Mapping[str, int],
+        schemas: Mapping[str, str],
+        rejects_in: StateFolder | None,
+        number: int,
+    ) -> GivenOut:
+        """Return the rows that a batch of the state gives out, and what it rejects."""
+        from ematix_flow.run.streams.results import late_count, late_rejects, window_count
+        from ematix_flow.run.transform.frame_sql import together
+
+        stream = self._context.stream
+        given = GivenOut(self._rows(results, schemas))
+        if stream.window is not None and kinds.get("close"):
+            given.rows = given.rows.persist()
+            given.cached.append(given.rows)
+            self._refuse_crowd(given.rows)
+        rejects = []
+        if rejects_in is not None:
+            rejects.append(
+                results.sparkSession.read.json(f"{rejects_in.path}/rejects/{number}", schema=_REJECT_COLUMNS)
+            )
+        late = late_count(results, keeps_rows=self.plan.keeps_rows) if kinds.get("late") else 0
+        if late and self._options.late_data == DLQ:
+            rejects.append(late_rejects(results, "session" if self.plan.operator == "session" else "window"))
+        given.rejects = together(rejects)
+        windows = window_count(results) if kinds.get("close") else 0
+        if windows or late:
+            self._context.options.bus.emit(StateChanged(stream.name, "", windows, late, self._options.late_data))
+        return given
+
+    @property
+    def _options(self) -> Window | Join:
+        options = self._context.stream.window or self._context.stream.join
+        assert options is not None  # noqa: S101 - one of both
+        return options
+
+    def _rows(self, results: DataFrame, schemas: Mapping[str, str]) -> DataFrame:
+        from ematix_flow.run.streams.results import pair_rows, window_rows
+        from ematix_flow.run.streams.schemas import schema_of
+
+        stream = self._context.stream
+        types = {side: schema_of(text) for side, text in schemas.items()}
+        if stream.window is not None:
+            return window_rows(results, stream.window, types[""], keeps_rows=self.plan.keeps_rows)
+        assert stream.join is not None  # noqa: S101 - one of both
+        return pair_rows(results, stream.join, types.get(LEFT), types.get(RIGHT))
+
+    def _refuse_crowd(self, rows: DataFrame) -> None:
+        from ematix_flow.run.streams.results import crowded_windows
+
+        window = self._context.stream.window
+        assert window is not None  # noqa: S101 - asked for windows only
+        most = window.max_groups_per_window
+        if rows.count() <= most:
+            return
+        for start, groups in crowded_windows(rows, window):
+            message = f"the window that begins at {start} has {quantity(groups, 'group')}, and may have {most}"
+            raise RunError(message, hint="group by fewer values, or raise max_groups_per_window=.")
+
+    def _frames_of(self, part: StreamSource) -> StreamFrames:
+        stream, stage = self._context.stream, self._context.rows.stage
+        named = {self._options.event_time_column}
+        if stream.window is not None:
+            named |= {*stream.window.group_by, *(one.column or "" for one in stream.window.aggregations)}
+        if stream.join is not None:
+            named |= {EVENT_TIME, *stream.join.left_keys, *stream.join.right_keys}
+        return StreamFrames(stream, part, lambda: self._spark, reader_for(part), stage, frozenset(named))
+
+    def _timed(self, rows: DataFrame) -> DataFrame:
+        from ematix_flow.run.streams.events import timed
+
+        return timed(rows, self._options.event_time_column)
+
+    def _events(self, part: StreamSource, rows: DataFrame) -> DataFrame:
+        from ematix_flow.run.streams.events import session_events, side_events, window_events
+
+        stream, keeps_rows = self._context.stream, self.plan.keeps_rows
+        if stream.join is not None:
+            side = self._side(part)
+            return side_events(rows, side, stream.join.left_keys if side == LEFT else stream.join.right_keys)
+        assert stream.window is not None  # noqa: S101 - one of both
+        make = session_events if stream.window.kind == SESSION else window_events
+        return make(rows, stream.window, keeps_rows=keeps_rows)
+
+    def _schema(self, rows: DataFrame) -> str:
+        from ematix_flow.run.streams.events import block_schema
+
+        return block_schema(rows, self._context.stream.window, keeps_rows=self.plan.keeps_rows)
+
+    def _side(self, part: StreamSource) -> str:
+        join = self._context.stream.join
+        if join is None:
+            return ""
+        return LEFT if part.query == join.left_source else RIGHT
+
+    def _position_of(self, part: StreamSource, position: Position) -> Position:
+        return self._context.source.part_position(part, position)
+
+    def _emit_watermark(self, times: Mapping[str, int], watermark: int | None) -> None:
+        name, bus = self._context.stream.name, self._context.options.bus
+        for part in self._parts:
+            if part.source_id in times:
+                bus.emit(StreamWatermark(name, "", part.query, _instant(times[part.source_id] - self.plan.lateness)))
+        if watermark is not None:
+            bus.emit(StreamWatermark(name, "", "_global", _instant(watermark)))
+
+
+_REJECT_COLUMNS = "reason string, column_name string, source_position string, row_json string"
+
+
+def _write_rejects(frames: list[DataFrame], path: str) -> None:
+    from ematix_flow.run.transform.frame_sql import together
+
+    rejects = together(frames)
+    assert rejects is not None  # noqa: S101 - there are some
+    rejects.write.mode("overwrite").json(path)
+
+
+def _instant(micros: int) -> datetime:
+    return _START + timedelta(microseconds=micros)
+
+
+def _merged(before: str | None, now: str) -> str:
+    """Return the types of values that were remembered earlier and of those that come now."""
+    if before is None or before == now:
+        return now
+    from ematix_flow.run.streams.schemas import merged_schema
+
+    return merged_schema(before, now)

@@ -1,0 +1,83 @@
+"""Aggregations of windows in the SQL of Spark: what is remembered of some rows, and the number made of what was remembered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.types.identifiers import backticked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ematix_flow.declare.stream.windows import Aggregation, Window
+
+TIME = "_flow_ts"
+"""Column of the time of an event in microseconds."""
+
+ROWS = "n"
+"""Column of how many events something remembered stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """One aggregation: the columns that are remembered of rows, and the expression over them that gives its value."""
+
+    name: str
+    partial: tuple[tuple[str, str], ...]
+    final: str
+
+
+def aggregates_of(window: Window) -> tuple[Aggregate, ...]:
+    """Return the aggregations of a window in their order."""
+    return tuple(_aggregate(f"a{number}", one) for number, one in enumerate(window.aggregations))
+
+
+def group_names(window: Window) -> tuple[str, ...]:
+    """Return the names under which the columns of groups are remembered."""
+    return tuple(f"g{number}" for number in range(len(window.group_by)))
+
+
+def partial_columns(aggregates: Sequence[Aggregate]) -> tuple[tuple[str, str], ...]:
+    """Return all columns that are remembered of rows, with their expressions."""
+    return (*(column for one in aggregates for column in one.partial), (ROWS, "COUNT(1)"))
+
+
+def _aggregate(name: str, declared: Aggregation) -> Aggregate:
+    column = "1" if declared.column is None else backticked(declared.column)
+    match declared.agg:
+        case "count" | "count_col":
+            return Aggregate(declared.as_, ((name, f"COUNT({column})"),), f"CAST(SUM({name}) AS BIGINT)")
+        case "sum" | "min" | "max":
+            function = declared.agg.upper()
+            return Aggregate(declared.as_, ((name, f"{function}({column})"),), f"{function}({name})")
+        case "avg":
+            partial = ((f"{name}s", f"SUM(CAST({column} AS DOUBLE))"), (f"{name}n", f"COUNT({column})"))
+            return Aggregate(declared.as_, partial, f"SUM({name}s) / NULLIF(SUM({name}n), 0)")
+        case "first" | "last":
+            return _by_time(name, declared, column)
+        case _:
+            return _distinct(name, declared, column)
+
+
+def _by_time(name: str, declared: Aggregation, column: str) -> Aggregate:
+    """Return the first or last value by event time that is not NULL; of several at one time the least or greatest."""
+    pick, bound = ("MIN_BY", "MIN") if declared.agg == "first" else ("MAX_BY", "MAX")
+    there = f"FILTER (WHERE {column} IS NOT NULL)"
+    partial = (
+        (f"{name}v", f"{pick}({column}, STRUCT({TIME}, {column})) {there}"),
+        (f"{name}t", f"{bound}({TIME}) {there}"),
+    )
+    final = f"{pick}({name}v, STRUCT({name}t, {name}v)) FILTER (WHERE {name}t IS NOT NULL)"
+    return Aggregate(declared.as_, partial, final)
+
+
+def _distinct(name: str, declared: Aggregation, column: str) -> Aggregate:
+    if declared.is_approximate:
+        partial = ((name, f"HLL_SKETCH_AGG(CAST({column} AS STRING), 14)"),)
+        return Aggregate(declared.as_, partial, f"COALESCE(HLL_SKETCH_ESTIMATE(HLL_UNION_AGG({name})), 0)")
+    values = f"SIZE(ARRAY_DISTINCT(FLATTEN(COLLECT_LIST({name}))))"
+    most = declared.max_distinct_values_per_group
+    message = f"{declared.as_} has more than {most} distinct values in one group (max_distinct_values_per_group)"
+    limited = f"IF({values} > {most}, CAST(RAISE_ERROR('{message}') AS BIGINT), CAST({values} AS BIGINT))"
+    return Aggregate(declared.as_, ((name, f"COLLECT_SET({column})"),), limited)

@@ -1,0 +1,79 @@
+"""What a stream remembers between batches, as a value: the operator and its times in microseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ematix_flow.declare.stream.windows import DLQ, SESSION
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.stream.stream import Stream
+    from ematix_flow.declare.stream.windows import Join, Window
+
+MICROS = 1_000
+"""Microseconds of a millisecond."""
+
+LEFT, RIGHT = "left", "right"
+
+
+@dataclass(frozen=True, slots=True)
+class StatePlan:
+    """The operator that remembers, with its times; those it does not use are 0."""
+
+    operator: str
+    """window, session or join."""
+    allowed: int = 0
+    """How long after its end something can still be changed."""
+    gap: int = 0
+    longest: int = 0
+    least: int = 0
+    most: int = 0
+    """The bounds of the time of the right row less that of the left one."""
+    outer: str = ""
+    keeps_rows: bool = False
+    """Whether rows themselves are remembered, because one that is late is kept as a reject."""
+    lateness: int = 0
+    """How far the watermark stays behind the newest event."""
+    idleness: int = 60_000_000
+    """After which silence a source no longer holds the watermark back."""
+
+
+def state_plan(stream: Stream) -> StatePlan | None:
+    """Return what a stream remembers; None for one that remembers nothing."""
+    declared = stream.watermark
+    lateness = ((declared.lateness_ms or 0) if declared is not None else 0) * MICROS
+    silence = declared.source_idleness_ms if declared is not None else None
+    idleness = (60_000 if silence is None else silence) * MICROS
+    if stream.window is not None:
+        return _of_window(stream.window, lateness, idleness)
+    if stream.join is not None:
+        return _of_join(stream.join, lateness, idleness)
+    return None
+
+
+def _of_window(window: Window, lateness: int, idleness: int) -> StatePlan:
+    return StatePlan(
+        "session" if window.kind == SESSION else "window",
+        allowed=(window.allowed_lateness_ms or 0) * MICROS,
+        gap=(window.gap_ms or 0) * MICROS,
+        longest=(window.max_session_duration_ms or 0) * MICROS,
+        keeps_rows=window.late_data == DLQ,
+        lateness=lateness,
+        idleness=idleness,
+    )
+
+
+def _of_join(join: Join, lateness: int, idleness: int) -> StatePlan:
+    least = -join.time_window_ms if join.min_delta_ms is None else join.min_delta_ms
+    most = join.time_window_ms if join.max_delta_ms is None else join.max_delta_ms
+    return StatePlan(
+        "join",
+        allowed=(join.allowed_lateness_ms or 0) * MICROS,
+        least=least * MICROS,
+        most=most * MICROS,
+        outer=join.kind,
+        keeps_rows=True,
+        lateness=lateness,
+        idleness=idleness,
+    )

@@ -1,0 +1,1 @@
+"""Queries of Structured Streaming: what streams remember between batches."""

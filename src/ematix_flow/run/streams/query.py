@@ -1,0 +1,207 @@
+"""A query of Structured Streaming that holds the state of one target of a stream; its owner says which ranges it reads.
+
+Spark writes down which range a batch reads before it works on it, and keeps the state of every batch. So a batch that was
+interrupted is worked out again from the same lines and the same state.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.errors import RunError, StreamLostError
+from ematix_flow.run.spark.errors import reason_of
+from ematix_flow.run.streams.java_classes import RANGES, STATE, JavaClasses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from ematix_flow.plan.stream.state import StatePlan
+
+    Apply = Callable[[DataFrame, int, int], None]
+
+_LINE = "key string, side string, start bigint, end bigint, ts bigint, block string, watermark bigint"
+
+
+class StateFolder:
+    """The folder in which a target's state, and the lines of its last ranges, are kept; on any file system of Spark."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self.path = path
+        self._jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - the way to Java
+        self._conf: Any = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+
+    @property
+    def input(self) -> str:
+        """Return where the lines of ranges are."""
+        return f"{self.path}/input"
+
+    @property
+    def checkpoint(self) -> str:
+        """Return where Spark keeps the state."""
+        return f"{self.path}/query"
+
+    def query_id(self) -> str:
+        """Return the id of the query whose state this is; empty where there is none yet."""
+        text = self.read(f"{self.checkpoint}/metadata")
+        return "" if text is None else str(json.loads(text)["id"])
+
+    def range_of(self, batch: int) -> int | None:
+        """Return the range up to which a batch reads; None where Spark has not written it down."""
+        text = self.read(f"{self.checkpoint}/offsets/{batch}")
+        return None if text is None else int(text.strip().splitlines()[-1])
+
+    def last_batch(self) -> int | None:
+        """Return the last batch that was begun; None before the first."""
+        return max(self._numbers(f"{self.checkpoint}/offsets"), default=None)
+
+    def ranges(self) -> list[int]:
+        """Return the ranges whose lines are here."""
+        return sorted(self._numbers(self.input))
+
+    def read(self, path: str) -> str | None:
+        """Return the text of a file; None where it does not exist."""
+        system, at = self._at(path)
+        if not system.exists(at):
+            return None
+        stream = system.open(at)
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file; one of a moment before is replaced."""
+        system, at = self._at(path)
+        stream = system.create(at, True)  # noqa: FBT003 - Java has no names for it
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+
+    def remove(self, path: str) -> None:
+        """Remove a file or folder, where there is one."""
+        system, at = self._at(path)
+        system.delete(at, True)  # noqa: FBT003 - Java has no names for it
+
+    def _numbers(self, path: str) -> list[int]:
+        system, at = self._at(path)
+        if not system.exists(at):
+            return []
+        names = [str(one.getPath().getName()) for one in system.listStatus(at)]
+        return [int(name) for name in names if name.isdecimal()]
+
+    def _at(self, path: str) -> tuple[Any, Any]:
+        at = self._jvm.org.apache.hadoop.fs.Path(path)
+        return at.getFileSystem(self._conf), at
+
+
+class StateQuery:
+    """The query of one target; every batch of it is handed to `apply`, with its number and its range."""
+
+    def __init__(self, spark: SparkSession, folder: StateFolder, plan: StatePlan, apply: Apply) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._plan = plan
+        self._apply = apply
+        self._query: StreamingQuery | None = None
+        self._error: BaseException | None = None
+        self._context = copy_context()
+        self._java = JavaClasses(spark)
+
+    def start(self) -> None:
+        """Start the query where it stopped; a batch that was interrupted is handed over again."""
+        last = self._folder.last_batch()
+        self._java.enter()
+        self._offer(0 if last is None else self._folder.range_of(last) or 0)
+        self._query = (
+            self._results()
+            .writeStream.foreachBatch(self._handle)
+            .option("checkpointLocation", self._folder.checkpoint)
+            .outputMode("append")
+            .trigger(processingTime="0 seconds")
+            .start()
+        )
+        self._finish()
+
+    def advance(self, number: int) -> None:
+        """Let the query read up to a range, and return when everything that follows from it was handed over."""
+        self._offer(number)
+        self._finish()
+
+    @property
+    def watermark(self) -> str | None:
+        """Return the time up to which everything is complete, as Spark reports it."""
+        progress = None if self._query is None else self._query.lastProgress
+        return None if progress is None else dict(progress["eventTime"]).get("watermark")
+
+    def stop(self) -> None:
+        """Stop the query; its state stays."""
+        if self._query is not None:
+            # Java may be gone, and the query with it.
+            with suppress(Exception):
+                self._query.stop()
+                self._java.call(RANGES, "forget", self._folder.input)
+        self._query = None
+
+    def _offer(self, number: int) -> None:
+        self._java.call(RANGES, "offer", self._folder.input, number)
+
+    def _finish(self) -> None:
+        assert self._query is not None  # noqa: S101 - started before
+        self._context = copy_context()
+        try:
+            self._query.processAllAvailable()
+        except Exception as error:
+            self.stop()
+            if self._error is not None:
+                reason, self._error = self._error, None
+                raise reason from None
+            raise _of_state(error, self._folder) from error
+
+    def _results(self) -> DataFrame:
+        from pyspark.sql import DataFrame
+        from pyspark.sql import functions as sf
+
+        lines = self._spark.readStream.format(RANGES).option("folder", self._folder.input).load()
+        values = lines.select(sf.from_json("line", _LINE).alias("one")).select("one.*")
+        timed = values.withColumn("watermark", sf.timestamp_micros("watermark")).withWatermark("watermark", "0 seconds")
+        events: Any = timed.select("key", "side", "start", "end", "ts", "block")
+        plan = self._plan
+        results = self._java.call(
+            STATE,
+            "apply",
+            events._jdf,  # noqa: SLF001 - the way to Java
+            plan.operator,
+            plan.allowed,
+            plan.gap,
+            plan.longest,
+            plan.least,
+            plan.most,
+            plan.outer,
+        )
+        return DataFrame(results, self._spark)
+
+    def _handle(self, results: DataFrame, batch: int) -> None:
+        try:
+            number = self._folder.range_of(batch) or 0
+            self._context.run(self._apply, results, batch, number)
+        except BaseException as error:
+            self._error = error
+            raise
+
+
+def _of_state(error: Exception, folder: StateFolder) -> Exception:
+    """Return an error of Spark as one for people, where it is about the folder of the state."""
+    text = str(error)
+    if any(sign in text for sign in ("CANNOT_LOAD_STATE_STORE", "FileNotFoundException", "Malformed", "corrupt")):
+        message = f"the state of the stream in {folder.path} is damaged"
+        hint = "begin again: flow stream reset NAME --from ... --confirm-state-reset."
+        return StreamLostError(message, hint=hint)
+    reason = reason_of(error)
+    return reason if isinstance(reason, Exception) else RunError(text.splitlines()[0])

@@ -1,0 +1,117 @@
+"""What the state of a stream gives out, as frames of rows: closed windows and sessions, pairs, and rows that came late."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.types.identifiers import backticked
+from ematix_flow.declare.stream.windows import SESSION
+from ematix_flow.plan.columns import ORDER
+from ematix_flow.plan.stream.aggregates import ROWS, TIME, aggregates_of, group_names
+from ematix_flow.run.streams.events import JSON_OPTIONS, partial_frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from ematix_flow.declare.stream.windows import Join, Window
+
+LATE = "late_data: "
+"""How the reason of a reject begins that came after its window was closed."""
+
+
+def window_rows(results: DataFrame, window: Window, schema: StructType, *, keeps_rows: bool) -> DataFrame:
+    """Return the rows of windows and sessions that were closed, in the order of columns that users know."""
+    from pyspark.sql import functions as sf
+
+    values = _values(results.where("kind = 'close'"), schema)
+    if keeps_rows:
+        rows = values.select("key", "start", "end", "value.*")
+        remembered = partial_frame(rows, window, ("key", "start", "end"))
+    else:
+        remembered = values.select("key", "start", "end", "value.*")
+    groups, is_session = group_names(window), window.kind == SESSION
+    by = [sf.col(name) for name in (*(("key",) if is_session else ()), "start", "end", *groups)]
+    closed = remembered.groupBy(*by).agg(
+        *(sf.expr(one.final).alias(f"v{number}") for number, one in enumerate(aggregates_of(window)))
+    )
+    # So that every integer type takes it: 63 bits of the hash.
+    session_id = sf.expr("xxhash64(key, start) & 9223372036854775807")
+    return closed.select(
+        sf.timestamp_micros(sf.col("start")).alias(window.window_start_column),
+        sf.timestamp_micros(sf.col("end")).alias(window.window_end_column),
+        *((session_id.alias(window.session_id_column),) if is_session else ()),
+        *(sf.col(alias).alias(name) for alias, name in zip(groups, window.group_by, strict=True)),
+        *(sf.col(f"v{number}").alias(one.as_) for number, one in enumerate(window.aggregations)),
+        sf.col("end").alias(ORDER),
+    )
+
+
+def crowded_windows(rows: DataFrame, window: Window) -> list[tuple[object, int]]:
+    """Return the windows that have more groups than they may, with how many."""
+    from pyspark.sql import functions as sf
+
+    start = backticked(window.window_start_column)
+    counted = rows.groupBy(sf.col(start)).count().where(sf.col("count") > window.max_groups_per_window)
+    return [(row[0], int(row[1])) for row in counted.collect()]
+
+
+def pair_rows(results: DataFrame, join: Join, left: StructType | None, right: StructType | None) -> DataFrame:
+    """Return the pairs of a join: every column of the left row and then of the right one, with their prefixes.
+
+    A side of which no row has come yet has no columns.
+    """
+    from pyspark.sql import functions as sf
+
+    sides = (("block", left, join.left_column_prefix), ("other", right, join.right_column_prefix))
+    pairs = results.where("kind = 'pair'")
+    columns = [
+        sf.from_json(text, schema, JSON_OPTIONS).getField(field.name).alias(f"{prefix}{field.name}")
+        for text, schema, prefix in sides
+        if schema is not None
+        for field in schema.fields
+    ]
+    return pairs.select(*columns).withColumn(ORDER, sf.monotonically_increasing_id())
+
+
+def late_count(results: DataFrame, *, keeps_rows: bool) -> int:
+    """Return how many rows came too late."""
+    from pyspark.sql import functions as sf
+
+    late = results.where("kind = 'late'").select(sf.explode(sf.split("block", "\n")).alias("block"))
+    rows = sf.count(sf.lit(1)) if keeps_rows else sf.sum(sf.get_json_object("block", f"$.{ROWS}").cast("bigint"))
+    return int(late.agg(rows).collect()[0][0] or 0)
+
+
+def window_count(results: DataFrame) -> int:
+    """Return how many windows or sessions were given out."""
+    from pyspark.sql import functions as sf
+
+    # The key of a window ends with the part of its groups that it is.
+    key = sf.regexp_replace("key", r"^(-?\d+:-?\d+):\d+$", "$1")
+    return results.where("kind = 'close'").select(key, "start", "end").distinct().count()
+
+
+def late_rejects(results: DataFrame, what: str) -> DataFrame:
+    """Return the rows that came too late as rejects."""
+    from pyspark.sql import functions as sf
+
+    def instant(name: str) -> str:
+        return f"date_format(timestamp_micros({name}), \"yyyy-MM-dd'T'HH:mm:ss.SSS'Z'\")"
+
+    reason = sf.expr(f"concat('{LATE}{what} ', {instant('start')}, ' to ', {instant('end')}, ' was closed')")
+    row = sf.regexp_replace("block", rf',?"{TIME}":-?\d+', "")
+    none = sf.lit(None).cast("string")
+    return results.where("kind = 'late'").select(
+        reason.alias("reason"),
+        none.alias("column_name"),
+        none.alias("source_position"),
+        row.alias("row_json"),
+    )
+
+
+def _values(results: DataFrame, schema: StructType) -> DataFrame:
+    from pyspark.sql import functions as sf
+
+    lines = results.select("key", "start", "end", sf.explode(sf.split("block", "\n")).alias("block"))
+    return lines.select("key", "start", "end", sf.from_json("block", schema, JSON_OPTIONS).alias("value"))

@@ -1,0 +1,34 @@
+"""Types of values in the state of a stream: those of earlier rows and of later ones together."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from ematix_flow.run.read.merged_types import merged
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+def schema_of(text: str) -> StructType:
+    """Return the types that Spark has written as a text."""
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(text))
+
+
+def merged_schema(one: str, other: str) -> str:
+    """Return the types in which values of both schemas can be read, as Spark writes them."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    before, now = schema_of(one), schema_of(other)
+    kinds = merged(*({field.name: field.type for field in to_arrow_schema(schema)} for schema in (before, now)))
+    both = pa.schema([pa.field(name, kind) for name, kind in kinds.items()])
+    known = {field.name: field for field in before.fields}
+    # Types that both have stay as Spark has them.
+    same = {field.name: field for field in now.fields if known.get(field.name) == field}
+    wider = from_arrow_schema(both, prefer_timestamp_ntz=True)
+    return StructType([same.get(field.name, field) for field in wider.fields]).json()
