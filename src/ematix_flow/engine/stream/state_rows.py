@@ -31,7 +31,7 @@ _START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class RangeSummary:
     """What a range has shown when it was taken up."""
 
     times: dict[str, int]
@@ -88,7 +88,7 @@ class StateRows:
         times: Mapping[str, int],
         before: int | None,
         schemas: Mapping[str, str],
-    ) -> Taken:
+    ) -> RangeSummary:
         """Write a range as lines for the state, with the watermark that counts behind it."""
         from ematix_flow.run.streams.input import time_span, write_range
 
@@ -101,12 +101,12 @@ class StateRows:
                     continue
                 found = self._frames[part.source_id].rows(OffsetRange(part.source_id, as_text(begin), as_text(end)))
                 frame = self._timed(found.rows)
-                seen = time_span(frame)
+                span_of_part = time_span(frame)
                 if found.rejects is not None:
                     rejects.append(found.rejects)
-                if seen.newest is not None:
+                if span_of_part.newest is not None:
                     self._active[part.source_id] = self._context.options.clock.ticks()
-                    times[part.source_id] = max(seen.newest, times.get(part.source_id, seen.newest))
+                    times[part.source_id] = max(span_of_part.newest, times.get(part.source_id, span_of_part.newest))
                 events.append(self._events(part, frame))
                 side = self._side(part)
                 schemas[side] = _merged(schemas.get(side), self._schema(frame))
@@ -118,7 +118,7 @@ class StateRows:
             for frames in self._frames.values():
                 frames.close()
         self._emit_watermark(times, watermark)
-        return Taken(times, watermark, schemas, bool(rejects))
+        return RangeSummary(times, watermark, schemas, bool(rejects))
 
     def kinds(self, results: DataFrame) -> dict[str, int]:
         """Return how many results of each kind there are."""
@@ -207,8 +207,8 @@ class StateRows:
             side = self._side(part)
             return side_events(rows, side, stream.join.left_keys if side == LEFT else stream.join.right_keys)
         assert stream.window is not None  # noqa: S101 - one of both
-        make = session_events if stream.window.kind == SESSION else window_events
-        return make(rows, stream.window, keeps_rows=keeps_rows)
+        build = session_events if stream.window.kind == SESSION else window_events
+        return build(rows, stream.window, keeps_rows=keeps_rows)
 
     def _schema(self, rows: DataFrame) -> str:
         from ematix_flow.run.streams.events import block_schema
