@@ -99,11 +99,13 @@ class StateRows:
                 begin, end = (self._position_of(part, one) for one in span)
                 if as_text(begin) == as_text(end):
                     continue
-                found = self._frames[part.source_id].rows(OffsetRange(part.source_id, as_text(begin), as_text(end)))
-                frame = self._timed(found.rows)
+                range_rows = self._frames[part.source_id].rows(
+                    OffsetRange(part.source_id, as_text(begin), as_text(end))
+                )
+                frame = self._timed(range_rows.rows)
                 span_of_part = time_span(frame)
-                if found.rejects is not None:
-                    rejects.append(found.rejects)
+                if range_rows.rejects is not None:
+                    rejects.append(range_rows.rejects)
                 if span_of_part.newest is not None:
                     self._active[part.source_id] = self._context.options.clock.ticks()
                     times[part.source_id] = max(span_of_part.newest, times.get(part.source_id, span_of_part.newest))

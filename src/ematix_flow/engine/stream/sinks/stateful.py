@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ematix_flow.engine.stream.sinks.base import StreamContext
     from ematix_flow.run.streams.query import StateFolder, StateQuery
 
-KEPT_RANGES = 2
+RETAINED_RANGES = 2
 """How many ranges keep their lines: the last one may have to be read again."""
 
 RESET = "begin again: flow stream reset NAME --from ... --confirm-state-reset."
@@ -145,10 +145,10 @@ class StatefulSink(StreamSink):
         known = self.position.get(STATE)
         if known is None:
             return
-        found = folder.query_id()
-        if found != known["id"]:
+        actual = folder.query_id()
+        if actual != known["id"]:
             name = self.table.context.stream.name
-            what = "is gone" if not found else "is that of another stream, or was begun anew"
+            what = "is gone" if not actual else "is that of another stream, or was begun anew"
             raise StreamLostError(f"the state of stream {name!r} in {folder.path} {what}", hint=RESET)
 
     def _take_up(self, begin: Position, end: Position) -> None:
@@ -176,8 +176,8 @@ class StatefulSink(StreamSink):
         assert self.folder is not None  # noqa: S101
         self.folder.remove(f"{self.folder.path}/ranges/{number}.json")
         before = self.last or Manifest({}, {}, None, {})
-        taken = self.state.write(self.folder, number, (begin, end), before.times, before.watermark, before.schemas)
-        manifest = Manifest(end, taken.times, taken.watermark, taken.schemas, taken.rejects)
+        summary = self.state.write(self.folder, number, (begin, end), before.times, before.watermark, before.schemas)
+        manifest = Manifest(end, summary.times, summary.watermark, summary.schemas, summary.rejects)
         self.folder.write(f"{self.folder.path}/ranges/{number}.json", manifest.text())
         return manifest
 
@@ -249,7 +249,7 @@ class StatefulSink(StreamSink):
     def _forget_ranges(self) -> None:
         assert self.folder is not None  # noqa: S101 - opened before
         for number in self.folder.ranges():
-            if number <= self.number - KEPT_RANGES:
+            if number <= self.number - RETAINED_RANGES:
                 for path in (f"{self.folder.input}/{number}", f"{self.folder.path}/rejects/{number}"):
                     self.folder.remove(path)
                 self.folder.remove(f"{self.folder.path}/ranges/{number}.json")
