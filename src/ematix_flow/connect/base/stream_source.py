@@ -96,6 +96,16 @@ class StreamSource(ABC):
         """Return the text under which positions in this source are stored."""
         return f"{self.kind}:{self.query}"
 
+    @property
+    def parts(self) -> tuple[StreamSource, ...]:
+        """Return the sources that this one is put together of: itself, unless a stream reads several."""
+        return (self,)
+
+    def part_position(self, position: Position, part: StreamSource) -> Position:
+        """Return the position in one of the parts."""
+        del part
+        return position
+
     def begin(self) -> None:  # noqa: B027 - most sources keep their messages themselves
         """Prepare to be read by a stream that runs; without it a source can be queried, and changes nothing."""
 
