@@ -98,10 +98,10 @@ class StreamSource(ABC):
 
     @property
     def parts(self) -> tuple[StreamSource, ...]:
-        """Return the sources that this one consists of: itself, unless it is several."""
+        """Return the sources that this one is put together of: itself, unless a stream reads several."""
         return (self,)
 
-    def part_position(self, part: StreamSource, position: Position) -> Position:
+    def part_position(self, position: Position, part: StreamSource) -> Position:
         """Return the position in one of the parts."""
         del part
         return position

@@ -61,8 +61,9 @@ def validate_stream(stream: Stream, options: StreamOptions | None = None) -> Val
         stream = filled_in(stream)
         refuse_impossible(stream, options)
         context = open_context(stream, options, resources)
-        with findings.about(f"source {stream.sources[0].query!r}", Exception):
-            context.source.waiting(context.source.start(EARLIEST))
+        for part in context.source.parts:
+            with findings.about(f"source {part.query!r}", Exception):
+                part.waiting(part.start(EARLIEST))
         for target in stream.targets:
             with findings.about(f"target {stream.key_of(target)!r}", Exception):
                 _check_target(context, target, resources, findings)
@@ -81,7 +82,7 @@ def _reviewed(stream: Stream, options: StreamOptions, *, simulates: bool) -> Pre
     refuse_impossible(stream, options)
     with ExitStack() as resources:
         context = open_context(stream, options, resources)
-        notes = [IN_THE_QUEUE] if context.source.kind in QUEUES else []
+        notes = [IN_THE_QUEUE] if any(part.kind in QUEUES for part in context.source.parts) else []
         targets = []
         for target in stream.targets:
             summary, more = _summary(context, target, resources, simulates=simulates)
@@ -180,8 +181,8 @@ def _check_target(context: StreamContext, target: StreamTarget, resources: ExitS
 
 def _promise(context: StreamContext, target: StreamTarget) -> str:
     """Return the guarantee of the stream for this target."""
-    source, into = resolve_connection(context.stream.sources[0].connection), resolve_connection(target.connection)
-    promised = guarantee_of(source.kind, into.kind, context.stream.delivery)
+    sources = [resolve_connection(source.connection).kind for source in context.stream.sources]
+    promised = guarantee_of(sources, resolve_connection(target.connection).kind, context.stream.delivery)
     return f"{context.stream.key_of(target)}: {promised.level.replace('_', ' ')}: {promised.reason}"
 
 

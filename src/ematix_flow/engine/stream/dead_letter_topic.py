@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from ematix_flow.commit.ledger import parse_instant
 from ematix_flow.commit.rejects import resolve_rejects
+from ematix_flow.connect.base.combined_source import source_in
 from ematix_flow.connect.base.stream_source import UNREADABLE, payload_of
 from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.kafka.dead_letters import DeadLetter, send
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.declare.connection.brokers import KafkaConnection
     from ematix_flow.declare.pipeline.pipeline import Pipeline
-    from ematix_flow.declare.stream.stream import Stream
+    from ematix_flow.declare.stream.stream import Stream, StreamSourceDeclaration
 
 SENT = "sent"
 """Status of a dead letter that its topic has."""
@@ -39,11 +40,18 @@ def has_dead_letter_topic(stream: Stream) -> bool:
             message = f"stream {stream.name!r} says dlq_store='topic' and no dead_letter_topic="
             raise PlanError(message, origin=stream.origin)
         return False
-    source = resolve_connection(stream.sources[0].connection)
-    if source.kind != "kafka":
-        message = f"dead_letter_topic= of stream {stream.name!r} needs a Kafka source, and it reads {source.kind}"
-        raise PlanError(message, hint="drop it: dead letters are kept in the target.", origin=stream.origin)
+    kafka_source_of(stream)
     return True
+
+
+def kafka_source_of(stream: Stream) -> StreamSourceDeclaration:
+    """Return the source whose brokers have the dead-letter topic: the first of Kafka; a stream without one is refused."""
+    kinds = [resolve_connection(source.connection).kind for source in stream.sources]
+    for source, kind in zip(stream.sources, kinds, strict=True):
+        if kind == "kafka":
+            return source
+    message = f"dead_letter_topic= of stream {stream.name!r} needs a Kafka source, and it reads {', '.join(kinds)}"
+    raise PlanError(message, hint="drop it: dead letters are kept in the target.", origin=stream.origin)
 
 
 def forward(stream: Stream, pipeline: Pipeline, database: TargetSystem) -> int:
@@ -74,11 +82,14 @@ def send_again(stream: Stream, rejects: Sequence[dict[str, Any]], attempts: Mapp
 
 
 def _send(stream: Stream, dead_letters: Sequence[_DeadLetterFields]) -> None:
-    connection = cast("KafkaConnection", resolve_connection(stream.sources[0].connection))
-    shared = (stream.name, stream.sources[0].id, connection.payload_format or "json")
-    send(
-        connection, str(stream.dead_letter_topic), [DeadLetter(*shared, **dead_letter) for dead_letter in dead_letters]
-    )
+    source = kafka_source_of(stream)
+    connection = cast("KafkaConnection", resolve_connection(source.connection))
+    payload_format = connection.payload_format or "json"
+    letters = [
+        DeadLetter(stream.name, source_in(dead_letter["place"]) or source.id, payload_format, **dead_letter)
+        for dead_letter in dead_letters
+    ]
+    send(connection, str(stream.dead_letter_topic), letters)
 
 
 class _DeadLetterFields(TypedDict):

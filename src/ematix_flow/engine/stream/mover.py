@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def mover_of(stream: Stream, options: StreamOptions) -> Choice:
     """Return the engine that moves the rows, with the reason."""
-    if resolve_connection(stream.sources[0].connection).kind in LAKES:
+    if any(resolve_connection(source.connection).kind in LAKES for source in stream.sources):
         return Choice(SPARK, "it reads lake tables")
     reason = local_reason(options.load)
     if reason:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.base.combined_source import SOURCES
 from ematix_flow.connect.base.stream_source import EARLIEST
 from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.files.stream_source import FileStream
@@ -70,20 +72,20 @@ def refuse_impossible(stream: Stream, options: StreamOptions) -> None:
     if stream.cdc is not None:
         message = f"stream {stream.name!r} uses cdc=, which is not built yet"
         raise UnsupportedError(message, origin=stream.origin)
-    if len(stream.sources) > 1:
-        message = f"stream {stream.name!r} has several sources, which only a join would put together"
-        raise UnsupportedError(message, origin=stream.origin)
     check_distribution(stream)
     try:
         check_stream(stream, resolve_connection)
     except FlowError as error:
         raise error.at(stream.origin) from None
-    source = resolve_connection(stream.sources[0].connection).kind
+    sources = [resolve_connection(source.connection).kind for source in stream.sources]
     for target in stream.targets:
-        refuse_unguaranteed(source, resolve_connection(target.connection).kind, stream.delivery, stream.origin)
+        refuse_unguaranteed(sources, resolve_connection(target.connection).kind, stream.delivery, stream.origin)
 
 
 def _beginning(stream: Stream) -> str:
-    """Return where a stream begins that was never run: with everything that is there, unless the connection says otherwise."""
-    connection = resolve_connection(stream.sources[0].connection)
-    return getattr(connection, "auto_offset_reset", None) or EARLIEST
+    """Return where a stream begins that was never run: with everything that is there, unless connections say otherwise."""
+    words = {
+        one.id: getattr(resolve_connection(one.connection), "auto_offset_reset", None) or EARLIEST
+        for one in stream.sources
+    }
+    return next(iter(words.values())) if len(set(words.values())) == 1 else json.dumps({SOURCES: words})

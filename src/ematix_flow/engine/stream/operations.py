@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.ledger import parse_instant
+from ematix_flow.connect.base.combined_source import source_in
 from ematix_flow.connect.base.stream_source import payload_of
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.stream.decorator import load_stream
@@ -122,7 +123,7 @@ def _dead_letter_dict(stream: Stream, dead_letter: Reject) -> dict[str, Any]:
         "status": dead_letter.status,
         "stage": _stage(dead_letter),
         "error": dead_letter.reason,
-        "source_id": stream.sources[0].id,
+        "source_id": source_in(dead_letter.source_position) or stream.sources[0].id,
         "offset": dead_letter.source_position,
         "failed_at": int(parse_instant(dead_letter.rejected_at).timestamp() * 1000),
         "attempt": dead_letter.attempt or 1,

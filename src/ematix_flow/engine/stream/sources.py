@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.connect.base.combined_source import CombinedSource
 from ematix_flow.connect.base.stream_source import from_text
 from ematix_flow.connect.config.lookup import resolve_connection
+from ematix_flow.connect.files.stream_source import FileStream
 from ematix_flow.connect.lake.stream_source import LakeStream
 from ematix_flow.connect.registry import LAKES, open_stream, target_of
 from ematix_flow.engine.batch.target import engine_on
 from ematix_flow.engine.spark.session import require, session_for
+from ematix_flow.errors import FlowError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ematix_flow.connect.base.stream_source import StreamSource
     from ematix_flow.declare.stream.stream import Stream
@@ -21,15 +24,31 @@ if TYPE_CHECKING:
 
 
 def source_of(stream: Stream, options: StreamOptions) -> StreamSource:
-    """Return the source of a stream; no connection is opened and no Spark is started yet."""
-    one = stream.sources[0]
-    source = open_stream(one.connection, one.query)
+    """Return the source of a stream, of several one for all; no connection is opened and no Spark is started yet."""
+    opened = [open_stream(one.connection, one.query) for one in stream.sources]
+    if len(opened) > 1:
+        return _combined(stream, opened)
+    source = opened[0]
     if isinstance(source, LakeStream):
         require(source.spark_requirements)
         _expect_lakes(stream)
         spark = session_for(options.load)
         source.use(lambda: engine_on(spark))
     return source
+
+
+def _combined(stream: Stream, parts: Sequence[StreamSource]) -> CombinedSource:
+    """Return several sources as one; those that have no messages are refused."""
+    for part in parts:
+        if isinstance(part, FileStream | LakeStream):
+            what = "files" if isinstance(part, FileStream) else "a lake table"
+            message = f"stream {stream.name!r} has several sources, and {part.query!r} is {what}"
+            hint = "only brokers can be read together; declare a stream of its own for it."
+            raise UnsupportedError(message, hint=hint, origin=stream.origin)
+    try:
+        return CombinedSource(parts)
+    except FlowError as error:
+        raise error.at(stream.origin) from None
 
 
 def lake_frame(source: LakeStream, offset_range: OffsetRange, spark: Callable[[], Any]) -> Any:

@@ -64,9 +64,9 @@ class StateRows:
         assert plan is not None  # noqa: S101 - the sink is for such streams
         self.plan = plan
         self._parts = context.source.parts
-        self._frames = {part.source_id: self._frames_of(part) for part in self._parts}
+        self._frames = {_key(part): self._frames_of(part) for part in self._parts}
         now = context.options.clock.ticks()
-        self._active = {part.source_id: now for part in self._parts}
+        self._active = {_key(part): now for part in self._parts}
         """When each source had a message, in ticks of the clock."""
 
     def watermark(self, times: Mapping[str, int], before: int | None) -> int | None:
@@ -99,7 +99,7 @@ class StateRows:
                 begin, end = (self._position_of(part, one) for one in span)
                 if as_text(begin) == as_text(end):
                     continue
-                range_rows = self._frames[part.source_id].rows(
+                range_rows = self._frames[_key(part)].rows(
                     OffsetRange(part.source_id, as_text(begin), as_text(end))
                 )
                 frame = self._timed(range_rows.rows)
@@ -107,8 +107,8 @@ class StateRows:
                 if range_rows.rejects is not None:
                     rejects.append(range_rows.rejects)
                 if span_of_part.newest is not None:
-                    self._active[part.source_id] = self._context.options.clock.ticks()
-                    times[part.source_id] = max(span_of_part.newest, times.get(part.source_id, span_of_part.newest))
+                    self._active[_key(part)] = self._context.options.clock.ticks()
+                    times[_key(part)] = max(span_of_part.newest, times.get(_key(part), span_of_part.newest))
                 events.append(self._events(part, frame))
                 side = self._side(part)
                 schemas[side] = _merged(schemas.get(side), self._schema(frame))
@@ -224,13 +224,13 @@ class StateRows:
         return LEFT if part.query == join.left_source else RIGHT
 
     def _position_of(self, part: StreamSource, position: Position) -> Position:
-        return self._context.source.part_position(part, position)
+        return self._context.source.part_position(position, part)
 
     def _emit_watermark(self, times: Mapping[str, int], watermark: int | None) -> None:
         name, bus = self._context.stream.name, self._context.options.bus
         for part in self._parts:
-            if part.source_id in times:
-                bus.emit(StreamWatermark(name, "", part.query, _instant(times[part.source_id] - self.plan.lateness)))
+            if _key(part) in times:
+                bus.emit(StreamWatermark(name, "", part.query, _instant(times[_key(part)] - self.plan.lateness)))
         if watermark is not None:
             bus.emit(StreamWatermark(name, "", "_global", _instant(watermark)))
 
@@ -244,6 +244,11 @@ def _write_rejects(frames: list[DataFrame], path: str) -> None:
     rejects = together(frames)
     assert rejects is not None  # noqa: S101 - there are some
     rejects.write.mode("overwrite").json(path)
+
+
+def _key(part: StreamSource) -> str:
+    """Return the name of a source in what is written down; two of a stream may read topics of one name."""
+    return f"{part.source_id}@{part.name}"
 
 
 def _instant(micros: int) -> datetime:

@@ -15,7 +15,7 @@ from ematix_flow.connect.base.sink import SinkCheckpointKey
 from ematix_flow.connect.base.stream_source import EARLIEST, LATEST, VALUE
 from ematix_flow.connect.kafka.dead_letters import PREFIX
 from ematix_flow.connect.registry import open_stream
-from ematix_flow.engine.stream.dead_letter_topic import has_dead_letter_topic, send_again
+from ematix_flow.engine.stream.dead_letter_topic import has_dead_letter_topic, kafka_source_of, send_again
 from ematix_flow.engine.stream.open import open_context
 from ematix_flow.engine.stream.sinks.broker import BrokerSink, open_broker_sink
 from ematix_flow.errors import UnsupportedError
@@ -57,7 +57,7 @@ def replay_topic(stream: Stream, chosen: Selection, options: StreamOptions, atte
     with ExitStack() as resources:
         context = open_context(stream, options, resources)
         topic = resources.enter_context(
-            closing(open_stream(stream.sources[0].connection, str(stream.dead_letter_topic)))
+            closing(open_stream(kafka_source_of(stream).connection, str(stream.dead_letter_topic)))
         )
         end = topic.start(LATEST)
         for target in stream.targets:

@@ -9,7 +9,7 @@ from ematix_flow.connect.base.sink import AT_LEAST_ONCE, EXACTLY_ONCE
 from ematix_flow.errors import PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ematix_flow.errors import Origin
 
@@ -34,8 +34,8 @@ class Guarantee:
     reason: str
 
 
-def guarantee_of(source: str, target: str, delivery: str = "auto") -> Guarantee:
-    """Return what a stream from a kind of source into a kind of target promises."""
+def guarantee_of(source: str | Sequence[str], target: str, delivery: str = "auto") -> Guarantee:
+    """Return what a stream from a kind of source, or from several, into a kind of target promises for every message."""
     if target in CONFIRMING:
         return Guarantee(AT_LEAST_ONCE, f"{target} cannot take messages and a position in one commit; {_AGAIN}")
     if sent_as(target, delivery) == AT_LEAST_ONCE:
@@ -43,7 +43,8 @@ def guarantee_of(source: str, target: str, delivery: str = "auto") -> Guarantee:
     together = "rows and position are one commit of the target"
     if target == "kafka":
         together = "messages and position are one transaction, for readers with isolation.level=read_committed"
-    return Guarantee(EXACTLY_ONCE, together + _of_source(source))
+    conditions = dict.fromkeys(_of_source(one) for one in _kinds(source))
+    return Guarantee(EXACTLY_ONCE, together + "".join(conditions))
 
 
 def sent_as(target: str, delivery: str) -> str:
@@ -53,12 +54,12 @@ def sent_as(target: str, delivery: str) -> str:
     return EXACTLY_ONCE
 
 
-def refuse_unguaranteed(source: str, target: str, delivery: str, origin: Origin | None = None) -> None:
+def refuse_unguaranteed(source: str | Sequence[str], target: str, delivery: str, origin: Origin | None = None) -> None:
     """Refuse exactly_once where it cannot be promised."""
     guarantee = guarantee_of(source, target, delivery)
     if delivery == EXACTLY_ONCE and guarantee.level != EXACTLY_ONCE:
         supported = ", ".join(kind for kind in TARGETS if guarantee_of(source, kind, delivery).level == EXACTLY_ONCE)
-        message = f"delivery='exactly_once' cannot be kept from {source} to {target}: {guarantee.reason}"
+        message = f"delivery='exactly_once' cannot be kept from {' and '.join(_kinds(source))} to {target}: {guarantee.reason}"
         hint = f"exactly once: {supported}; at least once: {', '.join(CONFIRMING)}. Leave delivery= out to have what is possible."
         raise PlanError(message, hint=hint, origin=origin)
 
@@ -69,6 +70,11 @@ def all_guarantees() -> Iterator[tuple[str, str, str, Guarantee]]:
         for target in TARGETS:
             yield source, target, "auto", guarantee_of(source, target)
         yield source, "kafka", AT_LEAST_ONCE, guarantee_of(source, "kafka", AT_LEAST_ONCE)
+
+
+def _kinds(source: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the kinds of sources, each once."""
+    return (source,) if isinstance(source, str) else tuple(dict.fromkeys(source))
 
 
 def _of_source(source: str) -> str:

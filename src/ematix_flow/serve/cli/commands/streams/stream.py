@@ -51,7 +51,7 @@ def status(name: str, module: str | None, config: str | None, form: str) -> int:
         emit_json(
             {
                 "stream": declaration.name,
-                "source": declaration.sources[0].query,
+                "source": ", ".join(source.id for source in declaration.sources),
                 "targets": [_as_dict(s) for s in statuses],
             }
         )
