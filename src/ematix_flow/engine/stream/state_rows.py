@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base.event_time import EVENT_TIME
@@ -90,35 +91,33 @@ class StateRows:
         schemas: Mapping[str, str],
     ) -> RangeSummary:
         """Write a range as lines for the state, with the watermark that counts behind it."""
-        from ematix_flow.run.streams.input import time_span, write_range
+        from ematix_flow.run.streams.input import EventFrame, write_range, write_watermark
 
         times, schemas = dict(times), dict(schemas)
-        events, rejects = [], []
+        frames, rejects = [], []
         try:
             for part in self._parts:
                 begin, end = (self._position_of(part, one) for one in span)
                 if as_text(begin) == as_text(end):
                     continue
-                range_rows = self._frames[_key(part)].rows(
-                    OffsetRange(part.source_id, as_text(begin), as_text(end))
-                )
-                frame = self._timed(range_rows.rows)
-                span_of_part = time_span(frame)
+                offset_range = OffsetRange(part.source_id, as_text(begin), as_text(end))
+                range_rows = self._frames[_key(part)].rows(offset_range)
+                rows = self._timed(range_rows.rows)
                 if range_rows.rejects is not None:
                     rejects.append(range_rows.rejects)
-                if span_of_part.newest is not None:
-                    self._active[_key(part)] = self._context.options.clock.ticks()
-                    times[_key(part)] = max(span_of_part.newest, times.get(_key(part), span_of_part.newest))
-                events.append(self._events(part, frame))
+                frames.append(EventFrame(_key(part), rows, partial(self._events, part)))
                 side = self._side(part)
-                schemas[side] = _merged(schemas.get(side), self._schema(frame))
+                schemas[side] = _merged(schemas.get(side), self._schema(rows))
+            for source, newest in write_range(folder, number, frames).items():
+                self._active[source] = self._context.options.clock.ticks()
+                times[source] = max(newest, times.get(source, newest))
             watermark = self.watermark(times, before)
-            write_range(self._spark, folder, number, events, watermark)
+            write_watermark(folder, number, watermark)
             if rejects:
                 _write_rejects(rejects, f"{folder.path}/rejects/{number}")
         finally:
-            for frames in self._frames.values():
-                frames.close()
+            for one in self._frames.values():
+                one.close()
         self._emit_watermark(times, watermark)
         return RangeSummary(times, watermark, schemas, bool(rejects))
 

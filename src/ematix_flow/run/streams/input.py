@@ -2,54 +2,58 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ematix_flow.plan.stream.aggregates import TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from ematix_flow.run.streams.query import StateFolder
 
+_MARKER = {"key": "", "side": "", "start": 0, "end": 0, "ts": 0, "block": ""}
+"""A line without a key: it carries the watermark, so that a range without events has one too."""
+
 
 @dataclass(frozen=True, slots=True)
-class TimeSpan:
-    """What the event times of some rows show."""
+class EventFrame:
+    """The rows of one source and how they become events."""
 
-    rows: int
-    newest: int | None
-    """In microseconds; None where no row has a time."""
+    source: str
+    rows: DataFrame
+    """With their event time."""
+    events: Callable[[DataFrame], DataFrame]
 
 
-def time_span(rows: DataFrame) -> TimeSpan:
-    """Return how many rows there are, and the newest event time of them."""
+def write_range(folder: StateFolder, number: int, frames: Sequence[EventFrame]) -> dict[str, int]:
+    """Write the events of a range, and return the newest event time of each source that has one, in microseconds.
+
+    What an interrupted attempt has written of the range is replaced.
+    """
+    from pyspark.sql import Observation
     from pyspark.sql import functions as sf
 
-    row = rows.agg(sf.count(sf.lit(1)), sf.max(TIME)).collect()[0]
-    return TimeSpan(int(row[0]), None if row[1] is None else int(row[1]))
+    path = f"{folder.input}/{number}"
+    folder.remove(path)
+    observed = {frame.source: Observation() for frame in frames}
+    lines = None
+    for frame in frames:
+        # The write itself observes the times: the rows are read once.
+        rows = frame.rows.observe(observed[frame.source], sf.max(TIME).alias("newest"))
+        events = frame.events(rows)
+        line = events.select(sf.to_json(sf.struct(*(sf.col(f"`{name}`") for name in events.columns))).alias("value"))
+        lines = line if lines is None else lines.union(line)
+    if lines is None:
+        return {}
+    lines.write.text(path)
+    newest = {source: one.get["newest"] for source, one in observed.items()}
+    return {source: int(time) for source, time in newest.items() if time is not None}
 
 
-def write_range(
-    spark: SparkSession, folder: StateFolder, number: int, events: Sequence[DataFrame], watermark: int | None
-) -> None:
-    """Write the lines of a range; what an interrupted attempt has written of it is replaced."""
-    from pyspark.sql import functions as sf
-
-    none, zero = sf.lit(None).cast("bigint"), sf.lit(0).cast("bigint")
-    text = sf.lit("")
-    lines = spark.range(1).select(
-        text.alias("key"),
-        text.alias("side"),
-        zero.alias("start"),
-        zero.alias("end"),
-        zero.alias("ts"),
-        text.alias("block"),
-        sf.lit(watermark).cast("bigint").alias("watermark"),
-    )
-    for frame in events:
-        lines = lines.unionByName(frame.withColumn("watermark", none))
-    line = sf.to_json(sf.struct(*(sf.col(f"`{name}`") for name in lines.columns)))
-    lines.select(line.alias("value")).write.mode("overwrite").text(f"{folder.input}/{number}")
+def write_watermark(folder: StateFolder, number: int, watermark: int | None) -> None:
+    """Write the line with the watermark that counts behind a range."""
+    folder.write(f"{folder.input}/{number}/part-watermark", json.dumps({**_MARKER, "watermark": watermark}) + "\n")
