@@ -23,6 +23,8 @@ from ematix_flow.events import RunStarted
 from ematix_flow.observe.bus import Bus
 from ematix_flow.types import BigInt, Text, TimestampTZ  # noqa: TC001 - read from the annotations
 from tests.crash.spooling import from_rabbitmq, publish
+from tests.services.kinesis import create_stream
+from tests.services.s3 import KEY, REGION, SECRET
 from tests.services.topics import committed
 from tests.streams.feeds import Topic, drain, duckdb_at, rows_in
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.stream.stream import Stream
     from tests.services.kafka import KafkaBroker
     from tests.services.rabbitmq import RabbitMQServer
+    from tests.services.s3 import S3Server
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("streams")]
 
@@ -329,9 +332,7 @@ def test_spark_and_this_process_load_the_same(
     bus, told = Bus(), []
     bus.subscribe(told.append)
     assert drain(stream, bus=bus)["iterations"] == 1
-    assert {event.by for event in told if isinstance(event, RunStarted)} == {
-        "spark" if engine == "spark" else "process"
-    }
+    assert {event.by for event in told if isinstance(event, RunStarted)} == {"spark" if engine == "spark" else "here"}
     found = rows_in(warehouse, "SELECT id, word, _topic FROM shop.united ORDER BY id")
     step, word = (2, "NEW") if sql else (1, "new")
     assert found == [(n, word, topics[n // 10].name) for n in range(0, 20, step)]
@@ -363,3 +364,23 @@ def test_a_topic_and_a_queue_go_into_a_lake_through_sql(
 
     found = DeltaTable(str(tmp_path / "lake" / "shop" / "events")).to_pyarrow_table(columns=["id"])
     assert sorted(found.column("id").to_pylist()) == list(range(27))
+
+
+def test_a_topic_and_shards_are_one_table_and_a_range_of_both_is_loaded_beside_the_stream(
+    topic: Topic, s3_server: S3Server, warehouse: Path
+) -> None:
+    fields = {"endpoint": s3_server.endpoint, "region": REGION, "access_key_id": KEY, "secret_access_key": SECRET}
+    name = create_stream(s3_server, 2)
+    shards = connection_from_fields("shards", {"kind": "kinesis", "stream_name": name, **fields})
+    sources = [Source(connection=topic.connection, query=topic.name), Source(connection=shards, query=name)]
+    keywords = {"name": f"shards_{topic.name}", "sources": sources, "target": duckdb_at(warehouse)}
+    stream = stream_from_keywords(keywords | {"target_table": Events, "mode": "merge", "keys": ["id"]}, None)
+    topic.write(numbered(range(10)))
+    records = [{"Data": json.dumps({"id": n}).encode(), "PartitionKey": f"key {n}"} for n in range(10, 30)]
+    s3_server.client("kinesis").put_records(StreamName=name, Records=records)
+    assert drain(stream, most=9)["total_rows"] == 30
+    assert ids_in(warehouse, "shop.events") == list(range(30))
+    before = stream_status(stream, StreamOptions())[0].position
+    assert drain(stream, begin="earliest", end="latest")["total_rows"] == 30
+    assert stream_status(stream, StreamOptions())[0].position == before
+    assert drain(stream)["total_rows"] == 0
