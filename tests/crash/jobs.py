@@ -149,6 +149,8 @@ def _stream(place: Place, feed: dict[str, Any], available_now: bool) -> dict[str
     from tests.crash.streams import Feed, stream_of
 
     given = Feed(**feed)
+    if given.spool:
+        os.environ["EMATIX_FLOW_SPOOL_ROOT"] = given.spool
     if given.sql:
         os.environ["EMATIX_FLOW_ENGINE"] = "spark"
     return run_stream(stream_of(place, given), StreamOptions(available_now=available_now, restart=given.restart))

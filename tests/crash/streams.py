@@ -36,22 +36,39 @@ class Feed:
     """A query over the messages, which tasks of Spark read then."""
     restart: bool = False
     """Whether the stream is tried again after errors that may pass."""
+    second: str = ""
+    """A second topic that the stream reads as well."""
+    amqp_url: str = ""
+    queue: str = ""
+    """A queue of RabbitMQ that it reads as well, and where that is."""
+    spool: str = ""
+    """The folder in which messages of the queue wait."""
+
+    @property
+    def sources(self) -> tuple[StreamSourceDeclaration, ...]:
+        """Give what the stream reads."""
+        kafka = connection_from_fields(
+            "feed", {"kind": "kafka", "bootstrap_servers": self.address, "group_id": "crash-tests"}
+        )
+        topics = [StreamSourceDeclaration(kafka, topic, topic) for topic in (self.topic, self.second) if topic]
+        if not self.queue:
+            return tuple(topics)
+        mq = connection_from_fields("mq", {"kind": "rabbitmq", "amqp_url": self.amqp_url})
+        return (*topics, StreamSourceDeclaration(mq, self.queue, self.queue))
 
 
 def stream_of(place: Place, feed: Feed) -> Stream:
-    """Declare the stream from a topic into the table of a place."""
-    kafka = connection_from_fields(
-        "feed", {"kind": "kafka", "bootstrap_servers": feed.address, "group_id": "crash-tests"}
-    )
+    """Declare the stream into the table of a place."""
     target = connection_from_fields("target", {"kind": place.kind, **place.fields})
     columns = (
         Column(BigInt(), primary_key=True, name="id"),
         Column(Text(), nullable=False, name="word"),
-        Column(BigInt(), nullable=False, name="_offset"),
+        # Messages of a queue have no offset.
+        *(() if feed.queue else (Column(BigInt(), nullable=False, name="_offset"),)),
     )
     return Stream(
         name="crash_stream",
-        sources=(StreamSourceDeclaration(kafka, feed.topic, feed.topic),),
+        sources=feed.sources,
         targets=(StreamTarget(target, write(mode="append"), Table(place.schema, TABLE, columns)),),
         idle_pause_ms=5,
         max_rows_per_batch=feed.most,
@@ -62,11 +79,11 @@ def stream_of(place: Place, feed: Feed) -> Stream:
 class Writer:
     """Writes numbered messages, some at a time, until it is told to stop; every number is written once."""
 
-    def __init__(self, address: str, topic: str) -> None:
+    def __init__(self, address: str, *topics: str) -> None:
         from confluent_kafka import Producer
 
         self._producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "log_level": 0})
-        self._topic = topic
+        self._topics = topics
         self._over = threading.Event()
         self.written = 0
         self._thread = threading.Thread(target=self._write, daemon=True)
@@ -99,7 +116,8 @@ class Writer:
 
     def _one(self) -> None:
         value = json.dumps({"id": self.written, "word": f"word {self.written}"}).encode()
-        self._producer.produce(self._topic, value, partition=self.written % PARTITIONS)
+        round_, number = divmod(self.written, len(self._topics))
+        self._producer.produce(self._topics[number], value, partition=round_ % PARTITIONS)
         self.written += 1
 
 

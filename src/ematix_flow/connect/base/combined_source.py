@@ -134,8 +134,8 @@ class CombinedSource(StreamSource):
         for number, (id_, count) in enumerate(hungry.items()):
             more = left // (len(hungry) - number)
             if more:
-                ends[id_], taken = offer(id_, count + more)
-                left -= taken - count
+                ends[id_], offered = offer(id_, count + more)
+                left -= offered - count
         return {SOURCES: ends}
 
     def plan_partitions(self, begin: Position, end: Position, requested: Sequence[str]) -> tuple[MessagePartition, ...]:

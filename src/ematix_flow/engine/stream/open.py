@@ -84,8 +84,8 @@ def refuse_impossible(stream: Stream, options: StreamOptions) -> None:
 
 def _beginning(stream: Stream) -> str:
     """Return where a stream begins that was never run: with everything that is there, unless connections say otherwise."""
-    words = {
+    starts = {
         one.id: getattr(resolve_connection(one.connection), "auto_offset_reset", None) or EARLIEST
         for one in stream.sources
     }
-    return next(iter(words.values())) if len(set(words.values())) == 1 else json.dumps({SOURCES: words})
+    return next(iter(starts.values())) if len(set(starts.values())) == 1 else json.dumps({SOURCES: starts})
