@@ -39,18 +39,18 @@ def write_range(folder: StateFolder, number: int, frames: Sequence[EventFrame]) 
 
     path = f"{folder.input}/{number}"
     folder.remove(path)
-    observed = {frame.source: Observation() for frame in frames}
+    observations = {frame.source: Observation() for frame in frames}
     lines = None
     for frame in frames:
         # The write itself observes the times: the rows are read once.
-        rows = frame.rows.observe(observed[frame.source], sf.max(TIME).alias("newest"))
+        rows = frame.rows.observe(observations[frame.source], sf.max(TIME).alias("newest"))
         events = frame.events(rows)
         line = events.select(sf.to_json(sf.struct(*(sf.col(f"`{name}`") for name in events.columns))).alias("value"))
         lines = line if lines is None else lines.union(line)
     if lines is None:
         return {}
     lines.write.text(path)
-    newest = {source: one.get["newest"] for source, one in observed.items()}
+    newest = {source: one.get["newest"] for source, one in observations.items()}
     return {source: int(time) for source, time in newest.items() if time is not None}
 
 
