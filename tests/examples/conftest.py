@@ -99,7 +99,9 @@ def world(kafka_broker: KafkaBroker, postgres: Place, monkeypatch: pytest.Monkey
     made = World(kafka_broker, postgres)
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
-    topics = [kafka_broker.create_topic(name=name) for name in ("events", "quotes", "events-failed")]
+    topics = [
+        kafka_broker.create_topic(name=name) for name in ("events", "quotes", "events-failed", "orders", "payments")
+    ]
     yield made
     for topic in topics:
         kafka_broker.drop_topic(topic)

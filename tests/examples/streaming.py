@@ -51,6 +51,7 @@ class World:
         hosts = {
             "localhost:9092": "${KAFKA_BOOTSTRAP}",
             "postgres://localhost/mydb": "${WAREHOUSE_DSN}",
+            "postgres://localhost/wh": "${WAREHOUSE_DSN}",
         }
         if self.s3 is not None:
             hosts["https://s3.amazonaws.com"] = self.s3.endpoint
