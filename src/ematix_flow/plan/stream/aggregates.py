@@ -29,8 +29,8 @@ class Aggregate:
     name: str
     partial: tuple[tuple[str, str], ...]
     final: str
-    untyped: str = "STRING"
-    """The type of what is remembered while no value has shown one."""
+    type_from: str = ""
+    """The remembered column whose type the value has; empty where it has a type of its own."""
 
 
 def aggregates_of(window: Window, fractions: Collection[str] = ()) -> tuple[Aggregate, ...]:
@@ -61,7 +61,7 @@ def _aggregate(name: str, declared: Aggregation, fractions: Collection[str]) -> 
             return Aggregate(declared.as_, ((name, f"COUNT({column})"),), f"CAST(SUM({name}) AS BIGINT)")
         case "sum" | "min" | "max":
             function = declared.agg.upper()
-            return Aggregate(declared.as_, ((name, f"{function}({column})"),), f"{function}({name})", "BIGINT")
+            return Aggregate(declared.as_, ((name, f"{function}({column})"),), f"{function}({name})", name)
         case "avg":
             partial = ((f"{name}s", f"SUM(CAST({column} AS DOUBLE))"), (f"{name}n", f"COUNT({column})"))
             return Aggregate(declared.as_, partial, f"SUM({name}s) / NULLIF(SUM({name}n), 0)")
@@ -80,7 +80,7 @@ def _by_time(name: str, declared: Aggregation, column: str) -> Aggregate:
         (f"{name}t", f"{bound}({TIME}) {there}"),
     )
     final = f"{pick}({name}v, STRUCT({name}t, {name}v)) FILTER (WHERE {name}t IS NOT NULL)"
-    return Aggregate(declared.as_, partial, final)
+    return Aggregate(declared.as_, partial, final, f"{name}v")
 
 
 def _distinct(name: str, declared: Aggregation, column: str, *, has_fractions: bool) -> Aggregate:
@@ -93,4 +93,4 @@ def _distinct(name: str, declared: Aggregation, column: str, *, has_fractions: b
     name_in_text = declared.as_.replace("\\", "\\\\").replace("'", "\\'")
     message = f"{name_in_text} has more than {most} distinct values in one group (max_distinct_values_per_group)"
     limited = f"IF({values} > {most}, CAST(RAISE_ERROR('{message}') AS BIGINT), CAST({values} AS BIGINT))"
-    return Aggregate(declared.as_, ((name, f"COLLECT_SET({column})"),), limited, "ARRAY<STRING>")
+    return Aggregate(declared.as_, ((name, f"COLLECT_SET({column})"),), limited)

@@ -12,6 +12,8 @@ from ematix_flow.run.streams.events import JSON_OPTIONS, partial_frame
 from ematix_flow.run.streams.schemas import is_typed, readable
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
@@ -22,17 +24,23 @@ LATE = "late_data: "
 
 
 def window_rows(results: DataFrame, window: Window, schema: StructType, *, keeps_rows: bool) -> DataFrame:
-    """Return the rows of windows and sessions that were closed, in the order of columns that users know."""
+    """Return the rows of windows and sessions that were closed, in the order of columns that users know.
+
+    A column without a value so far has no type; it is left out, so that no table has it in a wrong one.
+    """
     from pyspark.sql import functions as sf
 
     remembered = _values(results.where("kind = 'close'"), schema)
     if keeps_rows:
         remembered = partial_frame(remembered, window, (KEY, START, END))
-    remembered = _typed(remembered, window)
+    untyped = {field.name for field in remembered.schema.fields if not is_typed(field.dataType)}
     groups, is_session = group_names(window), window.kind == SESSION
     by = [sf.col(name) for name in (*((KEY,) if is_session else ()), START, END, *groups)]
-    closed = remembered.groupBy(*by).agg(
-        *(sf.expr(one.final).alias(f"v{number}") for number, one in enumerate(aggregates_of(window)))
+    known = [one for one in aggregates_of(window) if one.type_from not in untyped]
+    closed = (
+        _with_types(remembered, untyped)
+        .groupBy(*by)
+        .agg(sf.sum(ROWS).alias(ROWS), *(sf.expr(one.final).alias(f"v{number}") for number, one in enumerate(known)))
     )
     # So that every integer type takes it: 63 bits of the hash.
     session_id = sf.expr(f"xxhash64({KEY}, {START}) & 9223372036854775807")
@@ -40,8 +48,12 @@ def window_rows(results: DataFrame, window: Window, schema: StructType, *, keeps
         sf.timestamp_micros(sf.col(START)).alias(window.window_start_column),
         sf.timestamp_micros(sf.col(END)).alias(window.window_end_column),
         *((session_id.alias(window.session_id_column),) if is_session else ()),
-        *(sf.col(alias).alias(name) for alias, name in zip(groups, window.group_by, strict=True)),
-        *(sf.col(f"v{number}").alias(one.as_) for number, one in enumerate(window.aggregations)),
+        *(
+            sf.col(alias).alias(name)
+            for alias, name in zip(groups, window.group_by, strict=True)
+            if alias not in untyped
+        ),
+        *(sf.col(f"v{number}").alias(one.name) for number, one in enumerate(known)),
         sf.col(END).alias(ORDER),
     )
 
@@ -128,16 +140,19 @@ def _values(results: DataFrame, schema: StructType) -> DataFrame:
     values = lines.select(KEY, START, END, sf.from_json("block", readable(schema), JSON_OPTIONS).alias("value"))
     value = sf.col("value")
     columns = [
-        (value.getField(field.name) if is_typed(field.dataType) else sf.lit(None)).alias(field.name)
+        (value.getField(field.name) if is_typed(field.dataType) else sf.lit(None).cast(field.dataType)).alias(
+            field.name
+        )
         for field in schema.fields
     ]
     return values.select(KEY, START, END, *columns)
 
 
-def _typed(remembered: DataFrame, window: Window) -> DataFrame:
-    """Return what was remembered with a type for columns that no value has shown one of."""
+def _with_types(remembered: DataFrame, untyped: Collection[str]) -> DataFrame:
+    """Return what was remembered with any type for columns that have none; lists stay lists."""
     from pyspark.sql import functions as sf
 
-    types = {name: one.untyped for one in aggregates_of(window) for name, _ in one.partial}
-    untyped = [field.name for field in remembered.schema.fields if not is_typed(field.dataType)]
-    return remembered.withColumns({name: sf.lit(None).cast(types.get(name, "STRING")) for name in untyped})
+    kinds = {
+        name: "STRING" if remembered.schema[name].dataType.typeName() == "void" else "ARRAY<STRING>" for name in untyped
+    }
+    return remembered.withColumns({name: sf.lit(None).cast(kind) for name, kind in kinds.items()})
