@@ -48,6 +48,9 @@ public final class StreamState {
             .add("block", DataTypes.StringType)
             .add("other", DataTypes.StringType);
 
+    /** Microseconds from the year 1 to 1970: what Spark knows as time is later by that, because it begins with 0. */
+    static final long ERA = 62_135_596_800_000_000L;
+
     private StreamState() {}
 
     /** Settings of one operator; those that it does not use are 0. */
@@ -88,14 +91,14 @@ public final class StreamState {
 
         @Override
         public Iterator<Row> handleExpiredTimer(String key, TimerValues timers, ExpiredTimerInfo expired) {
-            return given(expired(key, watermark(timers), expired.getExpiryTimeInMs() * 1000));
+            return given(expired(key, watermark(timers)));
         }
 
         /** Takes up events of a key and returns what comes of that at once. */
         abstract List<Row> results(String key, Iterator<Row> rows, long watermark);
 
         /** Returns what is over for a key, now that the watermark has reached a time. */
-        abstract List<Row> expired(String key, long watermark, long timer);
+        abstract List<Row> expired(String key, long watermark);
 
         Operator(Settings settings) {
             this.settings = settings;
@@ -103,11 +106,11 @@ public final class StreamState {
 
         /** A timer for the moment at which the watermark reaches a time. */
         void wakeAt(long micros) {
-            getHandle().registerTimer(Math.floorDiv(micros + 999, 1000));
+            getHandle().registerTimer(Math.floorDiv(micros + ERA + 999, 1000));
         }
 
         long watermark(TimerValues timers) {
-            return timers.getCurrentWatermarkInMs() * 1000;
+            return timers.getCurrentWatermarkInMs() * 1000 - ERA;
         }
     }
 
@@ -172,7 +175,7 @@ public final class StreamState {
         }
 
         @Override
-        List<Row> expired(String key, long watermark, long timer) {
+        List<Row> expired(String key, long watermark) {
             List<Row> results = new ArrayList<>();
             String[] bounds = key.split(":");
             long end = Long.parseLong(bounds[1]);
@@ -233,7 +236,7 @@ public final class StreamState {
         }
 
         @Override
-        List<Row> expired(String key, long watermark, long timer) {
+        List<Row> expired(String key, long watermark) {
             List<Row> results = new ArrayList<>();
             close(key, known(), watermark, results);
             return results;
@@ -249,9 +252,10 @@ public final class StreamState {
             return known;
         }
 
-        /** Whether an event belongs to a session that is still open. */
+        /** Whether an event belongs to a session that is still open, or can be opened again. */
         private boolean touches(TreeMap<Long, String> known, long ts, long watermark) {
-            if (known.isEmpty() || known.lastKey() + settings.gap <= watermark) {
+            long over = watermark - settings.gap - settings.allowed;
+            if (known.isEmpty() || known.lastKey() <= over) {
                 return false;
             }
             Long next = known.ceilingKey(ts);
@@ -264,7 +268,7 @@ public final class StreamState {
             with.put(ts, "");
             for (long[] session : sessions(with)) {
                 if (session[0] <= ts && ts <= session[1]) {
-                    return session[1] + settings.gap > watermark;
+                    return session[1] > over;
                 }
             }
             return false;
@@ -357,7 +361,7 @@ public final class StreamState {
         }
 
         @Override
-        List<Row> expired(String key, long watermark, long timer) {
+        List<Row> expired(String key, long watermark) {
             List<Row> results = new ArrayList<>();
             forget(key, true, watermark, results);
             forget(key, false, watermark, results);
@@ -460,7 +464,7 @@ public final class StreamState {
         }
 
         @Override
-        List<Row> expired(String key, long watermark, long timer) {
+        List<Row> expired(String key, long watermark) {
             if (seen.exists() && seen.get() + settings.longest < watermark) {
                 seen.clear();
             }

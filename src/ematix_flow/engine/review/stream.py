@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ematix_flow.engine.stream.sinks.base import StreamBatch, StreamContext, StreamSink
 
 READS_FIRST = "the messages say which columns there are: flow dry-run reads them and shows the plan"
+BY_STATE = "the state of the stream decides which rows a batch gives: only a run shows them"
 IN_THE_QUEUE = "only received messages are inspected; messages still in the queue stay there"
 
 
@@ -104,6 +105,8 @@ def _summary(
         end = context.source.ahead(sink.position, context.options.most or context.stream.max_rows_per_batch or MOST)
         waiting = context.source.distance(sink.position, end)
         notes = [_promise(context, target), _range(context, sink, waiting)]
+        if context.stream.is_stateful:
+            return known, [*notes, BY_STATE]
         if isinstance(sink, BrokerSink):
             return _sent(known, sink, end) if simulates else known, notes
         if not simulates and sink.reads_first:
@@ -162,6 +165,9 @@ def _check_target(context: StreamContext, target: StreamTarget, resources: ExitS
     sink = sink_for(context, target, read_only=True)
     resources.callback(sink.close)
     if isinstance(sink, BrokerSink):
+        return
+    if context.stream.is_stateful:
+        findings.note(BY_STATE)
         return
     if sink.reads_first:
         findings.note(READS_FIRST)

@@ -36,15 +36,15 @@ class StreamFrames:
         spark: Callable[..., Any],
         read: Reader,
         stage: SqlStage | None,
-        metadata_names: frozenset[str] = frozenset(),
+        state_names: frozenset[str] | None = None,
     ) -> None:
         self._stream = stream
         self._source = source
         self._spark = spark
         self._read = read
         self._stage = stage
-        self._metadata_names = metadata_names
-        """The metadata of messages that is read where no SQL names it."""
+        self._state_names = state_names
+        """What a stream with state needs: metadata of messages also where no SQL names it, and no types without a value."""
         self._last: tuple[tuple[str, ...], FrameRows] | None = None
 
     def rows(self, offset_range: OffsetRange) -> FrameRows:
@@ -57,12 +57,12 @@ class StreamFrames:
         return self._cached(files.paths, lambda: self._typed_files(files))
 
     def _cached(self, key: tuple[str, ...], read: Callable[[], Typed]) -> FrameRows:
-        from ematix_flow.run.transform.frame_sql import FrameRows
+        from ematix_flow.run.transform.frame_sql import FrameRows, without_guesses
 
         if self._last is None or self._last[0] != key:
             self.close()
             try:
-                typed = read()
+                typed = without_guesses(read()) if self._state_names is not None else read()
             except Exception as error:
                 raise translate_spark_error(error) from error
             failpoint("stream.read")
@@ -96,7 +96,9 @@ class StreamFrames:
         source, transform = self._source, self._stream.transform
         if isinstance(source, LakeStream):
             return typed_by_spark(lake_frame(source, offset_range, self._spark))
-        named = self._metadata_names if transform.sql is None else mentioned(transform.sql, transform.dialect)
+        named = (self._state_names or frozenset()) | (
+            frozenset() if transform.sql is None else mentioned(transform.sql, transform.dialect)
+        )
         metadata = tuple(column for column in source.columns if column.name in named)
         begin, end = from_text(offset_range.begin), from_text(offset_range.end)
         # Where all messages are in one sequence, its partitions follow each other.

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.stream_source import Position, StreamSource
     from ematix_flow.declare.stream.windows import Join, Window
     from ematix_flow.engine.stream.sinks.base import StreamContext
+    from ematix_flow.run.streams.input import EventFrame, TimeSpan
     from ematix_flow.run.streams.query import StateFolder
 
 _START = datetime(1970, 1, 1, tzinfo=UTC)
@@ -33,7 +34,7 @@ _START = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class RangeSummary:
-    """What a range has shown when it was taken up."""
+    """What a range has shown when it was collected up."""
 
     times: dict[str, int]
     watermark: int | None
@@ -47,6 +48,8 @@ class GivenOut:
 
     rows: DataFrame
     rejects: DataFrame | None = None
+    keeps_late: bool = False
+    """Whether the rejects are rows that came late, which are kept whatever the stream does with bad ones."""
     cached: list[DataFrame] = field(default_factory=list)
 
     def release(self) -> None:
@@ -91,26 +94,19 @@ class StateRows:
         schemas: Mapping[str, str],
     ) -> RangeSummary:
         """Write a range as lines for the state, with the watermark that counts behind it."""
-        from ematix_flow.run.streams.input import EventFrame, write_range, write_watermark
+        from ematix_flow.run.streams.input import write_range, write_watermark
 
         times, schemas = dict(times), dict(schemas)
-        frames, rejects = [], []
+        frames: list[EventFrame] = []
+        rejects: list[DataFrame] = []
         try:
             for part in self._parts:
                 begin, end = (self._position_of(part, one) for one in span)
-                if as_text(begin) == as_text(end):
-                    continue
-                offset_range = OffsetRange(part.source_id, as_text(begin), as_text(end))
-                range_rows = self._frames[_key(part)].rows(offset_range)
-                rows = self._timed(range_rows.rows)
-                if range_rows.rejects is not None:
-                    rejects.append(range_rows.rejects)
-                frames.append(EventFrame(_key(part), rows, partial(self._events, part)))
-                side = self._side(part)
-                schemas[side] = _merged(schemas.get(side), self._schema(rows))
-            for source, newest in write_range(folder, number, frames).items():
-                self._active[source] = self._context.options.clock.ticks()
-                times[source] = max(newest, times.get(source, newest))
+                if as_text(begin) != as_text(end):
+                    offset_range = OffsetRange(part.source_id, as_text(begin), as_text(end))
+                    frames += self._read(part, offset_range, schemas, rejects)
+            for frame, shown in zip(frames, write_range(folder, number, frames).values(), strict=True):
+                self._note(frame, shown, times, rejects)
             watermark = self.watermark(times, before)
             write_watermark(folder, number, watermark)
             if rejects:
@@ -120,6 +116,32 @@ class StateRows:
                 one.close()
         self._emit_watermark(times, watermark)
         return RangeSummary(times, watermark, schemas, bool(rejects))
+
+    def _read(
+        self, part: StreamSource, offset_range: OffsetRange, schemas: dict[str, str], rejects: list[DataFrame]
+    ) -> list[EventFrame]:
+        """Return the rows of a source, if it can be known what they are, and add their types and what is no row."""
+        from ematix_flow.run.streams.input import EventFrame
+
+        range_rows = self._frames[_key(part)].rows(offset_range)
+        if range_rows.rejects is not None:
+            rejects.append(range_rows.rejects)
+        side = self._side(part)
+        rows = self._timed(part, range_rows.rows, first=side not in schemas)
+        if rows is None:
+            return []
+        schemas[side] = _merged(schemas.get(side), self._schema(rows))
+        return [EventFrame(_key(part), rows, self._options.event_time_column, partial(self._events, part))]
+
+    def _note(self, frame: EventFrame, shown: TimeSpan, times: dict[str, int], rejects: list[DataFrame]) -> None:
+        """Add what the event times of a source show."""
+        from ematix_flow.run.streams.events import untimely
+
+        if shown.bad:
+            rejects.append(untimely(frame.rows, frame.column))
+        if shown.newest is not None:
+            self._active[frame.source] = self._context.options.clock.ticks()
+            times[frame.source] = max(shown.newest, times.get(frame.source, shown.newest))
 
     def kinds(self, results: DataFrame) -> dict[str, int]:
         """Return how many results of each kind there are."""
@@ -150,6 +172,9 @@ class StateRows:
             )
         late = late_count(results, keeps_rows=self.plan.keeps_rows) if kinds.get("late") else 0
         if late and self._options.late_data == DLQ:
+            # Rows of windows never come with late ones: those come when messages do, and windows close after them.
+            given.keeps_late = not rejects or stream.transform.on_error != "fail"
+            rejects = rejects if stream.transform.on_error == "dlq" or not given.keeps_late else []
             rejects.append(late_rejects(results, "session" if self.plan.operator == "session" else "window"))
         given.rejects = together(rejects)
         windows = window_count(results) if kinds.get("close") else 0
@@ -164,11 +189,14 @@ class StateRows:
         return options
 
     def _rows(self, results: DataFrame, schemas: Mapping[str, str]) -> DataFrame:
-        from ematix_flow.run.streams.results import pair_rows, window_rows
+        from ematix_flow.run.streams.results import no_rows, pair_rows, window_rows
         from ematix_flow.run.streams.schemas import schema_of
 
         stream = self._context.stream
         types = {side: schema_of(text) for side, text in schemas.items()}
+        if stream.window is not None and "" not in types:
+            # No message was a row so far.
+            return no_rows(results)
         if stream.window is not None:
             return window_rows(results, stream.window, types[""], keeps_rows=self.plan.keeps_rows)
         assert stream.join is not None  # noqa: S101 - one of both
@@ -188,17 +216,25 @@ class StateRows:
 
     def _frames_of(self, part: StreamSource) -> StreamFrames:
         stream, stage = self._context.stream, self._context.rows.stage
-        named = {self._options.event_time_column}
-        if stream.window is not None:
-            named |= {*stream.window.group_by, *(one.column or "" for one in stream.window.aggregations)}
+        names = {self._options.event_time_column, *self._needed(part), *((EVENT_TIME,) if stream.join else ())}
+        return StreamFrames(stream, part, lambda: self._spark, reader_for(part), stage, frozenset(names))
+
+    def _needed(self, part: StreamSource) -> tuple[str, ...]:
+        """Return the columns that the state needs of a source, besides the time."""
+        stream = self._context.stream
         if stream.join is not None:
-            named |= {EVENT_TIME, *stream.join.left_keys, *stream.join.right_keys}
-        return StreamFrames(stream, part, lambda: self._spark, reader_for(part), stage, frozenset(named))
+            return stream.join.left_keys if self._side(part) == LEFT else stream.join.right_keys
+        assert stream.window is not None  # noqa: S101 - one of both
+        return (*stream.window.group_by, *(one.column for one in stream.window.aggregations if one.column is not None))
 
-    def _timed(self, rows: DataFrame) -> DataFrame:
-        from ematix_flow.run.streams.events import timed
+    def _timed(self, part: StreamSource, rows: DataFrame, *, first: bool) -> DataFrame | None:
+        """Return rows with their times and everything that the state needs; None where no message is a row yet."""
+        from ematix_flow.run.streams.events import completed, timed
 
-        return timed(rows, self._options.event_time_column)
+        side, time = self._side(part), self._options.event_time_column
+        of = f"the rows of the {side} source" if side else "the rows"
+        complete = completed(rows, of, time, self._needed(part), first=first)
+        return None if complete is None else timed(complete, time)
 
     def _events(self, part: StreamSource, rows: DataFrame) -> DataFrame:
         from ematix_flow.run.streams.events import session_events, side_events, window_events

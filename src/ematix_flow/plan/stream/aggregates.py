@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.types.identifiers import backticked
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from ematix_flow.declare.stream.windows import Aggregation, Window
 
 TIME = "_flow_ts"
 """Column of the time of an event in microseconds."""
+
+KEY, START, END = "_flow_key", "_flow_start", "_flow_end"
+"""Columns of the key and the bounds of windows; users may have columns that are called start and end."""
 
 ROWS = "n"
 """Column of how many events something remembered stands for."""
@@ -26,11 +29,19 @@ class Aggregate:
     name: str
     partial: tuple[tuple[str, str], ...]
     final: str
+    type_from: str = ""
+    """The remembered column whose type the value has; empty where it has a type of its own."""
 
 
-def aggregates_of(window: Window) -> tuple[Aggregate, ...]:
-    """Return the aggregations of a window in their order."""
-    return tuple(_aggregate(f"a{number}", one) for number, one in enumerate(window.aggregations))
+def aggregates_of(window: Window, fractions: Collection[str] = ()) -> tuple[Aggregate, ...]:
+    """Return the aggregations of a window in their order; `fractions` are the columns whose numbers may have some."""
+    return tuple(_aggregate(f"a{number}", one, fractions) for number, one in enumerate(window.aggregations))
+
+
+def comparable(column: str) -> str:
+    """Return the text of a number that may have a fraction; the same as of a whole number that is equal."""
+    whole = f"FLOOR({column}) = {column} AND ABS({column}) < 1e15"
+    return f"CASE WHEN {whole} THEN CAST(CAST({column} AS BIGINT) AS STRING) ELSE CAST({column} AS STRING) END"
 
 
 def group_names(window: Window) -> tuple[str, ...]:
@@ -43,21 +54,21 @@ def partial_columns(aggregates: Sequence[Aggregate]) -> tuple[tuple[str, str], .
     return (*(column for one in aggregates for column in one.partial), (ROWS, "COUNT(1)"))
 
 
-def _aggregate(name: str, declared: Aggregation) -> Aggregate:
+def _aggregate(name: str, declared: Aggregation, fractions: Collection[str]) -> Aggregate:
     column = "1" if declared.column is None else backticked(declared.column)
     match declared.agg:
         case "count" | "count_col":
             return Aggregate(declared.as_, ((name, f"COUNT({column})"),), f"CAST(SUM({name}) AS BIGINT)")
         case "sum" | "min" | "max":
             function = declared.agg.upper()
-            return Aggregate(declared.as_, ((name, f"{function}({column})"),), f"{function}({name})")
+            return Aggregate(declared.as_, ((name, f"{function}({column})"),), f"{function}({name})", name)
         case "avg":
             partial = ((f"{name}s", f"SUM(CAST({column} AS DOUBLE))"), (f"{name}n", f"COUNT({column})"))
             return Aggregate(declared.as_, partial, f"SUM({name}s) / NULLIF(SUM({name}n), 0)")
         case "first" | "last":
             return _by_time(name, declared, column)
         case _:
-            return _distinct(name, declared, column)
+            return _distinct(name, declared, column, has_fractions=declared.column in fractions)
 
 
 def _by_time(name: str, declared: Aggregation, column: str) -> Aggregate:
@@ -69,15 +80,17 @@ def _by_time(name: str, declared: Aggregation, column: str) -> Aggregate:
         (f"{name}t", f"{bound}({TIME}) {there}"),
     )
     final = f"{pick}({name}v, STRUCT({name}t, {name}v)) FILTER (WHERE {name}t IS NOT NULL)"
-    return Aggregate(declared.as_, partial, final)
+    return Aggregate(declared.as_, partial, final, f"{name}v")
 
 
-def _distinct(name: str, declared: Aggregation, column: str) -> Aggregate:
+def _distinct(name: str, declared: Aggregation, column: str, *, has_fractions: bool) -> Aggregate:
     if declared.is_approximate:
-        partial = ((name, f"HLL_SKETCH_AGG(CAST({column} AS STRING), 14)"),)
+        text = comparable(column) if has_fractions else f"CAST({column} AS STRING)"
+        partial = ((name, f"HLL_SKETCH_AGG({text}, 14)"),)
         return Aggregate(declared.as_, partial, f"COALESCE(HLL_SKETCH_ESTIMATE(HLL_UNION_AGG({name})), 0)")
     values = f"SIZE(ARRAY_DISTINCT(FLATTEN(COLLECT_LIST({name}))))"
     most = declared.max_distinct_values_per_group
-    message = f"{declared.as_} has more than {most} distinct values in one group (max_distinct_values_per_group)"
+    name_in_text = declared.as_.replace("\\", "\\\\").replace("'", "\\'")
+    message = f"{name_in_text} has more than {most} distinct values in one group (max_distinct_values_per_group)"
     limited = f"IF({values} > {most}, CAST(RAISE_ERROR('{message}') AS BIGINT), CAST({values} AS BIGINT))"
     return Aggregate(declared.as_, ((name, f"COLLECT_SET({column})"),), limited)

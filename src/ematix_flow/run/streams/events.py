@@ -7,12 +7,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.base.stage import UNPARSED
 from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.declare.stream.windows import HOPPING, SESSION
 from ematix_flow.errors import PlanError, did_you_mean
-from ematix_flow.plan.columns import OURS
+from ematix_flow.plan.columns import OURS, POSITION
 from ematix_flow.plan.sql.user.row_errors import ROW
-from ematix_flow.plan.stream.aggregates import TIME, aggregates_of, group_names, partial_columns
+from ematix_flow.plan.stream.aggregates import (
+    END,
+    KEY,
+    START,
+    TIME,
+    aggregates_of,
+    comparable,
+    group_names,
+    partial_columns,
+)
 from ematix_flow.plan.stream.state import MICROS
 
 if TYPE_CHECKING:
@@ -32,47 +42,75 @@ BUCKETS = 16
 """Into how many parts the groups of a window are divided, so that several tasks can remember them."""
 
 
-def timed(rows: DataFrame, column: str) -> DataFrame:
-    """Return the rows of a stream with their event time in microseconds; those without one are left out."""
+def completed(rows: DataFrame, of: str, time: str, names: Sequence[str], *, first: bool) -> DataFrame | None:
+    """Return the rows of a range with the columns that the state needs; one that only earlier ranges had is NULL.
+
+    The first range has to have all of them, unless none of its messages is a row: then nothing is known yet, and None is
+    returned. `of` says in messages whose rows they are.
+    """
     from pyspark.sql import functions as sf
 
-    fields = {field.name: field.dataType.typeName() for field in rows.schema.fields if field.name not in (*OURS, ROW)}
-    if column not in fields:
-        message = f"the rows have no column {column!r} for the time of events"
-        raise PlanError(message, hint=did_you_mean(column, fields))
-    kind, quoted = fields[column], backticked(column)
-    if kind == "void":
-        return rows.withColumn(TIME, sf.lit(None).cast("bigint")).where(sf.lit(False))  # noqa: FBT003 - a literal
-    if kind not in ("timestamp", "timestamp_ntz", "string"):
-        message = f"column {column!r} has the time of events, and is {kind.upper()}"
+    own = [name for name in rows.columns if name not in (*OURS, ROW)]
+    missing = [name for name in dict.fromkeys((time, *names)) if name not in own]
+    if missing and first:
+        if rows.isEmpty():
+            return None
+        use = "for the time of events" if missing[0] == time else "which the state of the stream needs"
+        message = f"{of} have no column {missing[0]!r}{'' if missing[0] == time else ','} {use}"
+        raise PlanError(message, hint=did_you_mean(missing[0], own))
+    return rows.withColumns({name: sf.lit(None) for name in missing}) if missing else rows
+
+
+def timed(rows: DataFrame, column: str) -> DataFrame:
+    """Return the rows of a stream with their event time in microseconds; NULL for those without one."""
+    from pyspark.sql import functions as sf
+
+    kind = rows.schema[column].dataType
+    if kind.typeName() not in ("timestamp", "timestamp_ntz", "string", "void"):
+        message = f"column {column!r} has the time of events, and is {kind.simpleString().upper()}"
         raise PlanError(message, hint=f"make it a timestamp in transform_sql=, as in timestamp_millis({column}).")
-    # A text that is no instant fails the batch: it would be in no window.
-    instant = f"CAST({quoted} AS TIMESTAMP)"
-    return rows.withColumn(TIME, sf.expr(f"UNIX_MICROS({instant})")).where(sf.col(TIME).isNotNull())
+    return rows.withColumn(TIME, sf.expr(f"UNIX_MICROS(TRY_CAST({backticked(column)} AS TIMESTAMP))"))
+
+
+def untimely(rows: DataFrame, column: str) -> DataFrame:
+    """Return the rows whose event time is a text that is no time, as rejects."""
+    from pyspark.sql import functions as sf
+
+    bad = rows.where(sf.col(TIME).isNull() & sf.col(backticked(column)).isNotNull())
+    position = sf.col(POSITION) if POSITION in rows.columns else _none()
+    return bad.select(
+        sf.concat(sf.col(backticked(column)), sf.lit(f" {UNPARSED}")).alias("reason"),
+        sf.lit(column).alias("column_name"),
+        position.alias("source_position"),
+        _block([name for name in value_fields(rows) if name != TIME]).alias("row_json"),
+    )
 
 
 def window_events(rows: DataFrame, window: Window, *, keeps_rows: bool) -> DataFrame:
     """Return the events of windows of a fixed length: what each window gets of the rows."""
     from pyspark.sql import functions as sf
 
-    _expect_columns(rows, window)
-    placed = rows.withColumn("start", _starts(window)).withColumn("end", sf.expr(f"start + {_length(window)}"))
-    grouped = _remembered(placed, window, ("start", "end"), keeps_rows=keeps_rows)
+    placed = rows.withColumn(START, _starts(window)).withColumn(END, sf.expr(f"{START} + {_length(window)}"))
+    grouped = _remembered(placed, window, (START, END), keeps_rows=keeps_rows)
     # A window that is opened again is given out with all of its groups, which one task has to have for that.
     groups = [sf.col(name) for name in group_names(window)] if window.allowed_lateness_ms is None else []
     hashed = sf.pmod(sf.xxhash64(*groups), sf.lit(BUCKETS)) if groups and not keeps_rows else sf.lit(0)
-    key = sf.concat_ws(":", sf.col("start"), sf.col("end"), hashed)
-    return grouped.select(key.alias("key"), _none().alias("side"), "start", "end", sf.col(TIME).alias("ts"), "block")
+    return grouped.select(
+        sf.concat_ws(":", sf.col(START), sf.col(END), hashed).alias("key"),
+        _none().alias("side"),
+        sf.col(START).alias("start"),
+        sf.col(END).alias("end"),
+        sf.col(TIME).alias("ts"),
+        "block",
+    )
 
 
 def session_events(rows: DataFrame, window: Window, *, keeps_rows: bool) -> DataFrame:
     """Return the events of sessions: what each moment of a group gets of the rows."""
     from pyspark.sql import functions as sf
 
-    _expect_columns(rows, window)
     grouped = _remembered(rows, window, (), keeps_rows=keeps_rows)
-    names = [backticked(name) for name in (window.group_by if keeps_rows else group_names(window))]
-    key = _key([sf.col(name) for name in names])
+    key = _key([_comparable(grouped, name) for name in (window.group_by if keeps_rows else group_names(window))])
     zero = sf.lit(0).cast("bigint")
     return grouped.select(
         key.alias("key"),
@@ -88,10 +126,6 @@ def side_events(rows: DataFrame, side: str, keys: Sequence[str]) -> DataFrame:
     """Return the events of one side of a join: every row by its keys."""
     from pyspark.sql import functions as sf
 
-    for name in keys:
-        if name not in rows.columns:
-            message = f"the rows of the {side} source have no column {name!r}, which the join needs"
-            raise PlanError(message, hint=did_you_mean(name, rows.columns))
     zero = sf.lit(0).cast("bigint")
     key = _key([_comparable(rows, name) for name in keys])
     return rows.select(
@@ -100,13 +134,13 @@ def side_events(rows: DataFrame, side: str, keys: Sequence[str]) -> DataFrame:
         zero.alias("start"),
         zero.alias("end"),
         sf.col(TIME).alias("ts"),
-        _block(rows, [name for name in rows.columns if name not in (*OURS, ROW, TIME)]).alias("block"),
+        _block([name for name in rows.columns if name not in (*OURS, ROW, TIME)]).alias("block"),
     )
 
 
 def value_fields(rows: DataFrame) -> list[str]:
     """Return the columns of rows that are remembered where rows themselves are."""
-    return [name for name in rows.columns if name not in (*OURS, ROW, "start", "end")]
+    return [name for name in rows.columns if name not in (*OURS, ROW, KEY, START, END)]
 
 
 def partial_frame(rows: DataFrame, window: Window, by: Sequence[str]) -> DataFrame:
@@ -116,7 +150,13 @@ def partial_frame(rows: DataFrame, window: Window, by: Sequence[str]) -> DataFra
     groups = [
         sf.col(backticked(name)).alias(alias) for name, alias in zip(window.group_by, group_names(window), strict=True)
     ]
-    columns = [sf.expr(text).alias(name) for name, text in partial_columns(aggregates_of(window))]
+    untyped = {field.name for field in rows.schema.fields if field.dataType.typeName() == "void"}
+    # Spark says that the sum of nothing is a double.
+    nothing = {f"SUM({backticked(name)})" for name in untyped}
+    columns = [
+        sf.expr("MAX(NULL)" if text in nothing else text).alias(name)
+        for name, text in partial_columns(aggregates_of(window, _fractions(rows)))
+    ]
     return rows.groupBy(*groups, *(sf.col(name) for name in by)).agg(*columns)
 
 
@@ -125,14 +165,14 @@ def _remembered(rows: DataFrame, window: Window, by: Sequence[str], *, keeps_row
     from pyspark.sql import functions as sf
 
     if keeps_rows:
-        return rows.withColumn("block", _block(rows, value_fields(rows)))
+        return rows.withColumn("block", _block(value_fields(rows)))
     if window.kind == SESSION:
         grouped = partial_frame(rows, window, (TIME,))
         names = [name for name in grouped.columns if name != TIME]
-        return grouped.withColumn("block", _block(grouped, names))
+        return grouped.withColumn("block", _block(names))
     grouped = partial_frame(rows, window, by)
     names = [name for name in grouped.columns if name not in by]
-    return grouped.withColumn("block", _block(grouped, names)).withColumn(TIME, sf.lit(0).cast("bigint"))
+    return grouped.withColumn("block", _block(names)).withColumn(TIME, sf.lit(0).cast("bigint"))
 
 
 def block_schema(rows: DataFrame, window: Window | None, *, keeps_rows: bool) -> str:
@@ -162,10 +202,9 @@ def _length(window: Window) -> int:
     return window.duration_ms * MICROS
 
 
-def _block(rows: DataFrame, names: Sequence[str]) -> Column:
+def _block(names: Sequence[str]) -> Column:
     from pyspark.sql import functions as sf
 
-    del rows
     return sf.to_json(sf.struct(*(sf.col(backticked(name)) for name in names)), JSON_OPTIONS)
 
 
@@ -180,21 +219,13 @@ def _comparable(rows: DataFrame, name: str) -> Column:
     """Return a column of a key so that equal numbers of different types are equal texts."""
     from pyspark.sql import functions as sf
 
-    column = sf.col(backticked(name))
-    kind = rows.schema[name].dataType.typeName()
-    if kind in ("float", "double", "decimal"):
-        whole = (sf.floor(column) == column) & (sf.abs(column) < 1e15)  # noqa: PLR2004 - exact in a double
-        return sf.when(whole, column.cast("bigint").cast("string")).otherwise(column.cast("string"))
-    return column
+    return sf.expr(comparable(backticked(name))) if name in _fractions(rows) else sf.col(backticked(name))
 
 
-def _expect_columns(rows: DataFrame, window: Window) -> None:
-    needed = (*window.group_by, *(one.column for one in window.aggregations if one.column is not None))
-    for name in needed:
-        if name not in rows.columns:
-            message = f"the rows have no column {name!r}, which the window needs"
-            known = [known for known in rows.columns if known not in (*OURS, ROW, TIME)]
-            raise PlanError(message, hint=did_you_mean(name, known))
+def _fractions(rows: DataFrame) -> set[str]:
+    """Return the columns whose numbers may have fractions."""
+    kinds = ("float", "double", "decimal")
+    return {field.name for field in rows.schema.fields if field.dataType.typeName() in kinds}
 
 
 def _none() -> Column:

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.plan.stream.aggregates import TIME
 
 if TYPE_CHECKING:
@@ -26,11 +27,23 @@ class EventFrame:
     source: str
     rows: DataFrame
     """With their event time."""
+    column: str
+    """Where it was read from."""
     events: Callable[[DataFrame], DataFrame]
 
 
-def write_range(folder: StateFolder, number: int, frames: Sequence[EventFrame]) -> dict[str, int]:
-    """Write the events of a range, and return the newest event time of each source that has one, in microseconds.
+@dataclass(frozen=True, slots=True)
+class TimeSpan:
+    """What the event times of some rows show."""
+
+    newest: int | None
+    """In microseconds; None where no row has a time."""
+    bad: int
+    """How many rows have a text that is no time."""
+
+
+def write_range(folder: StateFolder, number: int, frames: Sequence[EventFrame]) -> dict[str, TimeSpan]:
+    """Write the events of a range, and return what the event times of each source show; rows without one are left out.
 
     What an interrupted attempt has written of the range is replaced.
     """
@@ -43,15 +56,15 @@ def write_range(folder: StateFolder, number: int, frames: Sequence[EventFrame]) 
     lines = None
     for frame in frames:
         # The write itself observes the times: the rows are read once.
-        rows = frame.rows.observe(observations[frame.source], sf.max(TIME).alias("newest"))
-        events = frame.events(rows)
+        bad = sf.count_if(sf.col(TIME).isNull() & sf.col(backticked(frame.column)).isNotNull())
+        rows = frame.rows.observe(observations[frame.source], sf.max(TIME).alias("newest"), bad.alias("bad"))
+        events = frame.events(rows.where(sf.col(TIME).isNotNull()))
         line = events.select(sf.to_json(sf.struct(*(sf.col(f"`{name}`") for name in events.columns))).alias("value"))
         lines = line if lines is None else lines.union(line)
     if lines is None:
         return {}
     lines.write.text(path)
-    newest = {source: one.get["newest"] for source, one in observations.items()}
-    return {source: int(time) for source, time in newest.items() if time is not None}
+    return {source: TimeSpan(one.get["newest"], one.get["bad"]) for source, one in observations.items()}
 
 
 def write_watermark(folder: StateFolder, number: int, watermark: int | None) -> None:

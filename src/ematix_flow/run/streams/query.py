@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 _LINE = "key string, side string, start bigint, end bigint, ts bigint, block string, watermark bigint"
 
 
+ERA = 62_135_596_800_000_000
+"""Microseconds from the year 1 to 1970: the watermark of Spark begins with 0, so what it knows as time is later by that."""
+
+
 class StateFolder:
     """The folder in which a target's state, and the lines of its last ranges, are kept; on any file system of Spark."""
 
@@ -134,12 +138,6 @@ class StateQuery:
         self._offer(number)
         self._finish()
 
-    @property
-    def watermark(self) -> str | None:
-        """Return the time up to which everything is complete, as Spark reports it."""
-        progress = None if self._query is None else self._query.lastProgress
-        return None if progress is None else dict(progress["eventTime"]).get("watermark")
-
     def stop(self) -> None:
         """Stop the query; its state stays."""
         if self._query is not None:
@@ -170,7 +168,8 @@ class StateQuery:
 
         lines = self._spark.readStream.format(RANGES).option("folder", self._folder.input).load()
         values = lines.select(sf.from_json("line", _LINE).alias("one")).select("one.*")
-        timed = values.withColumn("watermark", sf.timestamp_micros("watermark")).withWatermark("watermark", "0 seconds")
+        watermark = sf.timestamp_micros(sf.col("watermark") + ERA)
+        timed = values.withColumn("watermark", watermark).withWatermark("watermark", "0 seconds")
         events: Any = timed.select("key", "side", "start", "end", "ts", "block")
         plan = self._plan
         results = self._java.call(

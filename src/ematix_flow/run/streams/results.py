@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.declare.stream.windows import SESSION
 from ematix_flow.plan.columns import ORDER
-from ematix_flow.plan.stream.aggregates import ROWS, TIME, aggregates_of, group_names
+from ematix_flow.plan.stream.aggregates import END, KEY, ROWS, START, TIME, aggregates_of, group_names
 from ematix_flow.run.streams.events import JSON_OPTIONS, partial_frame
+from ematix_flow.run.streams.schemas import is_typed, readable
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
@@ -21,39 +24,54 @@ LATE = "late_data: "
 
 
 def window_rows(results: DataFrame, window: Window, schema: StructType, *, keeps_rows: bool) -> DataFrame:
-    """Return the rows of windows and sessions that were closed, in the order of columns that users know."""
+    """Return the rows of windows and sessions that were closed, in the order of columns that users know.
+
+    A column without a value so far has no type; it is left out, so that no table has it in a wrong one.
+    """
     from pyspark.sql import functions as sf
 
-    values = _values(results.where("kind = 'close'"), schema)
+    remembered = _values(results.where("kind = 'close'"), schema)
     if keeps_rows:
-        rows = values.select("key", "start", "end", "value.*")
-        remembered = partial_frame(rows, window, ("key", "start", "end"))
-    else:
-        remembered = values.select("key", "start", "end", "value.*")
+        remembered = partial_frame(remembered, window, (KEY, START, END))
+    untyped = {field.name for field in remembered.schema.fields if not is_typed(field.dataType)}
     groups, is_session = group_names(window), window.kind == SESSION
-    by = [sf.col(name) for name in (*(("key",) if is_session else ()), "start", "end", *groups)]
-    closed = remembered.groupBy(*by).agg(
-        *(sf.expr(one.final).alias(f"v{number}") for number, one in enumerate(aggregates_of(window)))
+    by = [sf.col(name) for name in (*((KEY,) if is_session else ()), START, END, *groups)]
+    known = [one for one in aggregates_of(window) if one.type_from not in untyped]
+    closed = (
+        _with_types(remembered, untyped)
+        .groupBy(*by)
+        .agg(sf.sum(ROWS).alias(ROWS), *(sf.expr(one.final).alias(f"v{number}") for number, one in enumerate(known)))
     )
     # So that every integer type takes it: 63 bits of the hash.
-    session_id = sf.expr("xxhash64(key, start) & 9223372036854775807")
+    session_id = sf.expr(f"xxhash64({KEY}, {START}) & 9223372036854775807")
     return closed.select(
-        sf.timestamp_micros(sf.col("start")).alias(window.window_start_column),
-        sf.timestamp_micros(sf.col("end")).alias(window.window_end_column),
+        sf.timestamp_micros(sf.col(START)).alias(window.window_start_column),
+        sf.timestamp_micros(sf.col(END)).alias(window.window_end_column),
         *((session_id.alias(window.session_id_column),) if is_session else ()),
-        *(sf.col(alias).alias(name) for alias, name in zip(groups, window.group_by, strict=True)),
-        *(sf.col(f"v{number}").alias(one.as_) for number, one in enumerate(window.aggregations)),
-        sf.col("end").alias(ORDER),
+        *(
+            sf.col(alias).alias(name)
+            for alias, name in zip(groups, window.group_by, strict=True)
+            if alias not in untyped
+        ),
+        *(sf.col(f"v{number}").alias(one.name) for number, one in enumerate(known)),
+        sf.col(END).alias(ORDER),
     )
 
 
-def crowded_windows(rows: DataFrame, window: Window) -> list[tuple[object, int]]:
-    """Return the windows that have more groups than they may, with how many."""
+def no_rows(results: DataFrame) -> DataFrame:
+    """Return a frame without rows and columns, for a time at which no type is known."""
     from pyspark.sql import functions as sf
 
-    start = backticked(window.window_start_column)
-    counted = rows.groupBy(sf.col(start)).count().where(sf.col("count") > window.max_groups_per_window)
-    return [(row[0], int(row[1])) for row in counted.collect()]
+    return results.limit(0).select(sf.col("end").alias(ORDER))
+
+
+def crowded_windows(rows: DataFrame, window: Window) -> list[tuple[str, int]]:
+    """Return when the windows begin that have more groups than they may, with how many."""
+    from pyspark.sql import functions as sf
+
+    start = sf.expr(_instant(backticked(window.window_start_column)))
+    counted = rows.groupBy(start).count().where(sf.col("count") > window.max_groups_per_window)
+    return [(row[0], int(row[1])) for row in counted.orderBy("count").collect()]
 
 
 def pair_rows(results: DataFrame, join: Join, left: StructType | None, right: StructType | None) -> DataFrame:
@@ -66,7 +84,7 @@ def pair_rows(results: DataFrame, join: Join, left: StructType | None, right: St
     sides = (("block", left, join.left_column_prefix), ("other", right, join.right_column_prefix))
     pairs = results.where("kind = 'pair'")
     columns = [
-        sf.from_json(text, schema, JSON_OPTIONS).getField(field.name).alias(f"{prefix}{field.name}")
+        sf.from_json(text, readable(schema), JSON_OPTIONS).getField(field.name).alias(f"{prefix}{field.name}")
         for text, schema, prefix in sides
         if schema is not None
         for field in schema.fields
@@ -96,10 +114,8 @@ def late_rejects(results: DataFrame, what: str) -> DataFrame:
     """Return the rows that came too late as rejects."""
     from pyspark.sql import functions as sf
 
-    def instant(name: str) -> str:
-        return f"date_format(timestamp_micros({name}), \"yyyy-MM-dd'T'HH:mm:ss.SSS'Z'\")"
-
-    reason = sf.expr(f"concat('{LATE}{what} ', {instant('start')}, ' to ', {instant('end')}, ' was closed')")
+    start, end = (_instant(f"timestamp_micros({name})") for name in ("start", "end"))
+    reason = sf.expr(f"concat('{LATE}{what} ', {start}, ' to ', {end}, ' was closed')")
     row = sf.regexp_replace("block", rf',?"{TIME}":-?\d+', "")
     none = sf.lit(None).cast("string")
     return results.where("kind = 'late'").select(
@@ -110,8 +126,33 @@ def late_rejects(results: DataFrame, what: str) -> DataFrame:
     )
 
 
+def _instant(time: str) -> str:
+    """Return the expression of a time as people read it."""
+    return f"date_format({time}, \"yyyy-MM-dd'T'HH:mm:ss.SSS'Z'\")"
+
+
 def _values(results: DataFrame, schema: StructType) -> DataFrame:
+    """Return what was remembered, with its key and bounds; a column without a value so far has no type either."""
     from pyspark.sql import functions as sf
 
-    lines = results.select("key", "start", "end", sf.explode(sf.split("block", "\n")).alias("block"))
-    return lines.select("key", "start", "end", sf.from_json("block", schema, JSON_OPTIONS).alias("value"))
+    bounds = [sf.col(name).alias(alias) for name, alias in (("key", KEY), ("start", START), ("end", END))]
+    lines = results.select(*bounds, sf.explode(sf.split("block", "\n")).alias("block"))
+    values = lines.select(KEY, START, END, sf.from_json("block", readable(schema), JSON_OPTIONS).alias("value"))
+    value = sf.col("value")
+    columns = [
+        (value.getField(field.name) if is_typed(field.dataType) else sf.lit(None).cast(field.dataType)).alias(
+            field.name
+        )
+        for field in schema.fields
+    ]
+    return values.select(KEY, START, END, *columns)
+
+
+def _with_types(remembered: DataFrame, untyped: Collection[str]) -> DataFrame:
+    """Return what was remembered with any type for columns that have none; lists stay lists."""
+    from pyspark.sql import functions as sf
+
+    kinds = {
+        name: "STRING" if remembered.schema[name].dataType.typeName() == "void" else "ARRAY<STRING>" for name in untyped
+    }
+    return remembered.withColumns({name: sf.lit(None).cast(kind) for name, kind in kinds.items()})

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ematix_flow.run.read.merged_types import merged
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 
 def schema_of(text: str) -> StructType:
@@ -32,3 +32,27 @@ def merged_schema(one: str, other: str) -> str:
     same = {field.name: field for field in now.fields if known.get(field.name) == field}
     wider = from_arrow_schema(both, prefer_timestamp_ntz=True)
     return StructType([same.get(field.name, field) for field in wider.fields]).json()
+
+
+def is_typed(kind: DataType) -> bool:
+    """Return whether values have shown a type: of a column, or of the elements of its lists."""
+    from pyspark.sql.types import ArrayType, NullType
+
+    inside = kind.elementType if isinstance(kind, ArrayType) else kind
+    return not isinstance(inside, NullType)
+
+
+def readable(schema: StructType) -> StructType:
+    """Return types in which Spark can read values: text where no value has shown a type."""
+    from pyspark.sql.types import StructType
+
+    fields = json.loads(schema.json(), object_hook=_with_text)
+    return StructType.fromJson(fields)
+
+
+def _with_text(one: dict[str, Any]) -> dict[str, Any]:
+    """Return a part of a schema with text instead of types that are not known."""
+    return {
+        name: "string" if name in ("type", "elementType", "valueType") and kind == "void" else kind
+        for name, kind in one.items()
+    }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base.stream_source import SQL_FAILED
@@ -85,6 +85,15 @@ def transformed(typed: Typed, stage: SqlStage, *, lenient: bool) -> FrameRows:
     else:
         result.cached.append(typed.raw)
     return result
+
+
+def without_guesses(typed: Typed) -> Typed:
+    """Return messages with fields that have no value as NULL without a type, instead of text."""
+    import pyarrow as pa
+    from pyspark.sql import functions as sf
+
+    untyped = [name for name, kind in typed.types.items() if pa.types.is_null(kind)]
+    return replace(typed, rows=typed.rows.withColumns({name: sf.lit(None) for name in untyped})) if untyped else typed
 
 
 @dataclass(frozen=True, slots=True)

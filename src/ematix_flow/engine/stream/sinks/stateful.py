@@ -225,6 +225,8 @@ class StatefulSink(StreamSink):
         declared, rows = framed_declaration(
             self.table.context.stream, self.table.target, given.rows, self.table.offset_store.database
         )
+        if given.keeps_late:
+            declared = replace(declared, write=replace(declared.write, on_bad_row="reject"))
         source = OpenSource(
             SourceValue(self.table.context.source.name, frame=rows),
             self.table.context.source.name,

@@ -125,9 +125,9 @@ def _there(database: Catalog, existing: TableSchema, rows: pa.Schema, table: str
         key = column.name in keys
         nullable = column.nullable and not key
         columns.append(Column(kind.type, nullable, primary_key=key, name=column.name, native=kind.native))
-    if not columns:
+    theirs = [name for name in usable(c.name for c in existing.columns) if name not in FRAMEWORK_COLUMNS]
+    if not columns and theirs != [UNKNOWN]:
         message = f"the rows have none of the columns of {table}"
-        theirs = [name for name in usable(c.name for c in existing.columns) if name not in FRAMEWORK_COLUMNS]
         raise PlanError(message, hint=f"the table has: {', '.join(theirs)}.")
     if _may_create(target, database):
         known = {column.name for column in existing.columns}
