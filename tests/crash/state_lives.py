@@ -1,5 +1,6 @@
-"""Lives of a process that runs streams with windows, on one Java of its own: every stream stands still at a place of
-its own, and when all of them do, the process is killed. So one start of Java pays for as many cuts as there are streams.
+"""Lives of a process that runs streams with windows: each stands still at a place of its own, then all are killed.
+
+So one start of Java pays for as many cuts as there are streams.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow import failpoints
 from ematix_flow.declare.spark_settings import ENGINE_VARIABLE
-from tests.crash.windows import WindowFeed, window_stream
+from tests.crash.windows import window_stream
 
 if TYPE_CHECKING:
     from tests.crash.journey import Place
+    from tests.crash.windows import WindowFeed
 
 TAKES, CLOSES = "takes", "closes"
 """Batches that only take up events, and those that close windows."""
@@ -142,5 +144,5 @@ def _watch(lanes: list[Lane], notes: Path) -> None:
 
     StateRows.kinds = seen  # type: ignore[method-assign]
     points = {lane.cut.point for lane in lanes if lane.cut is not None} | {"state.computed"}
-    failpoints._armed = dict.fromkeys(points)  # type: ignore[assignment] # noqa: SLF001 - one place per stream
-    failpoints._act = act  # noqa: SLF001
+    failpoints._armed = dict.fromkeys(points)  # type: ignore[assignment]
+    failpoints._act = act

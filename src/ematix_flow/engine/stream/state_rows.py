@@ -84,7 +84,7 @@ class StateRows:
     def write(
         self,
         folder: StateFolder,
-        number: int,
+        name: str,
         span: tuple[Position, Position],
         times: Mapping[str, int],
         before: int | None,
@@ -108,13 +108,13 @@ class StateRows:
                 frames.append(EventFrame(_key(part), rows, partial(self._events, part)))
                 side = self._side(part)
                 schemas[side] = _merged(schemas.get(side), self._schema(rows))
-            for source, newest in write_range(folder, number, frames).items():
+            for source, newest in write_range(folder, name, frames).items():
                 self._active[source] = self._context.options.clock.ticks()
                 times[source] = max(newest, times.get(source, newest))
             watermark = self.watermark(times, before)
-            write_watermark(folder, number, watermark)
+            write_watermark(folder, name, watermark)
             if rejects:
-                _write_rejects(rejects, f"{folder.path}/rejects/{number}")
+                _write_rejects(rejects, f"{folder.path}/rejects/{name}")
         finally:
             for one in self._frames.values():
                 one.close()
@@ -131,7 +131,7 @@ class StateRows:
         kinds: Mapping[str, int],
         schemas: Mapping[str, str],
         rejects_in: StateFolder | None,
-        number: int,
+        name: str,
     ) -> GivenOut:
         """Return the rows that a batch of the state gives out, and what it rejects."""
         from ematix_flow.run.streams.results import late_count, late_rejects, window_count
@@ -145,9 +145,7 @@ class StateRows:
             self._refuse_crowd(given.rows)
         rejects = []
         if rejects_in is not None:
-            rejects.append(
-                results.sparkSession.read.json(f"{rejects_in.path}/rejects/{number}", schema=_REJECT_COLUMNS)
-            )
+            rejects.append(results.sparkSession.read.json(f"{rejects_in.path}/rejects/{name}", schema=_REJECT_COLUMNS))
         late = late_count(results, keeps_rows=self.plan.keeps_rows) if kinds.get("late") else 0
         if late and self._options.late_data == DLQ:
             rejects.append(late_rejects(results, "session" if self.plan.operator == "session" else "window"))

@@ -29,16 +29,12 @@ class EventFrame:
     events: Callable[[DataFrame], DataFrame]
 
 
-def write_range(folder: StateFolder, number: int, frames: Sequence[EventFrame]) -> dict[str, int]:
-    """Write the events of a range, and return the newest event time of each source that has one, in microseconds.
-
-    What an interrupted attempt has written of the range is replaced.
-    """
+def write_range(folder: StateFolder, name: str, frames: Sequence[EventFrame]) -> dict[str, int]:
+    """Write the events of a range, and return the newest event time of each source that has one, in microseconds."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as sf
 
-    path = f"{folder.input}/{number}"
-    folder.remove(path)
+    path = f"{folder.input}/{name}"
     observed = {frame.source: Observation() for frame in frames}
     lines = None
     for frame in frames:
@@ -54,6 +50,6 @@ def write_range(folder: StateFolder, number: int, frames: Sequence[EventFrame]) 
     return {source: int(time) for source, time in newest.items() if time is not None}
 
 
-def write_watermark(folder: StateFolder, number: int, watermark: int | None) -> None:
+def write_watermark(folder: StateFolder, name: str, watermark: int | None) -> None:
     """Write the line with the watermark that counts behind a range."""
-    folder.write(f"{folder.input}/{number}/part-watermark", json.dumps({**_MARKER, "watermark": watermark}) + "\n")
+    folder.write(f"{folder.input}/{name}/part-watermark", json.dumps({**_MARKER, "watermark": watermark}) + "\n")
