@@ -91,6 +91,7 @@ def perform(job: dict[str, Any]) -> Any:
     known = {
         "load": _load, "flow": _flow, "stoppable": _stoppable, "loop": _loop, "beside": _beside,
         "inbox": _inbox, "plan": _plan, "apply": _apply, "stream": _stream, "topics": _topics,
+        "windows": _windows,
     }  # fmt: skip
     return known[job["function"]](place, *job["arguments"][1:])
 
@@ -154,6 +155,17 @@ def _stream(place: Place, feed: dict[str, Any], available_now: bool) -> dict[str
     if given.sql:
         os.environ["EMATIX_FLOW_ENGINE"] = "spark"
     return run_stream(stream_of(place, given), StreamOptions(available_now=available_now, restart=given.restart))
+
+
+def _windows(
+    place: Place, feeds: list[dict[str, Any]], cuts: list[dict[str, Any] | None], notes: str, available_now: bool
+) -> list[str]:
+    """Run streams with windows until all are cut, or until they have everything."""
+    from tests.crash.state_lives import Cut, live
+    from tests.crash.windows import WindowFeed
+
+    given = [None if cut is None else Cut(**cut) for cut in cuts]
+    return live(place, [WindowFeed(**feed) for feed in feeds], given, notes, available_now=available_now)
 
 
 def _stoppable(place: Place, load: dict[str, Any]) -> dict[str, Any]:

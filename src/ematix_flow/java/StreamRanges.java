@@ -33,18 +33,20 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Ranges of a stream as the source of a query: the lines of the files below folder/1, folder/2 and so on.
+ * Ranges of a stream as the source of a query: the lines of the files below folder/RANGE.
  *
- * <p>Whoever runs the stream writes the files of a range and offers its number then. So a query reads one range after
- * the other, and the same lines when it reads one again. Readers of Python would need a process that has ten seconds
+ * <p>Whoever runs the stream writes the files of a range, once and under a name of its own, and offers that then. So a
+ * query reads one range after the other, and the same lines when it reads one again, whoever else has written some. Readers of Python would need a process that has ten seconds
  * to start, which is not enough on a busy machine.
  */
 public final class StreamRanges implements TableProvider {
     private static final StructType SCHEMA = new StructType().add("line", DataTypes.StringType);
-    private static final Map<String, Long> OFFERED = new ConcurrentHashMap<>();
+    private static final Map<String, String> OFFERED = new ConcurrentHashMap<>();
 
-    /** Lets queries over a folder read up to a range. */
-    public static void offer(String folder, long range) {
+    private static final String NONE = "0";
+
+    /** Lets queries over a folder read a range, after they have read the one that was offered before. */
+    public static void offer(String folder, String range) {
         OFFERED.put(folder, range);
     }
 
@@ -99,48 +101,49 @@ public final class StreamRanges implements TableProvider {
     }
 
     private static final class RangeOffset extends Offset {
-        private final long range;
+        private final String range;
 
-        RangeOffset(long range) {
+        RangeOffset(String range) {
             this.range = range;
         }
 
         @Override
         public String json() {
-            return Long.toString(range);
+            return range;
         }
     }
 
     private record RangeStream(String folder) implements MicroBatchStream {
         @Override
         public Offset initialOffset() {
-            return new RangeOffset(0);
+            return new RangeOffset(NONE);
         }
 
         @Override
         public Offset latestOffset() {
-            return new RangeOffset(OFFERED.getOrDefault(folder, 0L));
+            return new RangeOffset(OFFERED.getOrDefault(folder, NONE));
         }
 
         @Override
         public Offset deserializeOffset(String json) {
-            return new RangeOffset(Long.parseLong(json.trim()));
+            return new RangeOffset(json.trim());
         }
 
         @Override
         public InputPartition[] planInputPartitions(Offset start, Offset end) {
             List<InputPartition> files = new ArrayList<>();
-            for (long range = ((RangeOffset) start).range + 1; range <= ((RangeOffset) end).range; range++) {
-                try {
-                    Path path = new Path(folder, Long.toString(range));
-                    for (FileStatus file : fileSystem(path).listStatus(path)) {
-                        if (file.getPath().getName().startsWith("part-") && file.getLen() > 0) {
-                            files.add(new RangeFile(file.getPath().toString()));
-                        }
+            if (start.equals(end)) {
+                return new InputPartition[0];
+            }
+            try {
+                Path path = new Path(folder, ((RangeOffset) end).range);
+                for (FileStatus file : fileSystem(path).listStatus(path)) {
+                    if (file.getPath().getName().startsWith("part-") && file.getLen() > 0) {
+                        files.add(new RangeFile(file.getPath().toString()));
                     }
-                } catch (IOException error) {
-                    throw new java.io.UncheckedIOException(error);
                 }
+            } catch (IOException error) {
+                throw new java.io.UncheckedIOException(error);
             }
             return files.toArray(new InputPartition[0]);
         }

@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ematix_flow.commit.stream_offsets import position_in, remember
+from ematix_flow.commit.stream_offsets import STATE, TURN, position_in, remember
 from ematix_flow.connect.base.sink import SinkCheckpointKey
 from ematix_flow.connect.files.stream_source import FileStream
 from ematix_flow.engine.stream.names import filled_in
@@ -80,16 +80,17 @@ def move_stream(
 ) -> list[Moved]:
     """Move targets to another position: a name, an instant, or a position as JSON; all targets, or some.
 
-    With `healthy`, only targets that have a position can be moved. The name `ledger` moves nothing.
+    With `healthy`, only targets that have a position can be moved. The name `ledger` moves nothing; what a target
+    remembers between batches is forgotten in any case.
     """
     stream = filled_in(stream)
     chosen = _chosen(stream, only)
     with closing(source_of(stream, options)) as source:
         stays = where == LEDGER
         before = [_before(stream, t, source, options, healthy=healthy or stays, stays=stays) for t in chosen]
-        if stays:
+        if stays and not stream.is_stateful:
             return [Moved(stream.key_of(t), at, at) for t, at in zip(chosen, before, strict=True) if at is not None]
-        after = [source.seek(at, where) for at in before]
+        after = [_without_state(at or {}) if stays else source.seek(at, where) for at in before]
         for target, position in zip(chosen, after, strict=True):
             _move(stream, target, source, position, options)
     return [Moved(stream.key_of(t), was, now) for t, was, now in zip(chosen, before, after, strict=True)]
@@ -138,7 +139,12 @@ def _move(
         with closing(sink_of(stream, target)) as sink:
             sink.remember(SinkCheckpointKey(stream.name, source.source_id), position)
         return
-    if stream.is_stateful:
-        forget_state(stream, target, stream.name, options)
     offset_store = offset_store_of(stream, target, options, stream.name)
     remember(offset_store, source.source_id, position, options.clock)
+    if stream.is_stateful:
+        # A run that is under way is fenced by now, and cannot load what it still works out.
+        forget_state(stream, target, stream.name, options)
+
+
+def _without_state(position: Position) -> Position:
+    return {name: value for name, value in position.items() if name not in (STATE, TURN)}

@@ -151,7 +151,13 @@ class Loop:
         return changed
 
     def _advance(self, target_state: TargetState) -> bool:
-        sink = self._open_sink(target_state)
+        try:
+            # A target with state may have an interrupted batch, which is loaded when it is opened.
+            sink = self._open_sink(target_state)
+        except PositionMovedError:
+            if not target_state.reread_position():
+                raise
+            return True
         most = self.options.most or self.stream.max_rows_per_batch or MOST
         begin, end = sink.position, self.source.ahead(sink.position, most, self.tally.end_offset)
         messages = self.source.distance(begin, end)

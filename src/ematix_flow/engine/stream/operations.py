@@ -85,7 +85,7 @@ def stream_rewind(pipeline: Any, to: Any, *, confirm_state_reset: bool = False) 
         raise DeclareError(message, hint="agree with confirm_state_reset=True that they are forgotten.")
     moved = move_stream(stream, _where(to), StreamOptions(), healthy=True)
     sources = [{"target": one.target, "before": one.before, "after": one.after} for one in moved]
-    return {"pipeline": stream.name, "state_cleared": False, "sources": sources}
+    return {"pipeline": stream.name, "state_cleared": stream.is_stateful, "sources": sources}
 
 
 def stream_of(pipeline: Any) -> Stream:

@@ -87,7 +87,7 @@ class StateRows:
     def write(
         self,
         folder: StateFolder,
-        number: int,
+        name: str,
         span: tuple[Position, Position],
         times: Mapping[str, int],
         before: int | None,
@@ -105,12 +105,12 @@ class StateRows:
                 if as_text(begin) != as_text(end):
                     offset_range = OffsetRange(part.source_id, as_text(begin), as_text(end))
                     frames += self._read(part, offset_range, schemas, rejects)
-            for frame, shown in zip(frames, write_range(folder, number, frames).values(), strict=True):
+            for frame, shown in zip(frames, write_range(folder, name, frames).values(), strict=True):
                 self._note(frame, shown, times, rejects)
             watermark = self.watermark(times, before)
-            write_watermark(folder, number, watermark)
+            write_watermark(folder, name, watermark)
             if rejects:
-                _write_rejects(rejects, f"{folder.path}/rejects/{number}")
+                _write_rejects(rejects, f"{folder.path}/rejects/{name}")
         finally:
             for one in self._frames.values():
                 one.close()
@@ -153,7 +153,7 @@ class StateRows:
         kinds: Mapping[str, int],
         schemas: Mapping[str, str],
         rejects_in: StateFolder | None,
-        number: int,
+        name: str,
     ) -> GivenOut:
         """Return the rows that a batch of the state gives out, and what it rejects."""
         from ematix_flow.run.streams.results import late_count, late_rejects, window_count
@@ -167,9 +167,7 @@ class StateRows:
             self._refuse_crowd(given.rows)
         rejects = []
         if rejects_in is not None:
-            rejects.append(
-                results.sparkSession.read.json(f"{rejects_in.path}/rejects/{number}", schema=_REJECT_COLUMNS)
-            )
+            rejects.append(results.sparkSession.read.json(f"{rejects_in.path}/rejects/{name}", schema=_REJECT_COLUMNS))
         late = late_count(results, keeps_rows=self.plan.keeps_rows) if kinds.get("late") else 0
         if late and self._options.late_data == DLQ:
             # Rows of windows never come with late ones: those come when messages do, and windows close after them.

@@ -42,16 +42,12 @@ class TimeSpan:
     """How many rows have a text that is no time."""
 
 
-def write_range(folder: StateFolder, number: int, frames: Sequence[EventFrame]) -> dict[str, TimeSpan]:
-    """Write the events of a range, and return what the event times of each source show; rows without one are left out.
-
-    What an interrupted attempt has written of the range is replaced.
-    """
+def write_range(folder: StateFolder, name: str, frames: Sequence[EventFrame]) -> dict[str, TimeSpan]:
+    """Write the events of a range, and return what the event times of each source show; rows without one are left out."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as sf
 
-    path = f"{folder.input}/{number}"
-    folder.remove(path)
+    path = f"{folder.input}/{name}"
     observations = {frame.source: Observation() for frame in frames}
     lines = None
     for frame in frames:
@@ -67,6 +63,6 @@ def write_range(folder: StateFolder, number: int, frames: Sequence[EventFrame]) 
     return {source: TimeSpan(one.get["newest"], one.get["bad"]) for source, one in observations.items()}
 
 
-def write_watermark(folder: StateFolder, number: int, watermark: int | None) -> None:
+def write_watermark(folder: StateFolder, name: str, watermark: int | None) -> None:
     """Write the line with the watermark that counts behind a range."""
-    folder.write(f"{folder.input}/{number}/part-watermark", json.dumps({**_MARKER, "watermark": watermark}) + "\n")
+    folder.write(f"{folder.input}/{name}/part-watermark", json.dumps({**_MARKER, "watermark": watermark}) + "\n")

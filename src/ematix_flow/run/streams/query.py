@@ -7,11 +7,12 @@ interrupted is worked out again from the same lines and the same state.
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.errors import RunError, StreamLostError
+from ematix_flow.errors import PositionMovedError, RunError, StreamLostError
 from ematix_flow.run.spark.errors import reason_of
 from ematix_flow.run.streams.java_classes import RANGES, STATE, JavaClasses
 
@@ -23,13 +24,26 @@ if TYPE_CHECKING:
 
     from ematix_flow.plan.stream.state import StatePlan
 
-    Apply = Callable[[DataFrame, int, int], None]
+    Apply = Callable[[DataFrame, int, str], None]
 
 _LINE = "key string, side string, start bigint, end bigint, ts bigint, block string, watermark bigint"
 
 
 ERA = 62_135_596_800_000_000
 """Microseconds from the year 1 to 1970: the watermark of Spark begins with 0, so what it knows as time is later by that."""
+
+NO_RANGE = "0"
+"""The name of the range before the first one."""
+
+RESET = "begin again: flow stream reset NAME --from ... --confirm-state-reset."
+
+_NUMBER = re.compile(r"\d+")
+_NAME = re.compile(r"0|\d+-[0-9a-f]{8}")
+
+
+def range_number(name: str) -> int:
+    """Return the number of a range, which is one more than that of the range before it."""
+    return int(name.partition("-")[0])
 
 
 class StateFolder:
@@ -55,18 +69,35 @@ class StateFolder:
         text = self.read(f"{self.checkpoint}/metadata")
         return "" if text is None else str(json.loads(text)["id"])
 
-    def range_of(self, batch: int) -> int | None:
-        """Return the range up to which a batch reads; None where Spark has not written it down."""
+    def range_of(self, batch: int) -> str | None:
+        """Return the name of the range that a batch reads; None where Spark has not written it down."""
         text = self.read(f"{self.checkpoint}/offsets/{batch}")
-        return None if text is None else int(text.strip().splitlines()[-1])
+        if text is None:
+            return None
+        name = (text.strip().splitlines() or [""])[-1]
+        if not _NAME.fullmatch(name):
+            raise damaged(self.path, f"what batch {batch} reads is not written there in whole")
+        return name
 
     def last_batch(self) -> int | None:
         """Return the last batch that was begun; None before the first."""
-        return max(self._numbers(f"{self.checkpoint}/offsets"), default=None)
+        return max(map(int, self._names(f"{self.checkpoint}/offsets", _NUMBER)), default=None)
 
-    def ranges(self) -> list[int]:
-        """Return the ranges whose lines are here."""
-        return sorted(self._numbers(self.input))
+    def last_done(self) -> int | None:
+        """Return the last batch that was finished; None before the first."""
+        return max(map(int, self._names(f"{self.checkpoint}/commits", _NUMBER)), default=None)
+
+    def ranges(self) -> list[str]:
+        """Return the names of the ranges whose lines are here."""
+        return sorted(self._names(self.input, _NAME))
+
+    def sizes(self, path: str) -> dict[str, int]:
+        """Return the files of a folder with lines, and their sizes; none where the folder is gone."""
+        system, at = self._at(path)
+        if not system.exists(at):
+            return {}
+        files = [(str(one.getPath().getName()), int(one.getLen())) for one in system.listStatus(at)]
+        return {name: size for name, size in files if name.startswith("part-") and size}
 
     def read(self, path: str) -> str | None:
         """Return the text of a file; None where it does not exist."""
@@ -93,12 +124,12 @@ class StateFolder:
         system, at = self._at(path)
         system.delete(at, True)  # noqa: FBT003 - Java has no names for it
 
-    def _numbers(self, path: str) -> list[int]:
+    def _names(self, path: str, pattern: re.Pattern[str]) -> list[str]:
         system, at = self._at(path)
         if not system.exists(at):
             return []
         names = [str(one.getPath().getName()) for one in system.listStatus(at)]
-        return [int(name) for name in names if name.isdecimal()]
+        return [name for name in names if pattern.fullmatch(name)]
 
     def _at(self, path: str) -> tuple[Any, Any]:
         at = self._jvm.org.apache.hadoop.fs.Path(path)
@@ -106,7 +137,7 @@ class StateFolder:
 
 
 class StateQuery:
-    """The query of one target; every batch of it is handed to `apply`, with its number and its range."""
+    """The query of one target; every batch of it is handed to `apply`, with its number and the name of its range."""
 
     def __init__(self, spark: SparkSession, folder: StateFolder, plan: StatePlan, apply: Apply) -> None:
         self._spark = spark
@@ -122,7 +153,7 @@ class StateQuery:
         """Start the query where it stopped; a batch that was interrupted is handed over again."""
         last = self._folder.last_batch()
         self._java.enter()
-        self._offer(0 if last is None else self._folder.range_of(last) or 0)
+        self._offer(NO_RANGE if last is None else self._folder.range_of(last) or NO_RANGE)
         self._query = (
             self._results()
             .writeStream.foreachBatch(self._handle)
@@ -133,9 +164,9 @@ class StateQuery:
         )
         self._finish()
 
-    def advance(self, number: int) -> None:
-        """Let the query read up to a range, and return when everything that follows from it was handed over."""
-        self._offer(number)
+    def advance(self, name: str) -> None:
+        """Let the query read a range, and return when everything that follows from it was handed over."""
+        self._offer(name)
         self._finish()
 
     def stop(self) -> None:
@@ -147,8 +178,8 @@ class StateQuery:
                 self._java.call(RANGES, "forget", self._folder.input)
         self._query = None
 
-    def _offer(self, number: int) -> None:
-        self._java.call(RANGES, "offer", self._folder.input, number)
+    def _offer(self, name: str) -> None:
+        self._java.call(RANGES, "offer", self._folder.input, name)
 
     def _finish(self) -> None:
         assert self._query is not None  # noqa: S101 - started before
@@ -188,19 +219,40 @@ class StateQuery:
 
     def _handle(self, results: DataFrame, batch: int) -> None:
         try:
-            number = self._folder.range_of(batch) or 0
-            self._context.run(self._apply, results, batch, number)
+            name = self._folder.range_of(batch) or NO_RANGE
+            self._context.run(self._apply, results, batch, name)
         except BaseException as error:
             self._error = error
             raise
 
 
+_OVERTAKEN = ("CONCURRENT_STREAM_LOG_UPDATE", "Concurrent update to the log")
+"""How Spark reports that somebody else has written down a batch that it wanted to begin."""
+
+_DAMAGED = (
+    "CANNOT_LOAD_STATE_STORE",
+    "FileNotFoundException",
+    "Malformed",
+    "corrupt",
+    "Incomplete log file",
+    "MISSING_METADATA_FILE",
+    "batch doesn't exist",
+)
+"""How Spark reports that files of a checkpoint are gone or cut."""
+
+
+def damaged(path: str, what: str) -> StreamLostError:
+    """Return the error for a folder in which something is not as it was written."""
+    return StreamLostError(f"the state of the stream in {path} is damaged: {what}", hint=RESET)
+
+
 def _of_state(error: Exception, folder: StateFolder) -> Exception:
     """Return an error of Spark as one for people, where it is about the folder of the state."""
     text = str(error)
-    if any(sign in text for sign in ("CANNOT_LOAD_STATE_STORE", "FileNotFoundException", "Malformed", "corrupt")):
-        message = f"the state of the stream in {folder.path} is damaged"
-        hint = "begin again: flow stream reset NAME --from ... --confirm-state-reset."
-        return StreamLostError(message, hint=hint)
+    if any(sign in text for sign in _OVERTAKEN):
+        message = f"the state of the stream in {folder.path} has moved on"
+        return PositionMovedError(message, hint="another process runs this stream; nothing was changed.")
     reason = reason_of(error)
+    if any(sign in text for sign in _DAMAGED):
+        return damaged(folder.path, str(reason).splitlines()[0])
     return reason if isinstance(reason, Exception) else RunError(text.splitlines()[0])

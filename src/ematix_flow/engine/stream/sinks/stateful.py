@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
-from ematix_flow.commit.stream_offsets import STATE, advanced
+from ematix_flow.commit.stream_offsets import STATE, advanced, position_in
 from ematix_flow.connect.base.stream_source import as_text
 from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.engine.batch.load import SourceRows, load_target
@@ -32,11 +33,12 @@ from ematix_flow.engine.stream.sinks.table import (
     requires_order,
 )
 from ematix_flow.engine.stream.state_rows import StateRows
-from ematix_flow.errors import StreamLostError, UnsupportedError
+from ematix_flow.errors import PositionMovedError, StreamLostError, UnsupportedError
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.plan.steps import OffsetRange
 from ematix_flow.records import Counts
+from ematix_flow.run.streams.query import NO_RANGE, RESET, StateFolder, damaged, range_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,26 +49,27 @@ if TYPE_CHECKING:
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
     from ematix_flow.engine.stream.options import StreamOptions
     from ematix_flow.engine.stream.sinks.base import StreamContext
-    from ematix_flow.run.streams.query import StateFolder, StateQuery
+    from ematix_flow.run.streams.query import StateQuery
 
 RETAINED_RANGES = 2
 """How many ranges keep their lines: the last one may have to be read again."""
-
-RESET = "begin again: flow stream reset NAME --from ... --confirm-state-reset."
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """What is known of a range besides its lines: where it ends, and what its events have shown."""
 
+    begin: Position
     end: Position
     times: dict[str, int]
     """The newest event time of every source, in microseconds."""
     watermark: int | None
     schemas: dict[str, str]
     """The types of remembered values, by side of a join."""
-    rejects: bool = False
+    rejects: bool
     """Whether messages of it were no rows."""
+    files: dict[str, int]
+    """The files with its lines, and their sizes."""
 
     def text(self) -> str:
         """Return it as it is written down."""
@@ -86,8 +89,8 @@ class StatefulSink(StreamSink):
     folder: StateFolder | None = None
     last: Manifest | None = None
     """The last range that was written."""
-    number: int = 0
-    """Its number."""
+    name: str = NO_RANGE
+    """Its name."""
     counts: Counts = field(default_factory=Counts)
 
     def load(self, end: Position) -> Counts:
@@ -121,45 +124,79 @@ class StatefulSink(StreamSink):
 
     def open(self) -> None:
         """Start the query; a batch that was interrupted is worked out again, and loaded unless it was."""
-        from ematix_flow.run.streams.query import StateFolder, StateQuery
+        from ematix_flow.run.streams.query import StateQuery
 
         spark = session_for(self.table.context.options.load)()
         self.state = StateRows(self.table.context, spark)
         self.folder = StateFolder(
             spark, state_folder(self.table.context.stream, self.table.target, self.table.context.name)
         )
-        self._refuse_foreign(self.folder)
-        begun = self.folder.last_batch()
-        self.number = 0 if begun is None else self.folder.range_of(begun) or 0
-        self.last = self._manifest(self.number)
-        self.query = StateQuery(spark, self.folder, self.state.plan, self._apply)
         with self._working():
+            self._agree(self.folder)
+            begun = self.folder.last_batch()
+            self.name = NO_RANGE if begun is None else self.folder.range_of(begun) or NO_RANGE
+            self.last = self._manifest(self.name)
+            if self.last is not None and begun != self.folder.last_done():
+                self._refuse_missing_lines(self.folder, self.last)
+            self.query = StateQuery(spark, self.folder, self.state.plan, self._apply)
             self.query.start()
         last = self.folder.last_batch()
-        if self.number and last and self.folder.range_of(last - 1) != self.number:
+        if self.last is not None and last and self.folder.range_of(last - 1) != self.name:
             # After a restart Spark lets nothing follow from a batch before there is another one.
             self._take_up(self._plain(self.position), self._plain(self.position))
 
-    def _refuse_foreign(self, folder: StateFolder) -> None:
-        """Refuse the state of another stream, and a state that is gone."""
+    def _agree(self, folder: StateFolder) -> None:
+        """Refuse a state that is not the one that the position names; one that no load has followed from is begun anew."""
         known = self.position.get(STATE)
-        if known is None:
+        if known is None and not folder.last_done():
+            folder.remove(folder.path)
             return
-        actual = folder.query_id()
+        actual, name = folder.query_id(), self.table.context.stream.name
+        if known is None:
+            message = f"the state of stream {name!r} in {folder.path} is that of a target which had loads, and this one has none"
+            raise StreamLostError(message, hint=RESET)
         if actual != known["id"]:
-            name = self.table.context.stream.name
             what = "is gone" if not actual else "is that of another stream, or was begun anew"
             raise StreamLostError(f"the state of stream {name!r} in {folder.path} {what}", hint=RESET)
+        begun, done = folder.last_batch() or 0, folder.last_done() or 0
+        # A batch that was begun and not finished may be in the target or not.
+        if known["batch"] not in {begun, done}:
+            self._refuse_moved()
+            raise self._disagreement(begun)
+
+    def _refuse_moved(self) -> None:
+        """Refuse a position that the target no longer has: another process has moved it since it was read."""
+        source_id = self.table.context.source.source_id
+        if position_in(self.table.offset_store, source_id) != self.position:
+            message = f"the position of {source_id} in the target has moved since it was read"
+            raise PositionMovedError(message, hint="another process runs this stream; nothing was changed.")
+
+    def _disagreement(self, batch: int) -> StreamLostError:
+        known = self.position.get(STATE, {"batch": 0})["batch"]
+        name = self.table.context.stream.name
+        message = f"the state of stream {name!r} is at batch {batch}, and its target at another one, {known}"
+        return StreamLostError(message, hint=f"one of both is older than the other, or was restored; {RESET}")
+
+    @staticmethod
+    def _refuse_missing_lines(folder: StateFolder, manifest: Manifest) -> None:
+        """Refuse a range that is to be read again, and of which files are gone."""
+        begun = folder.last_batch()
+        name = NO_RANGE if begun is None else folder.range_of(begun) or NO_RANGE
+        there = folder.sizes(f"{folder.input}/{name}")
+        wrong = sorted(file for file, size in manifest.files.items() if there.get(file) != size)
+        if wrong:
+            raise damaged(folder.path, f"input/{name}/{wrong[0]} is gone or cut")
 
     def _take_up(self, begin: Position, end: Position) -> None:
         """Write the lines of a range, and let the query read them."""
         assert self.query is not None  # noqa: S101 - opened before
-        number = self.number + 1
+        # No other process writes under this name, so whoever works a batch out again reads the same lines.
+        name = f"{range_number(self.name) + 1}-{uuid4().hex[:8]}"
         with self._working():
-            self.last = self._written(number, begin, end)
+            self.last = self._written(name, begin, end)
             failpoint("state.range_written")
-            self.number = number
-            self.query.advance(number)
+            self.name = name
+            self.query.advance(name)
         self._forget_ranges()
 
     @contextmanager
@@ -171,26 +208,31 @@ class StatefulSink(StreamSink):
             self.close()
             raise translate_spark_error(error) from error
 
-    def _written(self, number: int, begin: Position, end: Position) -> Manifest:
+    def _written(self, name: str, begin: Position, end: Position) -> Manifest:
         assert self.state is not None  # noqa: S101 - opened before
         assert self.folder is not None  # noqa: S101
-        self.folder.remove(f"{self.folder.path}/ranges/{number}.json")
-        before = self.last or Manifest({}, {}, None, {})
-        summary = self.state.write(self.folder, number, (begin, end), before.times, before.watermark, before.schemas)
-        manifest = Manifest(end, summary.times, summary.watermark, summary.schemas, summary.rejects)
-        self.folder.write(f"{self.folder.path}/ranges/{number}.json", manifest.text())
+        before = self.last or Manifest({}, {}, {}, None, {}, rejects=False, files={})
+        summary = self.state.write(self.folder, name, (begin, end), before.times, before.watermark, before.schemas)
+        files = self.folder.sizes(f"{self.folder.input}/{name}")
+        manifest = Manifest(
+            begin, end, summary.times, summary.watermark, summary.schemas, rejects=summary.rejects, files=files
+        )
+        self.folder.write(f"{self.folder.path}/ranges/{name}.json", manifest.text())
         return manifest
 
-    def _manifest(self, number: int) -> Manifest | None:
-        if number == 0:
+    def _manifest(self, name: str) -> Manifest | None:
+        if name == NO_RANGE:
             return None
         assert self.folder is not None  # noqa: S101 - opened before
-        text = self.folder.read(f"{self.folder.path}/ranges/{number}.json")
+        text = self.folder.read(f"{self.folder.path}/ranges/{name}.json")
         if text is None:
-            raise StreamLostError(f"range {number} of the state in {self.folder.path} is gone", hint=RESET)
-        return Manifest(**json.loads(text))
+            raise damaged(self.folder.path, f"ranges/{name}.json is gone")
+        try:
+            return Manifest(**json.loads(text))
+        except (ValueError, TypeError):
+            raise damaged(self.folder.path, f"ranges/{name}.json is cut") from None
 
-    def _apply(self, results: DataFrame, batch: int, number: int) -> None:
+    def _apply(self, results: DataFrame, batch: int, name: str) -> None:
         """Load what one batch of the query gives out, unless the target has it."""
         assert self.state is not None  # noqa: S101 - opened before
         cached = results.persist()
@@ -198,27 +240,27 @@ class StatefulSink(StreamSink):
             # The whole frame, also where the target has it: the state of the batch is written by that.
             kinds = self.state.kinds(cached)
             failpoint("state.computed")
-            known = self.position.get(STATE, {"batch": 0})["batch"]
-            if number == 0 or batch == known:
+            known = self.position.get(STATE, {"batch": 0, "range": NO_RANGE})
+            if name == NO_RANGE or (batch, name) == (known["batch"], known["range"]):
                 return
-            if batch != known + 1:
-                name = self.table.context.stream.name
-                message = f"the state of stream {name!r} is at batch {batch}, and its target at {known}"
-                raise StreamLostError(message, hint=RESET)
-            self._load_batch(cached, kinds, batch, number)
+            if batch != known["batch"] + 1:
+                raise self._disagreement(batch)
+            self._load_batch(cached, kinds, batch, name)
         finally:
             cached.unpersist()
 
-    def _load_batch(self, results: DataFrame, kinds: dict[str, int], batch: int, number: int) -> None:
+    def _load_batch(self, results: DataFrame, kinds: dict[str, int], batch: int, name: str) -> None:
         assert self.state is not None  # noqa: S101 - opened before
         assert self.folder is not None  # noqa: S101
-        manifest = self._manifest(number)
+        manifest = self._manifest(name)
         assert manifest is not None  # noqa: S101 - written before the range was read
-        is_first = self.folder.range_of(batch - 1) != number
+        is_first = self.folder.range_of(batch - 1) != name
+        if as_text(self._plain(self.position)) != as_text(manifest.begin if is_first else manifest.end):
+            raise self._disagreement(batch)
         given = self.state.given_out(
-            results, kinds, manifest.schemas, self.folder if manifest.rejects and is_first else None, number
+            results, kinds, manifest.schemas, self.folder if manifest.rejects and is_first else None, name
         )
-        end = manifest.end | {STATE: {"id": self.folder.query_id(), "batch": batch}}
+        end = manifest.end | {STATE: {"id": self.folder.query_id(), "batch": batch, "range": name}}
         offset_range = OffsetRange(
             self.table.context.source.source_id, as_text(self.position), as_text(end), self.table.known
         )
@@ -250,11 +292,11 @@ class StatefulSink(StreamSink):
 
     def _forget_ranges(self) -> None:
         assert self.folder is not None  # noqa: S101 - opened before
-        for number in self.folder.ranges():
-            if number <= self.number - RETAINED_RANGES:
-                for path in (f"{self.folder.input}/{number}", f"{self.folder.path}/rejects/{number}"):
+        for name in self.folder.ranges():
+            if range_number(name) <= range_number(self.name) - RETAINED_RANGES:
+                for path in (f"{self.folder.input}/{name}", f"{self.folder.path}/rejects/{name}"):
                     self.folder.remove(path)
-                self.folder.remove(f"{self.folder.path}/ranges/{number}.json")
+                self.folder.remove(f"{self.folder.path}/ranges/{name}.json")
 
     @staticmethod
     def _plain(position: Position) -> Position:
@@ -308,8 +350,6 @@ def forget_state(stream: Stream, target: StreamTarget, name: str, options: Strea
     if "://" not in path:
         shutil.rmtree(path, ignore_errors=True)
         return
-    from ematix_flow.run.streams.query import StateFolder
-
     StateFolder(session_for(options.load)(), path).remove(path)
 
 

@@ -1,0 +1,184 @@
+"""Streams with windows that are killed anywhere: every window is in the table once, with the right numbers."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, field, replace
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ematix_flow.failpoints import ADDING_NAMES, LAKE_NAMES, NAMES, STATE_NAMES, TRANSFORM_NAMES
+from tests.crash.journey import Place
+from tests.crash.state_lives import CLOSES, PATIENCE, TAKES, Cut
+from tests.crash.windows import EventWriter, WindowFeed, complaints, windows_in
+from tests.depth import quick_or_deep
+from tests.lakes.lanes import lake_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from tests.crash.nursery import Ending, Nursery
+    from tests.services.kafka import KafkaBroker
+
+pytestmark = [
+    pytest.mark.crash,
+    pytest.mark.service,
+    pytest.mark.spark,
+    pytest.mark.timeout(3600),
+    pytest.mark.xdist_group("state_kills"),
+]
+
+LANES = quick_or_deep(2, 4)
+"""Streams that one process runs, and that are cut when it dies."""
+
+PASSED_BY_TASKS = ("stage.task_start", "stage.mid_rows", "stage.before_task_commit", "stage.after_task_commit")
+"""Failpoints in processes of Spark, whose death Spark makes good."""
+
+NEVER_PASSED = ("stage.before_return", "runlog.before_success", "runlog.after_success", "post.before", "post.after")
+"""Failpoints of batch runs: a batch of a stream has no request and no step behind it."""
+
+IN_A_LOAD = tuple(name for name in NAMES if name not in (*PASSED_BY_TASKS, *NEVER_PASSED))
+IN_A_BATCH = (STATE_NAMES[1], *IN_A_LOAD, STATE_NAMES[2])
+AROUND_A_RANGE = (*TRANSFORM_NAMES, STATE_NAMES[0], "stream.after_batch")
+IN_A_LAKE_LOAD = (*LAKE_NAMES[:2], *ADDING_NAMES)
+
+
+def sweep_of(points: Sequence[str]) -> list[Cut]:
+    """Give a cut at each point in a batch of either kind, in the first batch of a life, and around ranges."""
+    kinds = [Cut(point, moment) for point in points for moment in (TAKES, CLOSES)]
+    first = [Cut(point) for point in points[::3]]
+    return [*kinds, *first, *(Cut(point, "", passing) for point in AROUND_A_RANGE for passing in (1, 2))]
+
+
+@dataclass
+class Kills:
+    """Streams that are killed together, life after life."""
+
+    nursery: Nursery
+    place: Place
+    feeds: list[WindowFeed]
+    notes: Path
+    writers: list[EventWriter] = field(default_factory=list)
+    lives: int = 0
+    cuts: int = 0
+
+    def __post_init__(self) -> None:
+        self.writers = [EventWriter(feed) for feed in self.feeds]
+        for writer, feed in zip(self.writers, self.feeds, strict=True):
+            writer.write(feed.most)
+
+    def cut(self, cuts: Sequence[Cut]) -> list[str]:
+        """Cut every stream somewhere, and give the complaints."""
+        ending = self._live([asdict(cut) for cut in cuts], kill_after=2 * PATIENCE)
+        if not ending.died:
+            return [f"a life ended otherwise: {ending}"]
+        reached = {int(line) for line in self.notes.read_text().split()}
+        self.cuts += len(reached)
+        missed = [f"{cut} was not passed" for number, cut in enumerate(cuts) if number not in reached]
+        return missed + self._wrong(unfinished=True)
+
+    def kill(self, seconds: float) -> list[str]:
+        """Kill the process so many seconds after its first batch was computed, and give the complaints."""
+        ending = self._live([None] * len(self.feeds), kill_after=seconds, since=str(self.notes))
+        self.cuts += len(self.feeds)
+        return self._wrong(unfinished=True) if ending.died else [f"a life ended otherwise: {ending}"]
+
+    def finish(self) -> list[str]:
+        """Write the last event, load all that is there in peace, and give the complaints."""
+        for writer in self.writers:
+            writer.end()
+        self.feeds = [replace(feed, most=10_000) for feed in self.feeds]
+        ending = self._run([None] * len(self.feeds), available_now=True, kill_after=2 * PATIENCE)
+        failed = [] if ending.answer == [""] * len(self.feeds) else [f"the last life failed: {ending}"]
+        return failed + self._wrong()
+
+    def told(self) -> str:
+        """Say in numbers what happened."""
+        rows = sum(len(windows_in(self.place, feed.table)) for feed in self.feeds)
+        events = sum(writer.written for writer in self.writers)
+        return f"{self.place.kind}: {self.cuts} kills in {self.lives} lives, {events} events, {rows} windows"
+
+    def _live(self, cuts: list[dict[str, object] | None], **how: object) -> Ending:
+        for writer in self.writers:
+            writer.write(2 * self.feeds[0].most)
+        return self._run(cuts, available_now=False, **how)
+
+    def _run(self, cuts: list[dict[str, object] | None], *, available_now: bool, **how: object) -> Ending:
+        self.lives += 1
+        self.notes.unlink(missing_ok=True)
+        feeds = [asdict(feed) for feed in self.feeds]
+        return self.nursery.run("windows", self.place, feeds, cuts, str(self.notes), available_now, **how)
+
+    def _wrong(self, *, unfinished: bool = False) -> list[str]:
+        return [
+            f"{feed.table}: {said}"
+            for feed, writer in zip(self.feeds, self.writers, strict=True)
+            for said in complaints(windows_in(self.place, feed.table), writer.written, unfinished=unfinished)
+        ]
+
+
+@pytest.fixture
+def kills_of(
+    nursery: Nursery, place_of: Callable[[str], Place], kafka_broker: KafkaBroker, tmp_path: Path
+) -> Callable[[str, int], Kills]:
+    """Give the function that makes streams into a kind of target."""
+
+    def make(kind: str, lanes: int = LANES) -> Kills:
+        if kind == "delta_local":
+            (tmp_path / "lake").mkdir()
+            fields = lake_fields(kind, tmp_path / "lake")
+            # State is kept by a Spark of the process itself, so no server changes the rows.
+            place = Place(kind, fields, "", str(tmp_path / "run_log.db"), "crash")
+        else:
+            place = place_of(kind)
+        root = str(tmp_path / "state")
+        feeds = [
+            WindowFeed(kafka_broker.address, kafka_broker.create_topic(3), root, f"w{lane}") for lane in range(lanes)
+        ]
+        return Kills(nursery, place, feeds, tmp_path / "notes")
+
+    return make
+
+
+def swept(kills: Kills, cuts: list[Cut]) -> list[str]:
+    """Make all cuts, as many at a time as there are streams, then finish, and give all complaints."""
+    lanes = len(kills.feeds)
+    said = []
+    for begin in range(0, len(cuts), lanes):
+        some = cuts[begin : begin + lanes]
+        said += kills.cut([*some, *cuts[: lanes - len(some)]])
+    said += kills.finish()
+    print(kills.told())  # noqa: T201
+    return said
+
+
+def test_windows_that_are_cut_while_events_are_taken_up_and_while_they_close(
+    kills_of: Callable[[str, int], Kills],
+) -> None:
+    cuts = [Cut("state.computed", CLOSES), Cut("commit.after_commit", TAKES)]
+    assert swept(kills_of("postgres", 2), cuts) == []
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("kind", ["postgres", "delta_local"])
+def test_a_kill_at_every_place_that_a_batch_passes(kills_of: Callable[[str, int], Kills], kind: str) -> None:
+    more = IN_A_LAKE_LOAD if kind == "delta_local" else ()
+    cuts = sweep_of((*IN_A_BATCH, *more))
+    Random(int(os.environ.get("CRASH_SEED", "20260101"))).shuffle(cuts)  # noqa: S311 - repeatable, not secret
+    kills = kills_of(kind, 4)
+    assert swept(kills, cuts) == []
+    assert kills.cuts >= 60
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("kind", ["postgres", "delta_local"])
+def test_kills_at_random_moments(kills_of: Callable[[str, int], Kills], kind: str) -> None:
+    random = Random(int(os.environ.get("CRASH_SEED", "20260101")))  # noqa: S311 - repeatable, not secret
+    kills = kills_of(kind, 4)
+    said = [text for _ in range(8) for text in kills.kill(random.uniform(0.0, 8.0))]
+    said += kills.finish()
+    print(kills.told())  # noqa: T201
+    assert said == []
