@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.stream.decorator import run_pipeline, run_streaming_pipeline
     from ematix_flow.declare.stream.options import Lookup, StateStore, Watermark
     from ematix_flow.declare.stream.udf import PythonAggregateUdfHandle, PythonScalarUdfHandle, udaf, udf
-    from ematix_flow.declare.stream.windows import Aggregation, Join, Window
+    from ematix_flow.declare.stream.windows import Aggregation, Dedupe, Join, Window
     from ematix_flow.declare.table.class_body import Column, ManagedTable, natural_key, nullable, pk
     from ematix_flow.declare.table.maintenance import Maintenance
     from ematix_flow.declare.table.types import (
@@ -99,7 +99,7 @@ _MODULE_OF = {
         "declare.decorators": ("ematix",),
         "declare.table.maintenance": ("Maintenance",),
         "declare.pipeline.pipeline": ("Source",),
-        "declare.stream.windows": ("Aggregation", "Join", "Window"),
+        "declare.stream.windows": ("Aggregation", "Dedupe", "Join", "Window"),
         "declare.stream.options": ("Lookup", "StateStore", "Watermark"),
         "declare.stream.decorator": ("run_pipeline", "run_streaming_pipeline"),
         "declare.table.class_body": ("Column", "ManagedTable", "natural_key", "nullable", "pk"),
@@ -146,6 +146,7 @@ __all__ = [
     "Column",
     "Connection",
     "Date",
+    "Dedupe",
     "DeltaLocalConnection",
     "DeltaS3Connection",
     "Double",

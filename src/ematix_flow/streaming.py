@@ -14,11 +14,12 @@ from ematix_flow.declare.stream.decorator import (
     run_streaming_pipeline,
 )
 from ematix_flow.declare.stream.options import Lookup, StateStore, Watermark
-from ematix_flow.declare.stream.windows import Aggregation, Join, Window
+from ematix_flow.declare.stream.windows import Aggregation, Dedupe, Join, Window
 
 __all__ = [
     "CDC",
     "Aggregation",
+    "Dedupe",
     "Join",
     "Lookup",
     "Source",

@@ -25,7 +25,7 @@ from ematix_flow.declare.stream.stream import (
 )
 from ematix_flow.declare.stream.targets import declared_targets, stream_targets
 from ematix_flow.declare.stream.udf import PythonAggregateUdfHandle, PythonScalarUdfHandle, functions_of
-from ematix_flow.declare.stream.windows import Join, Window
+from ematix_flow.declare.stream.windows import Dedupe, Join, Window
 from ematix_flow.declare.values import filled_text, one_of, port_number, whole_number
 from ematix_flow.errors import DeclareError, DeclareTypeError
 
@@ -35,7 +35,14 @@ if TYPE_CHECKING:
     from ematix_flow.declare.stream.stream import StreamTarget
     from ematix_flow.errors import Origin
 
-_SECTIONS = {"window": Window, "join": Join, "cdc": CDC, "state_store": StateStore, "watermark": Watermark}
+_SECTIONS = {
+    "window": Window,
+    "join": Join,
+    "deduplicate": Dedupe,
+    "cdc": CDC,
+    "state_store": StateStore,
+    "watermark": Watermark,
+}
 SETTINGS = (
     "idle_pause_ms", "dead_letter_topic", "dlq_store", "dlq_max_attempts", "delivery", "metrics_port",
     "max_rows_per_batch",

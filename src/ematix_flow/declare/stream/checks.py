@@ -93,8 +93,11 @@ def _check_sql(stream: Stream) -> None:
     if stream.transform.sql is None and unused:
         message = f"{unused} need transform_sql="
         raise DeclareError(message, hint="only SQL can use them.")
+    if stream.deduplicate is not None and (stream.window is not None or stream.join is not None):
+        message = "deduplicate= goes neither with window= nor with join="
+        raise DeclareError(message, hint="deduplicate into a table or topic, and read that.")
     if stream.cdc is not None and stream.is_stateful:
-        message = "cdc= goes neither with window= nor with join="
+        message = "cdc= goes neither with window=, join= nor deduplicate="
         raise DeclareError(message)
     if stream.transform.engine == "distributed" and stream.is_stateful:
         message = 'engine = "distributed" goes neither with a window nor with a join'

@@ -55,6 +55,7 @@ STREAM_KEYWORDS = {
     "aggregate_udfs": "classes made by @udaf that transform_sql can call",
     "window": "Window(...): aggregations by time",
     "join": "Join(...): two sources by key and time",
+    "deduplicate": "Dedupe(...): rows whose keys came before within a time are left out",
     "cdc": "CDC(...): rows are change events of another database",
     "state_store": "StateStore(...): where state is kept between runs",
     "watermark": "Watermark(...): how late events may be",

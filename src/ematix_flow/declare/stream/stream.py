@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.stream.cdc import CDC
     from ematix_flow.declare.stream.options import Lookup, StateStore, Watermark
     from ematix_flow.declare.stream.udf import PythonAggregateUdfHandle, PythonScalarUdfHandle
-    from ematix_flow.declare.stream.windows import Join, Window
+    from ematix_flow.declare.stream.windows import Dedupe, Join, Window
     from ematix_flow.errors import Origin
 
 AUTO, AT_LEAST_ONCE, EXACTLY_ONCE = "auto", "at_least_once", "exactly_once"
@@ -129,6 +129,7 @@ class Stream:
     state_store: StateStore | None = None
     window: Window | None = None
     join: Join | None = None
+    deduplicate: Dedupe | None = None
     cdc: CDC | None = None
     idle_pause_ms: int = DEFAULT_IDLE_PAUSE_MS
     dead_letter_topic: str | None = None
@@ -145,7 +146,7 @@ class Stream:
     @property
     def is_stateful(self) -> bool:
         """Return whether rows of one batch can depend on rows of earlier ones."""
-        return self.window is not None or self.join is not None
+        return self.window is not None or self.join is not None or self.deduplicate is not None
 
     @property
     def requires_state_store(self) -> bool:

@@ -14,7 +14,7 @@ from ematix_flow.declare.stream.cdc import CDC
 from ematix_flow.declare.stream.options import Lookup, StateStore, Watermark
 from ematix_flow.declare.stream.targets import TARGET_OPTIONS, stream_target
 from ematix_flow.declare.stream.toml_sections import TABLE_KEYS, Document, connection_in, target_in
-from ematix_flow.declare.stream.windows import Aggregation, Join, Window
+from ematix_flow.declare.stream.windows import Aggregation, Dedupe, Join, Window
 from ematix_flow.declare.toml import parsed
 from ematix_flow.errors import DeclareError
 
@@ -34,7 +34,7 @@ _TRANSFORM = {
     "engine": "engine",
     "optional_fields": "optional_fields",
 }
-_NESTED = ("peers", "tls", "lookups", "window", "join", "cdc")
+_NESTED = ("peers", "tls", "lookups", "window", "join", "deduplicate", "cdc")
 _LOOKUP = ("schema", "table", "query", "refresh_interval_ms")
 
 
@@ -50,6 +50,7 @@ def keys() -> dict[str, tuple[str, ...]]:
         "[transform.window]": tuple(one.name for one in fields(Window) if one.name != "aggregations"),
         "[[transform.window.aggregations]]": tuple(one.name.rstrip("_") for one in fields(Aggregation)),
         "[transform.join]": tuple(one.name for one in fields(Join)),
+        "[transform.deduplicate]": tuple(one.name for one in fields(Dedupe)),
         "[transform.cdc]": tuple(one.name for one in fields(CDC)),
         "[state_store]": tuple(one.name for one in fields(StateStore)),
         "[watermark]": tuple(one.name for one in fields(Watermark)),
@@ -132,6 +133,7 @@ def _transform(document: Document, written: Any) -> dict[str, Any]:
         options["lookups"] = {name: _lookup(document, name, entry) for name, entry in lookups.items()}
     options["window"] = _window(document, table.get("window"))
     options["join"] = _section(document, (*path, "join"), table.get("join"), Join)
+    options["deduplicate"] = _section(document, (*path, "deduplicate"), table.get("deduplicate"), Dedupe)
     options["cdc"] = _section(document, (*path, "cdc"), table.get("cdc"), CDC, required_key="envelope")
     return options
 

@@ -106,6 +106,7 @@ def _transform(stream: Stream) -> dict[str, Any] | None:
         **({"lookups": {n: _lookup(one) for n, one in stream.lookups.items()}} if stream.lookups else {}),
         **_optional_section("window", None if stream.window is None else _window(stream.window)),
         **_optional_section("join", None if stream.join is None else _all_of(stream.join)),
+        **_optional_section("deduplicate", None if stream.deduplicate is None else _all_of(stream.deduplicate)),
         **_optional_section("cdc", _all_of(stream.cdc)),
     }
     return table or None

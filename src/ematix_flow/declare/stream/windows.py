@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
+from datetime import timedelta
+from typing import Any, ClassVar
 
 from ematix_flow.declare.values import column_names, filled_text, one_of, whole_number
 from ematix_flow.errors import DeclareError, DeclareTypeError
@@ -191,6 +192,26 @@ class Join:
         if self.min_delta_ms >= self.max_delta_ms:
             message = f"min_delta_ms={self.min_delta_ms} is not below max_delta_ms={self.max_delta_ms}"
             raise DeclareError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Dedupe:
+    """Rows whose keys came before, within a time: only the first of them is loaded."""
+
+    keys: tuple[str, ...]
+    within: int
+    """A timedelta, or milliseconds: how far apart, by their times, two rows of one key are the same."""
+    event_time_column: str = "_event_ts"
+
+    late_data: ClassVar[str] = DROP
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", column_names("keys", self.keys))
+        within: Any = self.within
+        if isinstance(within, timedelta):
+            object.__setattr__(self, "within", round(within / timedelta(milliseconds=1)))
+        whole_number("within", self.within, 1)
+        filled_text("event_time_column", self.event_time_column)
 
 
 def _aggregations(value: Any) -> tuple[Aggregation, ...]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ematix_flow.connect.base.stream_source import Position, StreamSource
-    from ematix_flow.declare.stream.windows import Join, Window
+    from ematix_flow.declare.stream.windows import Dedupe, Join, Window
     from ematix_flow.engine.stream.sinks.base import StreamContext
     from ematix_flow.run.streams.input import EventFrame, TimeSpan
     from ematix_flow.run.streams.query import StateFolder
@@ -61,8 +61,10 @@ class GivenOut:
 class StateRows:
     """Reads ranges of the sources of one stream for its state, and makes rows of what that gives out."""
 
-    def __init__(self, context: StreamContext, spark: SparkSession) -> None:
+    def __init__(self, context: StreamContext, spark: SparkSession, metadata_columns: frozenset[str]) -> None:
         self._context = context
+        self._metadata_columns = metadata_columns
+        """The metadata of messages that the target has columns for."""
         self._spark = spark
         plan = state_plan(context.stream)
         assert plan is not None  # noqa: S101 - the sink is for such streams
@@ -181,23 +183,25 @@ class StateRows:
         return given
 
     @property
-    def _options(self) -> Window | Join:
-        options = self._context.stream.window or self._context.stream.join
-        assert options is not None  # noqa: S101 - one of both
+    def _options(self) -> Window | Join | Dedupe:
+        stream = self._context.stream
+        options = stream.window or stream.join or stream.deduplicate
+        assert options is not None  # noqa: S101 - one of them
         return options
 
     def _rows(self, results: DataFrame, schemas: Mapping[str, str]) -> DataFrame:
-        from ematix_flow.run.streams.results import no_rows, pair_rows, window_rows
+        from ematix_flow.run.streams.results import first_rows, no_rows, pair_rows, window_rows
         from ematix_flow.run.streams.schemas import schema_of
 
         stream = self._context.stream
         types = {side: schema_of(text) for side, text in schemas.items()}
-        if stream.window is not None and "" not in types:
+        if stream.join is None and "" not in types:
             # No message was a row so far.
             return no_rows(results)
         if stream.window is not None:
             return window_rows(results, stream.window, types[""], keeps_rows=self.plan.keeps_rows)
-        assert stream.join is not None  # noqa: S101 - one of both
+        if stream.join is None:
+            return first_rows(results, types[""])
         return pair_rows(results, stream.join, types.get(LEFT), types.get(RIGHT))
 
     def _refuse_crowd(self, rows: DataFrame) -> None:
@@ -215,6 +219,7 @@ class StateRows:
     def _frames_of(self, part: StreamSource) -> StreamFrames:
         stream, stage = self._context.stream, self._context.rows.stage
         names = {self._options.event_time_column, *self._needed(part), *((EVENT_TIME,) if stream.join else ())}
+        names |= self._metadata_columns if stream.deduplicate is not None else frozenset()
         return StreamFrames(stream, part, lambda: self._spark, reader_for(part), stage, frozenset(names))
 
     def _needed(self, part: StreamSource) -> tuple[str, ...]:
@@ -222,7 +227,9 @@ class StateRows:
         stream = self._context.stream
         if stream.join is not None:
             return stream.join.left_keys if self._side(part) == LEFT else stream.join.right_keys
-        assert stream.window is not None  # noqa: S101 - one of both
+        if stream.deduplicate is not None:
+            return stream.deduplicate.keys
+        assert stream.window is not None  # noqa: S101 - one of them
         return (*stream.window.group_by, *(one.column for one in stream.window.aggregations if one.column is not None))
 
     def _timed(self, part: StreamSource, rows: DataFrame, *, first: bool) -> DataFrame | None:
@@ -238,10 +245,8 @@ class StateRows:
         from ematix_flow.run.streams.events import session_events, side_events, window_events
 
         stream, keeps_rows = self._context.stream, self.plan.keeps_rows
-        if stream.join is not None:
-            side = self._side(part)
-            return side_events(rows, side, stream.join.left_keys if side == LEFT else stream.join.right_keys)
-        assert stream.window is not None  # noqa: S101 - one of both
+        if stream.window is None:
+            return side_events(rows, self._side(part), self._needed(part))
         build = session_events if stream.window.kind == SESSION else window_events
         return build(rows, stream.window, keeps_rows=keeps_rows)
 

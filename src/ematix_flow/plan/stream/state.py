@@ -22,7 +22,7 @@ class StatePlan:
     """The operator that remembers, with its times; those it does not use are 0."""
 
     operator: str
-    """window, session or join."""
+    """window, session, join or dedupe."""
     allowed: int = 0
     """How long after its end something can still be changed."""
     gap: int = 0
@@ -49,6 +49,9 @@ def state_plan(stream: Stream) -> StatePlan | None:
         return _of_window(stream.window, lateness, idleness)
     if stream.join is not None:
         return _of_join(stream.join, lateness, idleness)
+    if stream.deduplicate is not None:
+        longest = stream.deduplicate.within * MICROS
+        return StatePlan("dedupe", longest=longest, keeps_rows=True, lateness=lateness, idleness=idleness)
     return None
 
 

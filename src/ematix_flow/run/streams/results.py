@@ -92,6 +92,14 @@ def pair_rows(results: DataFrame, join: Join, left: StructType | None, right: St
     return pairs.select(*columns).withColumn(ORDER, sf.monotonically_increasing_id())
 
 
+def first_rows(results: DataFrame, schema: StructType) -> DataFrame:
+    """Return the rows that are the first of their keys."""
+    from pyspark.sql import functions as sf
+
+    rows = results.where("kind = 'row'").select(sf.from_json("block", schema, JSON_OPTIONS).alias("value"))
+    return rows.select("value.*").withColumn(ORDER, sf.monotonically_increasing_id())
+
+
 def late_count(results: DataFrame, *, keeps_rows: bool) -> int:
     """Return how many rows came too late."""
     from pyspark.sql import functions as sf

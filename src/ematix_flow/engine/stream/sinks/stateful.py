@@ -127,7 +127,7 @@ class StatefulSink(StreamSink):
         from ematix_flow.run.streams.query import StateQuery
 
         spark = session_for(self.table.context.options.load)()
-        self.state = StateRows(self.table.context, spark)
+        self.state = StateRows(self.table.context, spark, self.table.inspect_metadata_columns())
         self.folder = StateFolder(
             spark, state_folder(self.table.context.stream, self.table.target, self.table.context.name)
         )
@@ -265,7 +265,12 @@ class StatefulSink(StreamSink):
             self.table.context.source.source_id, as_text(self.position), as_text(end), self.table.known
         )
         declared, rows = framed_declaration(
-            self.table.context.stream, self.table.target, given.rows, self.table.offset_store.database
+            self.table.context.stream,
+            self.table.target,
+            given.rows,
+            self.table.offset_store.database,
+            # Rows that come as they are may have more fields than the table.
+            refuse=self.table.context.stream.transform.sql is not None or self.table.context.stream.window is not None,
         )
         if given.keeps_late:
             declared = replace(declared, write=replace(declared.write, on_bad_row="reject"))
@@ -315,7 +320,8 @@ def open_stateful_sink(context: StreamContext, target: StreamTarget, *, read_onl
 
 def refuse_stateless(stream: Stream, options: StreamOptions) -> None:
     """Refuse a stream with state where nothing could hold it: state is Structured Streaming's."""
-    what = "window=" if stream.window is not None else "join="
+    declared = {"window=": stream.window, "join=": stream.join, "deduplicate=": stream.deduplicate}
+    what = next(name for name, value in declared.items() if value is not None)
     reason = local_reason(options.load)
     if reason:
         message = f"stream {stream.name!r} uses {what}, whose state Spark keeps, and {reason}"

@@ -132,7 +132,7 @@ class TableSink(StreamSink):
                 self.context.stream, self.target, typed.rows, self.offset_store.database
             )
         else:
-            typed = self.context.rows.rows(offset_range, self._metadata_columns())
+            typed = self.context.rows.rows(offset_range, self.inspect_metadata_columns())
             declared, rows = typed_declaration(
                 self.context.stream,
                 self.target,
@@ -146,7 +146,8 @@ class TableSink(StreamSink):
             value, self.context.source.name, span=offset_range, rejects=typed.rejects, ordered=ordered
         )
 
-    def _metadata_columns(self) -> frozenset[str]:
+    def inspect_metadata_columns(self) -> frozenset[str]:
+        """Return the metadata of messages that the table has columns for."""
         if self.metadata_columns is None:
             sides = frozenset(column.name for column in self.context.source.columns)
             self.metadata_columns = sides & columns_there(self.target, self.offset_store.database)
@@ -220,16 +221,17 @@ def typed_declaration(
 
 
 def framed_declaration(
-    stream: Stream, target: StreamTarget, rows: DataFrame, database: TargetSystem
+    stream: Stream, target: StreamTarget, rows: DataFrame, database: TargetSystem, *, refuse: bool = True
 ) -> tuple[TargetDeclaration, DataFrame]:
-    """Return the target for a frame of rows that SQL returned, and the frame with exactly its columns."""
+    """Return the target for a frame of rows, and the frame with exactly its columns; another one from a query is refused."""
     from ematix_flow.run.transform.frame_sql import arrow_schema, fitted_frame
 
     target = with_drift(target, database)
     schema = arrow_schema(rows)
     table = table_of(target, database, schema)
     event = target.write.event_timestamp_column
-    _refuse_unknown(schema.names, table, event)
+    if refuse:
+        _refuse_unknown(schema.names, table, event)
     names = [
         *table.column_names,
         *([event] if event is not None and event in schema.names and event not in table.column_names else []),

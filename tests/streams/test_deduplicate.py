@@ -1,0 +1,85 @@
+"""Rows that came before, within a time, are left out; how they are split into batches and runs does not matter."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pytest
+
+from ematix_flow import Dedupe, ematix, pk
+from ematix_flow.declare.spark_settings import ENGINE_VARIABLE
+from ematix_flow.errors import DeclareError
+from ematix_flow.types import BigInt, Text  # noqa: TC001 - read from the annotations
+from tests.streams.feeds import drain, duckdb_at, rows_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.streams.feeds import Topic
+
+pytestmark = [
+    pytest.mark.service,
+    pytest.mark.spark,
+    pytest.mark.xdist_group("streams"),
+    pytest.mark.usefixtures("spark", "_stateful"),
+]
+
+BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+@ematix.table(schema="shop", name="seen_once")
+class SeenOnce:
+    """Events by their number."""
+
+    id: Annotated[BigInt, pk()]
+    word: Text | None
+    _offset: BigInt | None
+
+
+@pytest.fixture
+def _stateful(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Leave the engine to the product, and keep state below the folder of the test."""
+    monkeypatch.delenv(ENGINE_VARIABLE)
+    monkeypatch.setenv("EMATIX_FLOW_CHECKPOINT_ROOT", str(tmp_path / "checkpoints"))
+
+
+def event(seconds: float, number: int, word: str) -> dict[str, Any]:
+    """Give a message."""
+    at = (BEGIN + timedelta(seconds=seconds)).isoformat()
+    return {"id": number, "word": word, "at": at, "more": 1}
+
+
+def test_only_the_first_of_a_key_is_loaded(topic: Topic, warehouse: Path) -> None:
+    stream = topic.stream(
+        duckdb_at(warehouse),
+        target_table=SeenOnce,
+        deduplicate=Dedupe(keys=("id",), within=timedelta(minutes=1), event_time_column="at"),
+    )
+    topic.write([event(0, 1, "a"), event(1, 1, "b"), event(2, 2, "c")], partition=0)
+    drain(stream)
+    topic.write([event(30, 1, "d"), event(2, 2, "c"), event(3, 3, "e")], partition=0)
+    drain(stream)
+    found = rows_in(warehouse, "SELECT id, word, _offset FROM shop.seen_once ORDER BY id")
+    assert found == [(1, "a", 0), (2, "c", 2), (3, "e", 5)]
+
+
+def test_a_row_behind_the_horizon_is_not_taken_for_one_that_came_before(topic: Topic, warehouse: Path) -> None:
+    stream = topic.stream(
+        duckdb_at(warehouse),
+        target_table=("shop", "again"),
+        create_table=True,
+        deduplicate=Dedupe(keys=("id",), within=10_000, event_time_column="at"),
+    )
+    topic.write([event(0, 1, "a"), event(10, 1, "b"), event(11, 1, "c"), event(40, 2, "x")], partition=0)
+    drain(stream)
+    topic.write([event(20, 1, "d"), event(50, 1, "e")], partition=0)
+    drain(stream)
+    found = rows_in(warehouse, "SELECT word FROM shop.again ORDER BY word")
+    # At 20 the row of 11 is not remembered any more: a row is loaded twice rather than lost.
+    assert found == [("a",), ("c",), ("d",), ("e",), ("x",)]
+
+
+def test_what_it_needs_is_declared() -> None:
+    with pytest.raises(DeclareError, match="within"):
+        Dedupe(keys=("id",), within=0)
