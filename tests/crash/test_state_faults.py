@@ -149,7 +149,7 @@ def kept(
 ) -> Kept:
     """Give a stream whose last batch was interrupted before its load."""
     del spark
-    standing, copies = standing_in("faults", 32, most=16), tmp_path_factory.mktemp("copies")
+    standing, copies = standing_in("faults", 36, most=18), tmp_path_factory.mktemp("copies")
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(ENGINE_VARIABLE, raising=False)
         patch.setenv(ROOT_VARIABLE, root)
@@ -237,7 +237,7 @@ def test_a_table_that_was_restored_is_refused_until_it_is_the_right_one_again(ke
     with pytest.raises(StreamLostError, match="is at batch 4, and its target at another one, 1"):
         standing.drain()
     shutil.copy(kept.table, standing.file)
-    standing.writer.write(16)
+    standing.writer.write(18)
     assert standing.finished() == []
 
 
@@ -281,7 +281,7 @@ def test_a_reset_lets_a_stream_go_on_whose_state_is_lost(kept: Kept) -> None:
 
 @pytest.mark.deep
 def test_a_rewind_forgets_the_state_and_gives_the_same_windows_again(standing_in: Callable[..., Standing]) -> None:
-    standing = standing_in("merged", 40, mode="merge", most=16)
+    standing = standing_in("merged", 42, mode="merge", most=18)
     standing.drain()
     before = windows_in(standing.place, standing.feed.table)
     assert before
@@ -295,7 +295,7 @@ def test_a_rewind_forgets_the_state_and_gives_the_same_windows_again(standing_in
 
 @pytest.mark.deep
 def test_a_state_that_no_load_has_followed_from_is_begun_anew(standing_in: Callable[..., Standing]) -> None:
-    standing = standing_in("begun", 40, most=16)
+    standing = standing_in("begun", 42, most=18)
     standing.interrupted("state.computed=raise@2")
     assert standing.offsets.name == "1"
     first = standing.range
@@ -308,7 +308,7 @@ def test_a_full_disk_ends_the_stream_and_the_next_run_goes_on(
     kept: Kept, spark: SparkSession, standing_in: Callable[..., Standing]
 ) -> None:
     del kept
-    standing = standing_in("full", 40, most=16)
+    standing = standing_in("full", 42, most=18)
     standing.interrupted("state.loaded=raise@2")
     java = int(spark.sparkContext._jvm.ProcessHandle.current().pid())  # type: ignore[union-attr]
     limits = resource.prlimit(java, resource.RLIMIT_FSIZE)
@@ -333,7 +333,7 @@ def test_a_root_that_is_no_folder_is_told(standing_in: Callable[..., Standing], 
 
 @pytest.mark.deep
 def test_a_clock_that_jumps_back_changes_no_window(standing_in: Callable[..., Standing]) -> None:
-    standing, calls = standing_in("clocks", 40, most=16), [0]
+    standing, calls = standing_in("clocks", 42, most=18), [0]
 
     def now() -> datetime:
         calls[0] += 1

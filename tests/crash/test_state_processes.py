@@ -64,10 +64,10 @@ def test_a_process_that_slept_while_another_one_went_on_doubles_nothing(
     nursery: Nursery, place: Place, feed: WindowFeed, point: str
 ) -> None:
     writer = EventWriter(feed)
-    writer.write(24)
+    writer.write(27)
     slow = run(nursery, place, feed, f"{point}=stop@3", available_now=False)
     assert slow.stopped, slow
-    writer.write(16)
+    writer.write(18)
     assert run(nursery, place, feed).error == ""
     seen = windows_in(place)
     assert complaints(seen, writer.written, unfinished=True) == []
@@ -81,7 +81,7 @@ def test_a_process_that_slept_while_another_one_went_on_doubles_nothing(
 @pytest.mark.parametrize("point", ["state.range_written", "commit.before_commit", "state.loaded"])
 def test_a_polite_signal_lets_the_batch_finish(nursery: Nursery, place: Place, feed: WindowFeed, point: str) -> None:
     writer = EventWriter(feed)
-    writer.write(32)
+    writer.write(36)
     stopped = run(nursery, place, feed, f"{point}=stop@2")
     assert stopped.stopped, stopped
     os.kill(stopped.stopped, signal.SIGTERM)
