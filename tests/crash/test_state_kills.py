@@ -13,7 +13,6 @@ from ematix_flow.failpoints import ADDING_NAMES, LAKE_NAMES, NAMES, STATE_NAMES,
 from tests.crash.journey import Place
 from tests.crash.state_lives import CLOSES, PATIENCE, TAKES, Cut
 from tests.crash.windows import EventWriter, WindowFeed, complaints, windows_in
-from tests.depth import quick_or_deep
 from tests.lakes.lanes import lake_fields
 
 if TYPE_CHECKING:
@@ -31,8 +30,8 @@ pytestmark = [
     pytest.mark.xdist_group("state_kills"),
 ]
 
-LANES = quick_or_deep(2, 6)
-"""Streams that one process runs, and that are cut when it dies."""
+LANES = 6
+"""Streams that one process of a sweep runs, and that are cut when it dies."""
 
 PASSED_BY_TASKS = ("stage.task_start", "stage.mid_rows", "stage.before_task_commit", "stage.after_task_commit")
 """Failpoints in processes of Spark, whose death Spark makes good."""
@@ -159,7 +158,7 @@ def test_windows_that_are_cut_while_events_are_taken_up_and_while_they_close(
     kills_of: Callable[[str, int], Kills],
 ) -> None:
     cuts = [Cut("state.computed", CLOSES), Cut("commit.after_commit", TAKES)]
-    assert swept(kills_of("postgres", LANES), cuts) == []
+    assert swept(kills_of("postgres", 2), cuts) == []
 
 
 @pytest.mark.deep
