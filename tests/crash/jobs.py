@@ -91,7 +91,7 @@ def perform(job: dict[str, Any]) -> Any:
     known = {
         "load": _load, "flow": _flow, "stoppable": _stoppable, "loop": _loop, "beside": _beside,
         "inbox": _inbox, "plan": _plan, "apply": _apply, "stream": _stream, "topics": _topics,
-        "windows": _windows,
+        "windows": _windows, "window_stream": _window_stream,
     }  # fmt: skip
     return known[job["function"]](place, *job["arguments"][1:])
 
@@ -166,6 +166,15 @@ def _windows(
 
     given = [None if cut is None else Cut(**cut) for cut in cuts]
     return live(place, [WindowFeed(**feed) for feed in feeds], given, notes, available_now=available_now)
+
+
+def _window_stream(place: Place, feed: dict[str, Any], available_now: bool) -> dict[str, Any]:
+    """Run one stream with windows until it is stopped, or until it has everything."""
+    from tests.crash.state_lives import run_windows, use_own_spark
+    from tests.crash.windows import WindowFeed
+
+    use_own_spark(feed["root"])
+    return run_windows(place, WindowFeed(**feed), available_now=available_now)
 
 
 def _stoppable(place: Place, load: dict[str, Any]) -> dict[str, Any]:

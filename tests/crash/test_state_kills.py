@@ -13,7 +13,6 @@ from ematix_flow.failpoints import ADDING_NAMES, LAKE_NAMES, NAMES, STATE_NAMES,
 from tests.crash.journey import Place
 from tests.crash.state_lives import CLOSES, PATIENCE, TAKES, Cut
 from tests.crash.windows import EventWriter, WindowFeed, complaints, windows_in
-from tests.depth import quick_or_deep
 from tests.lakes.lanes import lake_fields
 
 if TYPE_CHECKING:
@@ -31,8 +30,8 @@ pytestmark = [
     pytest.mark.xdist_group("state_kills"),
 ]
 
-LANES = quick_or_deep(2, 4)
-"""Streams that one process runs, and that are cut when it dies."""
+LANES = 6
+"""Streams that one process of a sweep runs, and that are cut when it dies."""
 
 PASSED_BY_TASKS = ("stage.task_start", "stage.mid_rows", "stage.before_task_commit", "stage.after_task_commit")
 """Failpoints in processes of Spark, whose death Spark makes good."""
@@ -49,7 +48,7 @@ IN_A_LAKE_LOAD = (*LAKE_NAMES[:2], *ADDING_NAMES)
 def sweep_of(points: Sequence[str]) -> list[Cut]:
     """Give a cut at each point in a batch of either kind, in the first batch of a life, and around ranges."""
     kinds = [Cut(point, moment) for point in points for moment in (TAKES, CLOSES)]
-    first = [Cut(point) for point in points[::3]]
+    first = [Cut(point) for point in points[::2]]
     return [*kinds, *first, *(Cut(point, "", passing) for point in AROUND_A_RANGE for passing in (1, 2))]
 
 
@@ -168,7 +167,7 @@ def test_a_kill_at_every_place_that_a_batch_passes(kills_of: Callable[[str, int]
     more = IN_A_LAKE_LOAD if kind == "delta_local" else ()
     cuts = sweep_of((*IN_A_BATCH, *more))
     Random(int(os.environ.get("CRASH_SEED", "20260101"))).shuffle(cuts)  # noqa: S311 - repeatable, not secret
-    kills = kills_of(kind, 4)
+    kills = kills_of(kind, LANES)
     assert swept(kills, cuts) == []
     assert kills.cuts >= 60
 
@@ -177,8 +176,8 @@ def test_a_kill_at_every_place_that_a_batch_passes(kills_of: Callable[[str, int]
 @pytest.mark.parametrize("kind", ["postgres", "delta_local"])
 def test_kills_at_random_moments(kills_of: Callable[[str, int], Kills], kind: str) -> None:
     random = Random(int(os.environ.get("CRASH_SEED", "20260101")))  # noqa: S311 - repeatable, not secret
-    kills = kills_of(kind, 4)
-    said = [text for _ in range(8) for text in kills.kill(random.uniform(0.0, 8.0))]
+    kills = kills_of(kind, LANES)
+    said = [text for _ in range(7) for text in kills.kill(random.uniform(0.0, 8.0))]
     said += kills.finish()
     print(kills.told())  # noqa: T201
     assert said == []

@@ -45,7 +45,8 @@ class WindowFeed:
     root: str
     table: str = "windows"
     """The table, and the name of the stream."""
-    most: int = 8
+    most: int = 9
+    """A multiple of the partitions, whose shares are equal then: one that fell behind would have late events."""
     mode: str = "append"
     restart: bool = False
     """Whether the stream is tried again after errors that may pass."""

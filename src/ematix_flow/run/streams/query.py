@@ -12,7 +12,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.errors import PositionMovedError, RunError, StreamLostError
+from ematix_flow.errors import FlowError, PositionMovedError, StreamLostError
 from ematix_flow.run.spark.errors import reason_of
 from ematix_flow.run.streams.java_classes import RANGES, STATE, JavaClasses
 
@@ -107,6 +107,10 @@ class StateFolder:
         stream = system.open(at)
         try:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        except Exception as error:
+            if "ChecksumException" in str(error):
+                raise damaged(self.path, f"{path.removeprefix(f'{self.path}/')} is not as it was written") from error
+            raise
         finally:
             stream.close()
 
@@ -186,12 +190,12 @@ class StateQuery:
         self._context = copy_context()
         try:
             self._query.processAllAvailable()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - raised again, as what it means
             self.stop()
-            if self._error is not None:
-                reason, self._error = self._error, None
-                raise reason from None
-            raise _of_state(error, self._folder) from error
+            reason, self._error = self._error or error, None
+            if isinstance(reason, Exception) and not isinstance(reason, FlowError):
+                raise _of_state(reason, self._folder) from reason
+            raise reason from None
 
     def _results(self) -> DataFrame:
         from pyspark.sql import DataFrame
@@ -231,14 +235,15 @@ _OVERTAKEN = ("CONCURRENT_STREAM_LOG_UPDATE", "Concurrent update to the log")
 
 _DAMAGED = (
     "CANNOT_LOAD_STATE_STORE",
-    "FileNotFoundException",
     "Malformed",
-    "corrupt",
     "Incomplete log file",
     "MISSING_METADATA_FILE",
     "batch doesn't exist",
 )
-"""How Spark reports that files of a checkpoint are gone or cut."""
+"""How Spark reports a checkpoint that is not whole."""
+
+_LOST_FILE = ("FileNotFoundException", "ChecksumException")
+"""How Java reports a file that is gone or cut; whose it is the path says."""
 
 
 def damaged(path: str, what: str) -> StreamLostError:
@@ -253,6 +258,7 @@ def _of_state(error: Exception, folder: StateFolder) -> Exception:
         message = f"the state of the stream in {folder.path} has moved on"
         return PositionMovedError(message, hint="another process runs this stream; nothing was changed.")
     reason = reason_of(error)
-    if any(sign in text for sign in _DAMAGED):
+    lost = folder.path in text and any(sign in text for sign in _LOST_FILE)
+    if lost or any(sign in text for sign in _DAMAGED):
         return damaged(folder.path, str(reason).splitlines()[0])
-    return reason if isinstance(reason, Exception) else RunError(text.splitlines()[0])
+    return reason if isinstance(reason, Exception) else error
