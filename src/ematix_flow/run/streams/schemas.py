@@ -15,7 +15,7 @@ def schema_of(text: str) -> StructType:
     """Return the types that Spark has written as a text."""
     from pyspark.sql.types import StructType
 
-    return StructType.fromJson(json.loads(text))
+    return StructType.fromJson(json.loads(text, object_hook=_nullable))
 
 
 def merged_schema(one: str, other: str) -> str:
@@ -48,6 +48,13 @@ def readable(schema: StructType) -> StructType:
 
     fields = json.loads(schema.json(), object_hook=_with_text)
     return StructType.fromJson(fields)
+
+
+def _nullable(one: dict[str, Any]) -> dict[str, Any]:
+    """Return a part of a schema that says of no value that it is there; Arrow knows no list of nothing otherwise."""
+    return {
+        name: True if name in ("nullable", "containsNull", "valueContainsNull") else kind for name, kind in one.items()
+    }
 
 
 def _with_text(one: dict[str, Any]) -> dict[str, Any]:
