@@ -22,7 +22,9 @@ from ematix_flow.declare.stream.udf import udf
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.review.stream import dry_run_stream, preview_stream, validate_stream
 from ematix_flow.engine.spark.session import session_for
-from ematix_flow.errors import BadRowsError, FlowError, PlanError, UnsupportedError
+from ematix_flow.engine.stream.control import stream_status
+from ematix_flow.engine.stream.options import StreamOptions
+from ematix_flow.errors import BadRowsError, FlowError, PlanError, StreamLostError, UnsupportedError
 from ematix_flow.observe.bus import Bus
 from ematix_flow.observe.metrics.stream import StreamMetrics
 from tests.depth import deep
@@ -352,3 +354,22 @@ def test_the_local_engine_refuses_windows(topic: Topic, warehouse: Path, monkeyp
         drain(into(topic, warehouse, tumbling()))
     assert "spark" in str(raised.value.hint)
     assert not warehouse.exists()
+
+
+def test_a_window_that_is_declared_otherwise_is_not_computed_from_what_is_remembered(
+    topic: Topic, warehouse: Path
+) -> None:
+    target = {"target_table": ("shop", "w"), "create_table": True}
+    topic.write(events((1, "a", 5)))
+    drain(topic.stream(duckdb_at(warehouse), window=tumbling(), **target))
+    topic.write(events((2, "a", 5)))
+    more = (Aggregation(agg="count", as_="n"), Aggregation(agg="max", column="amount", as_="most"))
+    with pytest.raises(StreamLostError, match=r"aggregations was .* and is .*max"):
+        drain(topic.stream(duckdb_at(warehouse), window=tumbling(aggregations=more), **target))
+    # What is not in the state may change: the names of columns, and how much is allowed.
+    other = topic.stream(duckdb_at(warehouse), window=tumbling(max_groups_per_window=5), **target)
+    drain(other)
+    (status,) = stream_status(other, StreamOptions())
+    assert status.state is not None
+    assert (status.state.windows, status.state.watermark) == (1, BEGIN + timedelta(seconds=2))
+    assert status.state.oldest == BEGIN

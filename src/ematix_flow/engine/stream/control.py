@@ -16,6 +16,7 @@ from ematix_flow.engine.stream.sinks.from_files import file_position
 from ematix_flow.engine.stream.sinks.stateful import forget_state
 from ematix_flow.engine.stream.sinks.table import offset_store_of
 from ematix_flow.engine.stream.sources import source_of
+from ematix_flow.engine.stream.state_status import state_status
 from ematix_flow.errors import PlanError, StreamLostError, UnknownNameError, did_you_mean
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.stream_source import Position, StreamSource
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
     from ematix_flow.engine.stream.options import StreamOptions
+    from ematix_flow.engine.stream.state_status import StateStatus
 
 LEDGER = "ledger"
 """The name of the positions that the targets store."""
@@ -40,6 +42,8 @@ class StreamStatus:
     """Messages that wait for it, by part of the source."""
     problem: str | None = None
     """Why it cannot go on from there."""
+    state: StateStatus | None = None
+    """What is remembered between batches, where something is."""
 
     @property
     def lag(self) -> int:
@@ -72,7 +76,9 @@ def _status_of(stream: Stream, target: StreamTarget, source: StreamSource, optio
         source.ahead(position, 1)  # refuses a position whose messages are gone
     except StreamLostError as error:
         return StreamStatus(key, None, {}, error.what)
-    return StreamStatus(key, position, source.waiting(position))
+    state = state_status(stream, target, position)
+    plain = {name: value for name, value in position.items() if name != STATE}
+    return StreamStatus(key, plain, source.waiting(position), state=state)
 
 
 def move_stream(

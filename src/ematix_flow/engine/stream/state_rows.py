@@ -34,12 +34,14 @@ _START = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class RangeSummary:
-    """What a range has shown when it was collected up."""
+    """What a range has shown when it was taken up."""
 
     times: dict[str, int]
     watermark: int | None
     schemas: dict[str, str]
     rejects: bool
+    windows: list[tuple[int, int]]
+    """Beginning and end of the windows of a fixed length that got events."""
 
 
 @dataclass
@@ -101,6 +103,7 @@ class StateRows:
         times, schemas = dict(times), dict(schemas)
         frames: list[EventFrame] = []
         rejects: list[DataFrame] = []
+        windows: list[tuple[int, int]] = []
         try:
             for part in self._parts:
                 begin, end = (self._position_of(part, one) for one in span)
@@ -109,6 +112,7 @@ class StateRows:
                     frames += self._read(part, offset_range, schemas, rejects)
             for frame, shown in zip(frames, write_range(folder, name, frames).values(), strict=True):
                 self._note(frame, shown, times, rejects)
+                windows += shown.windows if self.plan.operator == "window" else ()
             watermark = self.watermark(times, before)
             write_watermark(folder, name, watermark)
             if rejects:
@@ -117,7 +121,7 @@ class StateRows:
             for one in self._frames.values():
                 one.close()
         self._emit_watermark(times, watermark)
-        return RangeSummary(times, watermark, schemas, bool(rejects))
+        return RangeSummary(times, watermark, schemas, bool(rejects), windows)
 
     def _read(
         self, part: StreamSource, offset_range: OffsetRange, schemas: dict[str, str], rejects: list[DataFrame]

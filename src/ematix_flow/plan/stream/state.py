@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ematix_flow.declare.stream.windows import DLQ, SESSION
+from ematix_flow.declare.stream.windows import DLQ, REOPEN, SESSION
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
     from ematix_flow.declare.stream.stream import Stream
     from ematix_flow.declare.stream.windows import Join, Window
 
@@ -53,6 +55,55 @@ def state_plan(stream: Stream) -> StatePlan | None:
         longest = stream.deduplicate.within * MICROS
         return StatePlan("dedupe", longest=longest, keeps_rows=True, lateness=lateness, idleness=idleness)
     return None
+
+
+def state_definition(stream: Stream) -> dict[str, object]:
+    """Return what of a declaration is in the state: with another value of it, what is remembered means something else."""
+    if stream.window is not None:
+        window = stream.window
+        values = [[one.agg, one.column, one.mode] for one in window.aggregations]
+        return {
+            "window": window.kind,
+            "duration_ms": window.duration_ms,
+            "hop_ms": window.hop_ms,
+            "gap_ms": window.gap_ms,
+            "max_session_duration_ms": window.max_session_duration_ms,
+            "event_time_column": window.event_time_column,
+            "group_by": list(window.group_by),
+            "aggregations": values,
+            "rows are kept for late_data": window.late_data == DLQ,
+            "windows are whole for late_data": window.late_data == REOPEN,
+        }
+    if stream.join is not None:
+        join = stream.join
+        names = ("left_source", "right_source", "left_keys", "right_keys", "event_time_column")
+        return {name: _listed(getattr(join, name)) for name in names}
+    if stream.deduplicate is not None:
+        return {"deduplicate": list(stream.deduplicate.keys), "event_time_column": stream.deduplicate.event_time_column}
+    return {}
+
+
+def changes_of_state(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
+    """Return what of a declaration has changed so that the state of before cannot be used, for people."""
+    return [
+        f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
+        for name in dict.fromkeys((*before, *now))
+        if before.get(name) != now.get(name)
+    ]
+
+
+MOST_WINDOWS = 10_000
+"""Open windows that are written down."""
+
+
+def open_windows(windows: Iterable[Sequence[int]], watermark: int | None) -> list[list[int]]:
+    """Return the windows that a watermark has not closed, the oldest first."""
+    still = {(start, end) for start, end in windows if watermark is None or end > watermark}
+    return [list(one) for one in sorted(still)[:MOST_WINDOWS]]
+
+
+def _listed(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _of_window(window: Window, lateness: int, idleness: int) -> StatePlan:

@@ -40,6 +40,8 @@ class TimeSpan:
     """In microseconds; None where no row has a time."""
     bad: int
     """How many rows have a text that is no time."""
+    windows: tuple[tuple[int, int], ...] = ()
+    """Beginning and end of the windows of a fixed length that they are in."""
 
 
 def write_range(folder: StateFolder, name: str, frames: Sequence[EventFrame]) -> dict[str, TimeSpan]:
@@ -48,19 +50,26 @@ def write_range(folder: StateFolder, name: str, frames: Sequence[EventFrame]) ->
     from pyspark.sql import functions as sf
 
     path = f"{folder.input}/{name}"
-    observations = {frame.source: Observation() for frame in frames}
+    observations = {frame.source: (Observation(), Observation()) for frame in frames}
     lines = None
     for frame in frames:
         # The write itself observes the times: the rows are read once.
         bad = sf.count_if(sf.col(TIME).isNull() & sf.col(backticked(frame.column)).isNotNull())
-        rows = frame.rows.observe(observations[frame.source], sf.max(TIME).alias("newest"), bad.alias("bad"))
+        of_rows, of_events = observations[frame.source]
+        rows = frame.rows.observe(of_rows, sf.max(TIME).alias("newest"), bad.alias("bad"))
         events = frame.events(rows.where(sf.col(TIME).isNotNull()))
+        events = events.observe(of_events, sf.collect_set(sf.struct("start", "end")).alias("windows"))
         line = events.select(sf.to_json(sf.struct(*(sf.col(f"`{name}`") for name in events.columns))).alias("value"))
         lines = line if lines is None else lines.union(line)
     if lines is None:
         return {}
     lines.write.text(path)
-    return {source: TimeSpan(one.get["newest"], one.get["bad"]) for source, one in observations.items()}
+    return {
+        source: TimeSpan(
+            of_rows.get["newest"], of_rows.get["bad"], tuple((one[0], one[1]) for one in of_events.get["windows"])
+        )
+        for source, (of_rows, of_events) in observations.items()
+    }
 
 
 def write_watermark(folder: StateFolder, name: str, watermark: int | None) -> None:

@@ -37,6 +37,7 @@ from ematix_flow.errors import PositionMovedError, StreamLostError, UnsupportedE
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.plan.steps import OffsetRange
+from ematix_flow.plan.stream.state import changes_of_state, open_windows, state_definition
 from ematix_flow.records import Counts
 from ematix_flow.run.streams.query import NO_RANGE, RESET, StateFolder, damaged, range_number
 
@@ -70,6 +71,10 @@ class Manifest:
     """Whether messages of it were no rows."""
     files: dict[str, int]
     """The files with its lines, and their sizes."""
+    definition: dict[str, object]
+    """What of the declaration is in the state."""
+    windows: list[list[int]] = field(default_factory=list)
+    """Beginning and end of windows of a fixed length that are open; of very many the oldest."""
 
     def text(self) -> str:
         """Return it as it is written down."""
@@ -136,6 +141,7 @@ class StatefulSink(StreamSink):
             begun = self.folder.last_batch()
             self.name = NO_RANGE if begun is None else self.folder.range_of(begun) or NO_RANGE
             self.last = self._manifest(self.name)
+            self._refuse_changed(self.last)
             if self.last is not None and begun != self.folder.last_done():
                 self._refuse_missing_lines(self.folder, self.last)
             self.query = StateQuery(spark, self.folder, self.state.plan, self._apply)
@@ -163,6 +169,15 @@ class StatefulSink(StreamSink):
         if known["batch"] not in {begun, done}:
             self._refuse_moved()
             raise self._disagreement(begun)
+
+    def _refuse_changed(self, last: Manifest | None) -> None:
+        """Refuse a declaration that does not go with what is remembered."""
+        stream = self.table.context.stream
+        changes = [] if last is None else changes_of_state(last.definition, state_definition(stream))
+        if changes:
+            message = f"stream {stream.name!r} remembers what another declaration of it needed: {'; '.join(changes)}"
+            hint = f"declare it as before, give the stream another name, or {RESET}"
+            raise StreamLostError(message, hint=hint, origin=stream.origin)
 
     def _refuse_moved(self) -> None:
         """Refuse a position that the target no longer has: another process has moved it since it was read."""
@@ -211,11 +226,19 @@ class StatefulSink(StreamSink):
     def _written(self, name: str, begin: Position, end: Position) -> Manifest:
         assert self.state is not None  # noqa: S101 - opened before
         assert self.folder is not None  # noqa: S101
-        before = self.last or Manifest({}, {}, {}, None, {}, rejects=False, files={})
+        before = self.last or Manifest({}, {}, {}, None, {}, rejects=False, files={}, definition={})
         summary = self.state.write(self.folder, name, (begin, end), before.times, before.watermark, before.schemas)
         files = self.folder.sizes(f"{self.folder.input}/{name}")
         manifest = Manifest(
-            begin, end, summary.times, summary.watermark, summary.schemas, rejects=summary.rejects, files=files
+            begin,
+            end,
+            summary.times,
+            summary.watermark,
+            summary.schemas,
+            rejects=summary.rejects,
+            files=files,
+            definition=state_definition(self.table.context.stream),
+            windows=open_windows([*before.windows, *summary.windows], summary.watermark),
         )
         self.folder.write(f"{self.folder.path}/ranges/{name}.json", manifest.text())
         return manifest

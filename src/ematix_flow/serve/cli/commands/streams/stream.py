@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.declare.stream.stream import Stream
     from ematix_flow.engine.stream.control import Moved, StreamStatus
+    from ematix_flow.engine.stream.state_status import StateStatus
 
 _WHERE = "earliest, latest, an instant, or a position as JSON"
 
@@ -57,7 +58,13 @@ def status(name: str, module: str | None, config: str | None, form: str) -> int:
         )
     else:
         emit(table(("TARGET", "WAITING", "POSITION"), [_status_row(one) for one in statuses]))
+        states = [_state_row(one.target, one.state) for one in statuses if one.state is not None]
+        if states:
+            emit(table(("TARGET", "WATERMARK", "OPEN WINDOWS", "OLDEST", "STATE", "BATCH"), states))
     return DONE
+
+
+stream.add_command(status, "show")
 
 
 @stream.command()
@@ -115,7 +122,25 @@ def _as_dict(status: StreamStatus) -> dict[str, Any]:
         "lag": status.lag,
         "waiting": dict(status.waiting),
         "problem": status.problem,
+        "state": None if status.state is None else _state_dict(status.state),
     }
+
+
+def _state_dict(state: StateStatus) -> dict[str, Any]:
+    return {
+        "watermark": None if state.watermark is None else state.watermark.isoformat(),
+        "open_windows": state.windows,
+        "oldest_open_window": None if state.oldest is None else state.oldest.isoformat(),
+        "bytes": state.bytes,
+        "batch": state.batch,
+        "folder": state.folder,
+    }
+
+
+def _state_row(target: str, state: StateStatus) -> tuple[object, ...]:
+    watermark = "none yet" if state.watermark is None else f"{state.watermark:%Y-%m-%d %H:%M:%S}"
+    oldest = "" if state.oldest is None else f"{state.oldest:%Y-%m-%d %H:%M:%S}"
+    return target, watermark, state.windows, oldest, f"{state.bytes / 1e6:.1f} MB", state.batch
 
 
 def _status_row(status: StreamStatus) -> tuple[object, ...]:
