@@ -201,7 +201,7 @@ def test_a_session_counts_distinct_values_exactly() -> None:
 
 def test_state_in_memory_is_warned_of_where_there_is_state() -> None:
     memory = StateStore("in_memory")
-    with pytest.warns(UserWarning, match="stream 's' keeps its state in memory only"):
+    with pytest.warns(UserWarning, match="stream 's' declares a state store in memory"):
         assert declare(join=join, sources=two, state_store=memory).is_stateful
     assert declare(state_store=memory, watermark=Watermark(0, 5)).state_store is memory
 

@@ -76,7 +76,7 @@ def pairs(warehouse: Path) -> list[tuple[Any, ...]]:
     return sorted(rows_in(warehouse, "SELECT left_n, right_n FROM shop.pairs"), key=repr)
 
 
-@pytest.mark.filterwarnings("ignore:stream .* keeps its state in memory")
+@pytest.mark.filterwarnings("ignore:stream .* declares a state store in memory")
 def test_pairs_are_loaded_once_and_rows_without_one_when_none_can_come(
     sides: tuple[Topic, Topic], warehouse: Path
 ) -> None:

@@ -119,7 +119,7 @@ def _check_state(stream: Stream) -> None:
         message = "the state of an approximate count_distinct cannot be kept in a state store"
         raise DeclareError(message, hint='use mode="exact" with max_distinct_values_per_group=.')
     if store is not None and store.kind == IN_MEMORY and stream.is_stateful:
-        text = f"stream {stream.name!r} keeps its state in memory only: it is lost when the process ends"
+        text = f"stream {stream.name!r} declares a state store in memory: Spark keeps the state below checkpoint_root all the same"
         warnings.warn(text, UserWarning, stacklevel=2)
 
 
