@@ -98,7 +98,18 @@ POSITIONS_OF_STREAMS = (
     " second copy may have another id when batches are cut elsewhere."
 )
 
-STREAM_VALUES = ("Source", "Target", "Lookup", "Watermark", "StateStore", "Window", "Aggregation", "Join", "Dedupe", "CDC")
+STREAM_VALUES = (
+    "Source",
+    "Target",
+    "Lookup",
+    "Watermark",
+    "StateStore",
+    "Window",
+    "Aggregation",
+    "Join",
+    "Dedupe",
+    "CDC",
+)
 STREAM_FILE = (
     '`run_pipeline(config=...)` reads it. A connection is named (`connection = "warehouse"`) or written out with its'
     " `kind` and settings, `${VAR}` included; `[[sources]]` and `[[targets]]` hold several. A key that nothing reads is"
