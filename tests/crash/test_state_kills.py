@@ -12,7 +12,7 @@ import pytest
 from ematix_flow.failpoints import ADDING_NAMES, LAKE_NAMES, NAMES, STATE_NAMES, TRANSFORM_NAMES
 from tests.crash.journey import Place
 from tests.crash.state_lives import CLOSES, PATIENCE, TAKES, Cut
-from tests.crash.windows import EventWriter, WindowFeed, complaints, windows_in
+from tests.crash.windows import EventWriter, WindowFeed, complaints, model, windows_in
 from tests.lakes.lanes import lake_fields
 
 if TYPE_CHECKING:
@@ -152,6 +152,16 @@ def swept(kills: Kills, cuts: list[Cut]) -> list[str]:
     said += kills.finish()
     print(kills.told())  # noqa: T201
     return said
+
+
+def test_the_model_finds_windows_that_are_lost_doubled_or_wrong() -> None:
+    first, *rest = model(60)
+    assert complaints([first, *rest], 60) == []
+    assert complaints(rest, 60, unfinished=True) == []
+    assert [said.split(":")[0] for said in complaints(rest, 60)] == ["1 lost"]
+    assert [said.split(":")[0] for said in complaints([first, first, *rest], 60)] == ["1 doubled"]
+    short = (*first[:2], first[2] - 1, *first[3:])
+    assert [said.split(":")[0] for said in complaints([short, *rest], 60)] == ["1 phantom"]
 
 
 def test_windows_that_are_cut_while_events_are_taken_up_and_while_they_close(
