@@ -294,13 +294,29 @@ def test_a_rewind_forgets_the_state_and_gives_the_same_windows_again(standing_in
 
 
 @pytest.mark.deep
-def test_a_state_that_no_load_has_followed_from_is_begun_anew(standing_in: Callable[..., Standing]) -> None:
+def test_a_state_that_no_load_has_followed_from_goes_on(standing_in: Callable[..., Standing]) -> None:
     standing = standing_in("begun", 42, most=18)
     standing.interrupted("state.computed=raise@2")
     assert standing.offsets.name == "1"
     first = standing.range
+    standing.interrupted("state.loaded=raise@1")
+    assert standing.range == first
     assert standing.finished() == []
-    assert first not in [path.name for path in (standing.folder / "input").iterdir()]
+
+
+@pytest.mark.deep
+def test_what_a_reset_has_left_of_a_state_is_begun_anew(standing_in: Callable[..., Standing], tmp_path: Path) -> None:
+    standing = standing_in("left", 42, most=18)
+    standing.interrupted("state.computed=raise@2")
+    shutil.copytree(standing.folder, tmp_path / "left")
+    first = standing.range
+    move_stream(window_stream(standing.place, standing.feed), "earliest", StreamOptions())
+    move_stream(window_stream(standing.place, standing.feed), "earliest", StreamOptions())
+    assert not standing.folder.exists()
+    shutil.copytree(tmp_path / "left", standing.folder)
+    standing.interrupted("state.loaded=raise@1")
+    assert standing.range != first
+    assert standing.finished() == []
 
 
 @pytest.mark.deep

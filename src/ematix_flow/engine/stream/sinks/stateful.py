@@ -152,10 +152,10 @@ class StatefulSink(StreamSink):
             self._take_up(self._plain(self.position), self._plain(self.position))
 
     def _agree(self, folder: StateFolder) -> None:
-        """Refuse a state that is not the one that the position names; one that no load has followed from is begun anew."""
+        """Refuse a state that is not the one that the position names."""
         known = self.position.get(STATE)
         if known is None and not folder.last_done():
-            folder.remove(folder.path)
+            self._forget_leftover(folder)
             return
         actual, name = folder.query_id(), self.table.context.stream.name
         if known is None:
@@ -169,6 +169,16 @@ class StatefulSink(StreamSink):
         if known["batch"] not in {begun, done}:
             self._refuse_moved()
             raise self._disagreement(begun)
+
+    def _forget_leftover(self, folder: StateFolder) -> None:
+        """Remove a state that no load has followed from, where an operator has moved the target since.
+
+        Otherwise it stays: the commit of its first load may still arrive, or be resolved by the next one.
+        """
+        begun = folder.last_batch()
+        manifest = None if begun is None else self._manifest(folder.range_of(begun) or NO_RANGE)
+        if manifest is not None and self.table.known and as_text(manifest.begin) != as_text(self.position):
+            folder.remove(folder.path)
 
     def _refuse_changed(self, last: Manifest | None) -> None:
         """Refuse a declaration that does not go with what is remembered."""
