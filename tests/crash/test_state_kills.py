@@ -175,7 +175,9 @@ def test_windows_that_are_cut_while_events_are_taken_up_and_while_they_close(
 @pytest.mark.parametrize("kind", ["postgres", "delta_local"])
 def test_a_kill_at_every_place_that_a_batch_passes(kills_of: Callable[[str, int], Kills], kind: str) -> None:
     more = IN_A_LAKE_LOAD if kind == "delta_local" else ()
-    cuts = sweep_of((*IN_A_BATCH, *more))
+    # A batch without rows stages no file of a lake, so there is none to drop.
+    never = Cut("gc.mid_drop", TAKES) if kind == "delta_local" else None
+    cuts = [cut for cut in sweep_of((*IN_A_BATCH, *more)) if cut != never]
     Random(int(os.environ.get("CRASH_SEED", "20260101"))).shuffle(cuts)  # noqa: S311 - repeatable, not secret
     kills = kills_of(kind, LANES)
     assert swept(kills, cuts) == []
