@@ -108,8 +108,7 @@ class EventWriter:
         self._producer.produce(self._topic, value, partition=number % PARTITIONS)
 
     def _arrive(self) -> None:
-        while self._producer.flush(5):
-            pass
+        assert self._producer.flush(60) == 0, "the broker does not answer"
 
 
 def model(written: int) -> list[tuple[Any, ...]]:
