@@ -29,12 +29,12 @@ from ematix_flow.observe.bus import Bus
 from ematix_flow.observe.metrics.stream import StreamMetrics
 from tests.depth import deep
 from tests.lakes.lanes import lake_fields
-from tests.streams.feeds import drain, duckdb_at, rows_in
+from tests.streams.feeds import Topic, drain, duckdb_at, rows_in
 
 if TYPE_CHECKING:
     from ematix_flow.declare.connection.registry import Connection
     from ematix_flow.declare.stream.stream import Stream
-    from tests.streams.feeds import Topic
+    from tests.services.kafka import KafkaBroker
 
 pytestmark = [
     pytest.mark.service,
@@ -373,3 +373,25 @@ def test_a_window_that_is_declared_otherwise_is_not_computed_from_what_is_rememb
     assert status.state is not None
     assert (status.state.windows, status.state.watermark) == (1, BEGIN + timedelta(seconds=2))
     assert status.state.oldest == BEGIN
+
+
+@pytest.mark.parametrize("sql", [None, "SELECT user, amount, at FROM source WHERE amount > 0"], ids=["rows", "sql"])
+def test_a_partition_that_is_read_more_slowly_has_no_late_rows(
+    kafka_broker: KafkaBroker, warehouse: Path, sql: str | None
+) -> None:
+    topic = Topic(kafka_broker, kafka_broker.create_topic(2))
+    topic.write(events((0, "few", 1), (40, "few", 1), (80, "few", 1)), partition=0)
+    topic.write(events(*((seconds, "many", 1) for seconds in range(0, 100, 10))), partition=1)
+    stream = topic.stream(
+        duckdb_at(warehouse),
+        target_table=("shop", "w"),
+        create_table=True,
+        window=tumbling(),
+        transform_sql=sql,
+        max_rows_per_batch=6,
+    )
+    drain(stream)
+    topic.write(events((1000, "end", 1)), partition=1)
+    drain(stream)
+    found = rows_in(warehouse, 'SELECT "user", SUM(n) FROM shop.w GROUP BY 1 ORDER BY 1')
+    assert found == [("few", 3), ("many", 10)]

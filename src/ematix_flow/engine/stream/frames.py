@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base.event_time import EVENT_TIME, note_event, timed_partitions
@@ -11,6 +12,7 @@ from ematix_flow.engine.batch.stager import translate_spark_error
 from ematix_flow.engine.stream.sources import lake_frame
 from ematix_flow.errors import PlanError
 from ematix_flow.failpoints import failpoint
+from ematix_flow.plan.columns import POSITION
 from ematix_flow.plan.sql.user.stream import mentioned
 
 if TYPE_CHECKING:
@@ -77,6 +79,9 @@ class StreamFrames:
     def _transformed(self, typed: Typed, stage: SqlStage) -> FrameRows:
         from ematix_flow.run.transform.frame_sql import transformed
 
+        if self._state_names is not None and POSITION in typed.rows.columns:
+            # By its position a row is known to be of a line that is behind the others.
+            typed = replace(typed, order=(*typed.order, POSITION))
         try:
             return transformed(typed, stage, lenient=self._stream.transform.on_error != "fail")
         except PlanError as error:

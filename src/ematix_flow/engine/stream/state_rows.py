@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base.event_time import EVENT_TIME
-from ematix_flow.connect.base.stream_source import as_text
+from ematix_flow.connect.base.stream_source import as_text, from_text
 from ematix_flow.declare.stream.windows import DLQ, SESSION
 from ematix_flow.engine.stream.frames import StreamFrames
 from ematix_flow.engine.stream.transform import reader_for
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from ematix_flow.engine.stream.sinks.base import StreamContext
     from ematix_flow.run.streams.input import EventFrame, TimeSpan
     from ematix_flow.run.streams.query import StateFolder
+
+_LINE = "\n"
+"""Between a source and one of its lines, in the names of times."""
 
 _START = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -76,13 +79,21 @@ class StateRows:
         now = context.options.clock.ticks()
         self._active = {_key(part): now for part in self._parts}
         """When each source had a message, in ticks of the clock."""
+        self._held: dict[str, int | None] = {}
+        """Sources with a line that is behind the others, and the newest time of that line, if it has one yet."""
 
     def watermark(self, times: Mapping[str, int], before: int | None) -> int | None:
-        """Return up to which time everything is complete: the least of the sources that are not idle; never less than before."""
+        """Return up to which time everything is complete: the least of the sources that are not idle; never less than before.
+
+        Of a source with a backlog, partitions that are behind hold the time back: what they have is not late.
+        """
         ticks, silence = self._context.options.clock.ticks(), self.plan.idleness / 1e6
+        if None in self._held.values():
+            return before
         alive = [
-            newest
+            min(newest, self._held.get(source) or newest)
             for source, newest in times.items()
+            if _LINE not in source
             if len(self._parts) == 1 or ticks - self._active.get(source, 0.0) < silence
         ]
         candidates = [] if not alive else [min(alive) - self.plan.lateness]
@@ -113,6 +124,7 @@ class StateRows:
             for frame, shown in zip(frames, write_range(folder, name, frames).values(), strict=True):
                 self._note(frame, shown, times, rejects)
                 windows += shown.windows if self.plan.operator == "window" else ()
+            self._held = self._held_back(span[1], times)
             watermark = self.watermark(times, before)
             write_watermark(folder, name, watermark)
             if rejects:
@@ -137,7 +149,9 @@ class StateRows:
         if rows is None:
             return []
         schemas[side] = _merged(schemas.get(side), self._schema(rows))
-        return [EventFrame(_key(part), rows, self._options.event_time_column, partial(self._events, part))]
+        time, events = self._options.event_time_column, partial(self._events, part)
+        lines = tuple(part.waiting(from_text(offset_range.end)))
+        return [EventFrame(_key(part), rows, time, events, part.line.lstrip("_"), lines if part.line else ())]
 
     def _note(self, frame: EventFrame, shown: TimeSpan, times: dict[str, int], rejects: list[DataFrame]) -> None:
         """Add what the event times of a source show."""
@@ -148,6 +162,25 @@ class StateRows:
         if shown.newest is not None:
             self._active[frame.source] = self._context.options.clock.ticks()
             times[frame.source] = max(shown.newest, times.get(frame.source, shown.newest))
+        for line, newest in zip(frame.lines, shown.lines, strict=False):
+            if newest is not None:
+                name = f"{frame.source}{_LINE}{line}"
+                times[name] = max(newest, times.get(name, newest))
+
+    def _held_back(self, end: Position, times: Mapping[str, int]) -> dict[str, int | None]:
+        """Return the sources that have a line with messages behind a position, and the least of the newest times of such lines.
+
+        Without that, what a partition has that is read more slowly would be late. Where rows do not tell their line, as
+        behind SQL that groups them, nothing is held back.
+        """
+        held: dict[str, int | None] = {}
+        for part in self._parts:
+            waiting = part.waiting(self._position_of(part, end)) if part.line else {}
+            names = [f"{_key(part)}{_LINE}{line}" for line, count in waiting.items() if count]
+            if len(waiting) > 1 and names and any(name.startswith(f"{_key(part)}{_LINE}") for name in times):
+                behind = [times.get(name) for name in names]
+                held[_key(part)] = None if None in behind else min(time for time in behind if time is not None)
+        return held
 
     def kinds(self, results: DataFrame) -> dict[str, int]:
         """Return how many results of each kind there are."""

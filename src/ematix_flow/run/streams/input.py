@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.types.identifiers import backticked
+from ematix_flow.plan.columns import POSITION
 from ematix_flow.plan.stream.aggregates import TIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from ematix_flow.run.streams.query import StateFolder
 
@@ -30,6 +31,10 @@ class EventFrame:
     column: str
     """Where it was read from."""
     events: Callable[[DataFrame], DataFrame]
+    line: str = ""
+    """Key in the position of a row for the line that it is in, such as a partition."""
+    lines: tuple[str, ...] = ()
+    """The lines of the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,8 @@ class TimeSpan:
     """How many rows have a text that is no time."""
     windows: tuple[tuple[int, int], ...] = ()
     """Beginning and end of the windows of a fixed length that they are in."""
+    lines: tuple[int | None, ...] = ()
+    """The newest time of each line; none where rows do not tell their line."""
 
 
 def write_range(folder: StateFolder, name: str, frames: Sequence[EventFrame]) -> dict[str, TimeSpan]:
@@ -56,7 +63,7 @@ def write_range(folder: StateFolder, name: str, frames: Sequence[EventFrame]) ->
         # The write itself observes the times: the rows are read once.
         bad = sf.count_if(sf.col(TIME).isNull() & sf.col(backticked(frame.column)).isNotNull())
         of_rows, of_events = observations[frame.source]
-        rows = frame.rows.observe(of_rows, sf.max(TIME).alias("newest"), bad.alias("bad"))
+        rows = frame.rows.observe(of_rows, sf.max(TIME).alias("newest"), bad.alias("bad"), *_newest_of_lines(frame))
         events = frame.events(rows.where(sf.col(TIME).isNotNull()))
         events = events.observe(of_events, sf.collect_set(sf.struct("start", "end")).alias("windows"))
         line = events.select(sf.to_json(sf.struct(*(sf.col(f"`{name}`") for name in events.columns))).alias("value"))
@@ -66,10 +73,25 @@ def write_range(folder: StateFolder, name: str, frames: Sequence[EventFrame]) ->
     lines.write.text(path)
     return {
         source: TimeSpan(
-            of_rows.get["newest"], of_rows.get["bad"], tuple((one[0], one[1]) for one in of_events.get["windows"])
+            of_rows.get["newest"],
+            of_rows.get["bad"],
+            tuple((one[0], one[1]) for one in of_events.get["windows"]),
+            tuple(value for name, value in of_rows.get.items() if name.startswith("line")),
         )
         for source, (of_rows, of_events) in observations.items()
     }
+
+
+def _newest_of_lines(frame: EventFrame) -> list[Column]:
+    """Return the newest time of each line; none where rows do not tell their line."""
+    from pyspark.sql import functions as sf
+
+    if POSITION not in frame.rows.columns:
+        return []
+    line = sf.get_json_object(sf.col(backticked(POSITION)), f"$.{frame.line}")
+    return [
+        sf.max(sf.when(line == name, sf.col(TIME))).alias(f"line{number}") for number, name in enumerate(frame.lines)
+    ]
 
 
 def write_watermark(folder: StateFolder, name: str, watermark: int | None) -> None:
