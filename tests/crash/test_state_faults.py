@@ -41,7 +41,7 @@ pytestmark = [
     pytest.mark.service,
     pytest.mark.spark,
     pytest.mark.timeout(900),
-    pytest.mark.xdist_group("streams"),
+    pytest.mark.xdist_group("stream_state"),
     pytest.mark.usefixtures("_own_engine"),
 ]
 

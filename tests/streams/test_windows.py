@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.service,
     pytest.mark.spark,
-    pytest.mark.xdist_group("streams"),
+    pytest.mark.xdist_group("stream_state"),
     pytest.mark.usefixtures("spark", "_stateful"),
 ]
 
