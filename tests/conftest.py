@@ -364,3 +364,10 @@ def _database(server: DatabaseServer) -> Iterator[str]:
     yield url
     server.start()
     server.drop_database(url)
+
+
+@pytest.fixture
+def stateful(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Leave the engine to the product, and keep the state of streams below the folder of the test."""
+    monkeypatch.delenv("EMATIX_FLOW_ENGINE")
+    monkeypatch.setenv("EMATIX_FLOW_CHECKPOINT_ROOT", str(tmp_path / "checkpoints"))

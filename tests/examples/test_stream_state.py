@@ -9,11 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
-from ematix_flow.declare.spark_settings import ENGINE_VARIABLE
-
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.examples.streaming import World
 
 pytestmark = [
@@ -21,17 +17,10 @@ pytestmark = [
     pytest.mark.service,
     pytest.mark.spark,
     pytest.mark.xdist_group("streams_sql"),
-    pytest.mark.usefixtures("spark", "_stateful"),
+    pytest.mark.usefixtures("spark", "stateful"),
 ]
 
 BEGIN = datetime(2026, 5, 1, 14, 30, tzinfo=UTC)
-
-
-@pytest.fixture
-def _stateful(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Leave the engine to the product, and keep state below the folder of the test."""
-    monkeypatch.delenv(ENGINE_VARIABLE)
-    monkeypatch.setenv("EMATIX_FLOW_CHECKPOINT_ROOT", str(tmp_path / "checkpoints"))
 
 
 def send(world: World, topic: str, *messages: tuple[float, dict[str, Any]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.connection.registry import connection_from_fields
@@ -18,6 +19,14 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connection.registry import Connection
     from ematix_flow.declare.stream.stream import Stream
     from tests.services.kafka import KafkaBroker
+
+BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
+"""When the events of streams with state begin."""
+
+
+def at(seconds: float) -> str:
+    """Give an instant so many seconds later, as messages write it."""
+    return (BEGIN + timedelta(seconds=seconds)).isoformat()
 
 
 @dataclass

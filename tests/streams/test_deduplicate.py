@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
 
 from ematix_flow import Dedupe, ematix, pk
-from ematix_flow.declare.spark_settings import ENGINE_VARIABLE
 from ematix_flow.errors import DeclareError
 from ematix_flow.types import BigInt, Text  # noqa: TC001 - read from the annotations
-from tests.streams.feeds import drain, duckdb_at, rows_in
+from tests.streams.feeds import at, drain, duckdb_at, rows_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,10 +21,8 @@ pytestmark = [
     pytest.mark.service,
     pytest.mark.spark,
     pytest.mark.xdist_group("stream_state"),
-    pytest.mark.usefixtures("spark", "_stateful"),
+    pytest.mark.usefixtures("spark", "stateful"),
 ]
-
-BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 @ematix.table(schema="shop", name="seen_once")
@@ -37,17 +34,9 @@ class SeenOnce:
     _offset: BigInt | None
 
 
-@pytest.fixture
-def _stateful(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Leave the engine to the product, and keep state below the folder of the test."""
-    monkeypatch.delenv(ENGINE_VARIABLE)
-    monkeypatch.setenv("EMATIX_FLOW_CHECKPOINT_ROOT", str(tmp_path / "checkpoints"))
-
-
 def event(seconds: float, number: int, word: str) -> dict[str, Any]:
     """Give a message."""
-    at = (BEGIN + timedelta(seconds=seconds)).isoformat()
-    return {"id": number, "word": word, "at": at, "more": 1}
+    return {"id": number, "word": word, "at": at(seconds), "more": 1}
 
 
 def test_only_the_first_of_a_key_is_loaded(topic: Topic, warehouse: Path) -> None:

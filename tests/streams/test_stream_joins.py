@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ematix_flow import Join, Source, StateStore
-from ematix_flow.declare.spark_settings import ENGINE_VARIABLE
 from ematix_flow.declare.stream.build import stream_from_keywords
-from tests.streams.feeds import Topic, drain, duckdb_at, rows_in
+from tests.streams.feeds import Topic, at, drain, duckdb_at, rows_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,28 +20,14 @@ pytestmark = [
     pytest.mark.service,
     pytest.mark.spark,
     pytest.mark.xdist_group("stream_state"),
-    pytest.mark.usefixtures("spark", "_stateful"),
+    pytest.mark.usefixtures("spark", "stateful"),
 ]
-
-BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
-
-
-@pytest.fixture
-def _stateful(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Leave the engine to the product, and keep state below the folder of the test."""
-    monkeypatch.delenv(ENGINE_VARIABLE)
-    monkeypatch.setenv("EMATIX_FLOW_CHECKPOINT_ROOT", str(tmp_path / "checkpoints"))
 
 
 @pytest.fixture
 def sides(kafka_broker: KafkaBroker) -> tuple[Topic, Topic]:
     """Give two empty topics."""
     return Topic(kafka_broker, kafka_broker.create_topic(1)), Topic(kafka_broker, kafka_broker.create_topic(1))
-
-
-def at(seconds: float) -> str:
-    """Give an instant as messages write it."""
-    return (BEGIN + timedelta(seconds=seconds)).isoformat()
 
 
 def joined(sides: tuple[Topic, Topic], warehouse: Path, **more: Any) -> Stream:

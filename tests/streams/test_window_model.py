@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from ematix_flow import Aggregation, StateStore, Watermark, Window
-from ematix_flow.declare.spark_settings import ENGINE_VARIABLE
 from ematix_flow.events import StateChanged
 from ematix_flow.observe.bus import Bus
 from tests.depth import deep
-from tests.streams.feeds import Topic, drain, duckdb_at, rows_in
+from tests.streams.feeds import BEGIN, Topic, drain, duckdb_at, rows_in
 from tests.streams.window_model import expected
 
 if TYPE_CHECKING:
@@ -30,12 +29,11 @@ pytestmark = [
     pytest.mark.service,
     pytest.mark.spark,
     pytest.mark.xdist_group("stream_state"),
-    pytest.mark.usefixtures("spark", "_stateful"),
+    pytest.mark.usefixtures("spark", "stateful"),
 ]
 
 MINUTE = 60_000
 LATENESS = 30 * MINUTE
-BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 OFFSET = int((BEGIN - EPOCH).total_seconds() * 1000)
 
@@ -66,13 +64,6 @@ COLUMNS = """
     least DOUBLE, most DOUBLE, mean DOUBLE, opened VARCHAR, final DOUBLE, notes BIGINT, about BIGINT
 """
 """Of the table, because the types of numbers change in the middle."""
-
-
-@pytest.fixture
-def _stateful(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Leave the engine to the product, and keep state below the folder of the test."""
-    monkeypatch.delenv(ENGINE_VARIABLE)
-    monkeypatch.setenv("EMATIX_FLOW_CHECKPOINT_ROOT", str(tmp_path / "checkpoints"))
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from ematix_flow.observe.bus import Bus
 from ematix_flow.observe.metrics.stream import StreamMetrics
 from tests.depth import deep
 from tests.lakes.lanes import lake_fields
-from tests.streams.feeds import Topic, drain, duckdb_at, rows_in
+from tests.streams.feeds import BEGIN, Topic, at, drain, duckdb_at, rows_in
 
 if TYPE_CHECKING:
     from ematix_flow.declare.connection.registry import Connection
@@ -40,22 +40,8 @@ pytestmark = [
     pytest.mark.service,
     pytest.mark.spark,
     pytest.mark.xdist_group("stream_state"),
-    pytest.mark.usefixtures("spark", "_stateful"),
+    pytest.mark.usefixtures("spark", "stateful"),
 ]
-
-BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
-
-
-@pytest.fixture
-def _stateful(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Leave the engine to the product, and keep state below the folder of the test."""
-    monkeypatch.delenv(ENGINE_VARIABLE)
-    monkeypatch.setenv("EMATIX_FLOW_CHECKPOINT_ROOT", str(tmp_path / "checkpoints"))
-
-
-def at(seconds: float) -> str:
-    """Give an instant as messages write it."""
-    return (BEGIN + timedelta(seconds=seconds)).isoformat()
 
 
 def events(*given: tuple[float, Any, float]) -> list[dict[str, Any]]:

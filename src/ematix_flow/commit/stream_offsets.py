@@ -88,6 +88,11 @@ def ended_at(offset_store: OffsetStore, source_id: str, position: Position) -> b
     return any(slot.startswith(f"{source_id} ") and slot.endswith(f" {as_text(position)}") for (slot,) in rows)
 
 
+def without_state(position: Position) -> Position:
+    """Return a position without the state that belongs to it."""
+    return {name: value for name, value in position.items() if name != STATE}
+
+
 def advanced(position: Position, end: Position) -> Position:
     """Return the end of a range with the turn of its beginning."""
     return end | {TURN: position[TURN]} if TURN in position else end

@@ -55,7 +55,7 @@ public final class StreamState {
 
     /** Settings of one operator; those that it does not use are 0. */
     public record Settings(
-            String kind, long allowed, long gap, long longest, long least, long most, String outer)
+            long allowed, long gap, long longest, long least, long most, String outer)
             implements Serializable {}
 
     /** Returns what an operator makes of events. */
@@ -68,7 +68,7 @@ public final class StreamState {
             long least,
             long most,
             String outer) {
-        Settings settings = new Settings(kind, allowed, gap, longest, least, most, outer);
+        Settings settings = new Settings(allowed, gap, longest, least, most, outer);
         StatefulProcessor<String, Row, Row> operator = switch (kind) {
             case "window" -> new Windows(settings);
             case "session" -> new Sessions(settings);
@@ -120,6 +120,17 @@ public final class StreamState {
 
     private static Iterator<Row> given(List<Row> results) {
         return CollectionConverters.asScala(results.iterator());
+    }
+
+    /** What a map of the state holds, in the order of its times. */
+    private static TreeMap<Long, String> known(MapState<Long, String> state) {
+        TreeMap<Long, String> known = new TreeMap<>();
+        Iterator<scala.Tuple2<Long, String>> entries = state.iterator();
+        while (entries.hasNext()) {
+            scala.Tuple2<Long, String> entry = entries.next();
+            known.put(entry._1(), entry._2());
+        }
+        return known;
     }
 
     private static List<Row> sorted(Iterator<Row> rows) {
@@ -217,7 +228,7 @@ public final class StreamState {
 
         @Override
         List<Row> results(String key, Iterator<Row> rows, long watermark) {
-            TreeMap<Long, String> known = known();
+            TreeMap<Long, String> known = known(events);
             List<Row> results = new ArrayList<>();
             List<Row> arrived = sorted(rows);
             // From the newest to the oldest, so that an old event finds the open session it leads up to.
@@ -238,18 +249,8 @@ public final class StreamState {
         @Override
         List<Row> expired(String key, long watermark) {
             List<Row> results = new ArrayList<>();
-            close(key, known(), watermark, results);
+            close(key, known(events), watermark, results);
             return results;
-        }
-
-        private TreeMap<Long, String> known() {
-            TreeMap<Long, String> known = new TreeMap<>();
-            Iterator<scala.Tuple2<Long, String>> entries = events.iterator();
-            while (entries.hasNext()) {
-                scala.Tuple2<Long, String> entry = entries.next();
-                known.put(entry._1(), entry._2());
-            }
-            return known;
         }
 
         /** Whether an event belongs to a session that is still open, or can be opened again. */
@@ -417,16 +418,6 @@ public final class StreamState {
                 }
                 state.removeKey(one.getKey());
             }
-        }
-
-        private static TreeMap<Long, String> known(MapState<Long, String> state) {
-            TreeMap<Long, String> known = new TreeMap<>();
-            Iterator<scala.Tuple2<Long, String>> entries = state.iterator();
-            while (entries.hasNext()) {
-                scala.Tuple2<Long, String> entry = entries.next();
-                known.put(entry._1(), entry._2());
-            }
-            return known;
         }
     }
 

@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ematix_flow.commit.stream_offsets import STATE, TURN, position_in, remember
+from ematix_flow.commit.stream_offsets import TURN, position_in, remember, without_state
 from ematix_flow.connect.base.sink import SinkCheckpointKey
 from ematix_flow.connect.files.stream_source import FileStream
 from ematix_flow.engine.stream.names import filled_in
@@ -77,8 +77,7 @@ def _status_of(stream: Stream, target: StreamTarget, source: StreamSource, optio
     except StreamLostError as error:
         return StreamStatus(key, None, {}, error.what)
     state = state_status(stream, target, position)
-    plain = {name: value for name, value in position.items() if name != STATE}
-    return StreamStatus(key, plain, source.waiting(position), state=state)
+    return StreamStatus(key, without_state(position), source.waiting(position), state=state)
 
 
 def move_stream(
@@ -96,7 +95,7 @@ def move_stream(
         before = [_before(stream, t, source, options, healthy=healthy or stays, stays=stays) for t in chosen]
         if stays and not stream.is_stateful:
             return [Moved(stream.key_of(t), at, at) for t, at in zip(chosen, before, strict=True) if at is not None]
-        after = [_without_state(at or {}) if stays else source.seek(at, where) for at in before]
+        after = [_chosen_position(at or {}) if stays else source.seek(at, where) for at in before]
         for target, position in zip(chosen, after, strict=True):
             _move(stream, target, source, position, options)
     return [Moved(stream.key_of(t), was, now) for t, was, now in zip(chosen, before, after, strict=True)]
@@ -152,5 +151,5 @@ def _move(
         forget_state(stream, target, stream.name, options)
 
 
-def _without_state(position: Position) -> Position:
-    return {name: value for name, value in position.items() if name not in (STATE, TURN)}
+def _chosen_position(position: Position) -> Position:
+    return {name: value for name, value in without_state(position).items() if name != TURN}

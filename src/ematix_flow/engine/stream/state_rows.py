@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base.event_time import EVENT_TIME
-from ematix_flow.connect.base.stream_source import as_text, from_text
+from ematix_flow.connect.base.stream_source import as_text
 from ematix_flow.declare.stream.windows import DLQ, SESSION
 from ematix_flow.engine.stream.frames import StreamFrames
 from ematix_flow.engine.stream.transform import reader_for
 from ematix_flow.errors import RunError
 from ematix_flow.events import StateChanged, StreamWatermark
 from ematix_flow.plan.steps import OffsetRange
-from ematix_flow.plan.stream.state import LEFT, RIGHT, state_plan
+from ematix_flow.plan.stream.state import LEFT, RIGHT, instant_of, state_plan
 from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
 _LINE = "\n"
 """Between a source and one of its lines, in the names of times."""
-
-_START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +112,18 @@ class StateRows:
         frames: list[EventFrame] = []
         rejects: list[DataFrame] = []
         windows: list[tuple[int, int]] = []
+        waiting: dict[str, Mapping[str, int]] = {}
         try:
             for part in self._parts:
                 begin, end = (self._position_of(part, one) for one in span)
+                waiting[_key(part)] = part.waiting(end) if part.line else {}
                 if as_text(begin) != as_text(end):
                     offset_range = OffsetRange(part.source_id, as_text(begin), as_text(end))
-                    frames += self._read(part, offset_range, schemas, rejects)
+                    frames += self._read(part, offset_range, tuple(waiting[_key(part)]), schemas, rejects)
             for frame, shown in zip(frames, write_range(folder, name, frames).values(), strict=True):
                 self._note(frame, shown, times, rejects)
                 windows += shown.windows if self.plan.operator == "window" else ()
-            self._held = self._held_back(span[1], times)
+            self._held = _held_back(waiting, times)
             watermark = self.watermark(times, before)
             write_watermark(folder, name, watermark)
             if rejects:
@@ -136,7 +135,12 @@ class StateRows:
         return RangeSummary(times, watermark, schemas, bool(rejects), windows)
 
     def _read(
-        self, part: StreamSource, offset_range: OffsetRange, schemas: dict[str, str], rejects: list[DataFrame]
+        self,
+        part: StreamSource,
+        offset_range: OffsetRange,
+        lines: tuple[str, ...],
+        schemas: dict[str, str],
+        rejects: list[DataFrame],
     ) -> list[EventFrame]:
         """Return the rows of a source, if it can be known what they are, and add their types and what is no row."""
         from ematix_flow.run.streams.input import EventFrame
@@ -150,8 +154,7 @@ class StateRows:
             return []
         schemas[side] = _merged(schemas.get(side), self._schema(rows))
         time, events = self._options.event_time_column, partial(self._events, part)
-        lines = tuple(part.waiting(from_text(offset_range.end)))
-        return [EventFrame(_key(part), rows, time, events, part.line.lstrip("_"), lines if part.line else ())]
+        return [EventFrame(_key(part), rows, time, events, part.line.lstrip("_"), lines)]
 
     def _note(self, frame: EventFrame, shown: TimeSpan, times: dict[str, int], rejects: list[DataFrame]) -> None:
         """Add what the event times of a source show."""
@@ -166,21 +169,6 @@ class StateRows:
             if newest is not None:
                 name = f"{frame.source}{_LINE}{line}"
                 times[name] = max(newest, times.get(name, newest))
-
-    def _held_back(self, end: Position, times: Mapping[str, int]) -> dict[str, int | None]:
-        """Return the sources that have a line with messages behind a position, and the least of the newest times of such lines.
-
-        Without that, what a partition has that is read more slowly would be late. Where rows do not tell their line, as
-        behind SQL that groups them, nothing is held back.
-        """
-        held: dict[str, int | None] = {}
-        for part in self._parts:
-            waiting = part.waiting(self._position_of(part, end)) if part.line else {}
-            names = [f"{_key(part)}{_LINE}{line}" for line, count in waiting.items() if count]
-            if len(waiting) > 1 and names and any(name.startswith(f"{_key(part)}{_LINE}") for name in times):
-                behind = [times.get(name) for name in names]
-                held[_key(part)] = None if None in behind else min(time for time in behind if time is not None)
-        return held
 
     def kinds(self, results: DataFrame) -> dict[str, int]:
         """Return how many results of each kind there are."""
@@ -305,9 +293,9 @@ class StateRows:
         name, bus = self._context.stream.name, self._context.options.bus
         for part in self._parts:
             if _key(part) in times:
-                bus.emit(StreamWatermark(name, "", part.query, _instant(times[_key(part)] - self.plan.lateness)))
+                bus.emit(StreamWatermark(name, "", part.query, instant_of(times[_key(part)] - self.plan.lateness)))
         if watermark is not None:
-            bus.emit(StreamWatermark(name, "", "_global", _instant(watermark)))
+            bus.emit(StreamWatermark(name, "", "_global", instant_of(watermark)))
 
 
 _REJECT_COLUMNS = "reason string, column_name string, source_position string, row_json string"
@@ -321,13 +309,23 @@ def _write_rejects(frames: list[DataFrame], path: str) -> None:
     rejects.write.mode("overwrite").json(path)
 
 
+def _held_back(waiting: Mapping[str, Mapping[str, int]], times: Mapping[str, int]) -> dict[str, int | None]:
+    """Return the sources with lines of which messages wait, and the least of the newest times of those lines.
+
+    Without that, what a partition has that is read more slowly would be late. Where rows do not tell their line, as
+    behind SQL that groups them, nothing is held back.
+    """
+    held: dict[str, int | None] = {}
+    for source, lines in waiting.items():
+        behind = [times.get(f"{source}{_LINE}{line}") for line, count in lines.items() if count]
+        if len(lines) > 1 and behind and any(name.startswith(f"{source}{_LINE}") for name in times):
+            held[source] = None if None in behind else min(time for time in behind if time is not None)
+    return held
+
+
 def _key(part: StreamSource) -> str:
     """Return the name of a source in what is written down; two of a stream may read topics of one name."""
     return f"{part.source_id}@{part.name}"
-
-
-def _instant(micros: int) -> datetime:
-    return _START + timedelta(microseconds=micros)
 
 
 def _merged(before: str | None, now: str) -> str:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.stream_offsets import STATE
 from ematix_flow.engine.stream.sinks.stateful import state_folder
+from ematix_flow.plan.stream.state import instant_of
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from ematix_flow.connect.base.stream_source import Position
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
-
-_START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,4 +52,4 @@ def state_status(stream: Stream, target: StreamTarget, position: Position) -> St
 
 
 def _instant(micros: int | None) -> datetime | None:
-    return None if micros is None else _START + timedelta(microseconds=micros)
+    return None if micros is None else instant_of(micros)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ematix_flow.declare.stream.windows import DLQ, REOPEN, SESSION
@@ -39,6 +40,11 @@ class StatePlan:
     """How far the watermark stays behind the newest event."""
     idleness: int = 60_000_000
     """After which silence a source no longer holds the watermark back."""
+
+
+def instant_of(micros: int) -> datetime:
+    """Return the instant so many microseconds after 1970."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
 
 
 def state_plan(stream: Stream) -> StatePlan | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.errors import FlowError, PositionMovedError, StreamLostError
 from ematix_flow.run.spark.errors import reason_of
-from ematix_flow.run.streams.java_classes import RANGES, STATE, JavaClasses
+from ematix_flow.run.spark.java_classes import JavaClasses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from ematix_flow.plan.stream.state import StatePlan
 
     Apply = Callable[[DataFrame, int, str], None]
+
+RANGES, STATE = "ematix.flow.StreamRanges", "ematix.flow.StreamState"
+"""Our Java classes: the source of a query, and what it remembers."""
 
 _LINE = "key string, side string, start bigint, end bigint, ts bigint, block string, watermark bigint"
 

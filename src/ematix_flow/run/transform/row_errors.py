@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.base.lake_engine import JAR
 from ematix_flow.errors import TransientError
 from ematix_flow.run.spark.errors import raised_in_python, reason_of
+from ematix_flow.run.spark.java_classes import JavaClasses
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,12 +24,7 @@ def errors_frame(spark: SparkSession, sql: str) -> DataFrame:
     session: Any = spark
     java, gateway = session._jsparkSession, session.sparkContext._gateway  # noqa: SLF001 - the way to Java
     if not java.sessionState().functionRegistry().functionExists(_named(gateway, "flow_error")):
-        spark.sql(f"ADD JAR '{JAR}'")
-        loader = java.sharedState().jarClassLoader()
-        functions = gateway.jvm.java.lang.Class.forName(_CLASS, True, loader)  # noqa: FBT003 - as Java has it
-        arguments = gateway.new_array(gateway.jvm.java.lang.Object, 1)
-        arguments[0] = java
-        next(one for one in functions.getMethods() if one.getName() == "register").invoke(None, arguments)
+        JavaClasses(spark).call(_CLASS, "register", java)
     return spark.sql(sql)
 
 

@@ -11,12 +11,12 @@ import json
 import re
 import shutil
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from ematix_flow.commit.stream_offsets import STATE, advanced, position_in
+from ematix_flow.commit.stream_offsets import STATE, advanced, position_in, without_state
 from ematix_flow.connect.base.stream_source import as_text
 from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.engine.batch.load import SourceRows, load_target
@@ -103,8 +103,8 @@ class StatefulSink(StreamSink):
         if self.query is None:
             self.open()
         end = advanced(self.position, end)
-        if self._plain(self.position) != end:
-            self._take_up(self._plain(self.position), end)
+        if without_state(self.position) != end:
+            self._take_up(without_state(self.position), end)
         counts, self.counts = self.counts, Counts()
         return counts
 
@@ -114,7 +114,7 @@ class StatefulSink(StreamSink):
             return False
         if self.last is None or self.state.watermark(self.last.times, self.last.watermark) == self.last.watermark:
             return False
-        self._take_up(self._plain(self.position), self._plain(self.position))
+        self._take_up(without_state(self.position), without_state(self.position))
         return True
 
     def clean_up(self) -> None:
@@ -149,7 +149,7 @@ class StatefulSink(StreamSink):
         last = self.folder.last_batch()
         if self.last is not None and last and self.folder.range_of(last - 1) != self.name:
             # After a restart Spark lets nothing follow from a batch before there is another one.
-            self._take_up(self._plain(self.position), self._plain(self.position))
+            self._take_up(without_state(self.position), without_state(self.position))
 
     def _agree(self, folder: StateFolder) -> None:
         """Refuse a state that is not the one that the position names."""
@@ -202,15 +202,12 @@ class StatefulSink(StreamSink):
         message = f"the state of stream {name!r} is at batch {batch}, and its target at another one, {known}"
         return StreamLostError(message, hint=f"one of both is older than the other, or was restored; {RESET}")
 
-    @staticmethod
-    def _refuse_missing_lines(folder: StateFolder, manifest: Manifest) -> None:
+    def _refuse_missing_lines(self, folder: StateFolder, manifest: Manifest) -> None:
         """Refuse a range that is to be read again, and of which files are gone."""
-        begun = folder.last_batch()
-        name = NO_RANGE if begun is None else folder.range_of(begun) or NO_RANGE
-        there = folder.sizes(f"{folder.input}/{name}")
+        there = folder.sizes(f"{folder.input}/{self.name}")
         wrong = sorted(file for file, size in manifest.files.items() if there.get(file) != size)
         if wrong:
-            raise damaged(folder.path, f"input/{name}/{wrong[0]} is gone or cut")
+            raise damaged(folder.path, f"input/{self.name}/{wrong[0]} is gone or cut")
 
     def _take_up(self, begin: Position, end: Position) -> None:
         """Write the lines of a range, and let the query read them."""
@@ -285,10 +282,10 @@ class StatefulSink(StreamSink):
     def _load_batch(self, results: DataFrame, kinds: dict[str, int], batch: int, name: str) -> None:
         assert self.state is not None  # noqa: S101 - opened before
         assert self.folder is not None  # noqa: S101
-        manifest = self._manifest(name)
+        manifest = self.last if name == self.name else self._manifest(name)
         assert manifest is not None  # noqa: S101 - written before the range was read
         is_first = self.folder.range_of(batch - 1) != name
-        if as_text(self._plain(self.position)) != as_text(manifest.begin if is_first else manifest.end):
+        if as_text(without_state(self.position)) != as_text(manifest.begin if is_first else manifest.end):
             raise self._disagreement(batch)
         given = self.state.given_out(
             results, kinds, manifest.schemas, self.folder if manifest.rejects and is_first else None, name
@@ -335,11 +332,6 @@ class StatefulSink(StreamSink):
                 for path in (f"{self.folder.input}/{name}", f"{self.folder.path}/rejects/{name}"):
                     self.folder.remove(path)
                 self.folder.remove(f"{self.folder.path}/ranges/{name}.json")
-
-    @staticmethod
-    def _plain(position: Position) -> Position:
-        """Return a position without the state that belongs to it."""
-        return {name: value for name, value in position.items() if name != STATE}
 
 
 def open_stateful_sink(context: StreamContext, target: StreamTarget, *, read_only: bool = False) -> StatefulSink:
@@ -393,5 +385,4 @@ def forget_state(stream: Stream, target: StreamTarget, name: str, options: Strea
 
 
 def _sum(one: Counts, other: Counts) -> Counts:
-    names = ("staged", "inserted", "updated", "unchanged", "deleted", "closed", "rejected")
-    return one.with_all((name, getattr(other, name)) for name in names)
+    return one.with_all(asdict(other).items())

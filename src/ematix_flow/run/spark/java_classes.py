@@ -1,4 +1,4 @@
-"""Our Java classes for streams, called from Python: they come into a session that runs already, whoever started it."""
+"""Our Java classes, called from Python: they come into a session that runs already, whoever started it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from ematix_flow.connect.base.lake_engine import JAR
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-RANGES, STATE = "ematix.flow.StreamRanges", "ematix.flow.StreamState"
 
 
 class JavaClasses:
