@@ -16,12 +16,12 @@ _SPREAD = 0x9E3779B97F4A7C15F39CC0605CEDC835
 """Makes codes of numbers that look like no order."""
 
 
-def record(number: int, at: float | None = None) -> bytes:
+def record(number: int, at: float | None = None, customers: int = 100_000) -> bytes:
     """Give a record of exactly 200 bytes; it happened a second after the one before it, or when that is said."""
     seconds, micros = divmod(int((_FIRST + number if at is None else at) * 1_000_000), 1_000_000)
     moment = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{micros:06}Z"
     values = {
-        "id": number, "customer": number % 100_000, "name": f"customer {number}",
+        "id": number, "customer": number % customers, "name": f"customer {number}",
         "code": f"{number * _SPREAD % (1 << 128):032x}", "amount": number % 1_000_000 / 100,
         "score": number * 1.5, "happened_at": moment, "active": number % 2 == 0,
     }  # fmt: skip
@@ -44,6 +44,19 @@ def fill_topic(address: str, topic: str, rows: int) -> None:
         sender.produce(topic, record(number), str(number).encode())
         if number % 50_000 == 0:
             sender.flush()
+    sender.flush()
+
+
+def fill_partitions(address: str, topic: str, rows: int, partitions: int) -> None:
+    """Send records of ten thousand customers, 0.6 ms from each to the next, and to every partition one an hour later."""
+    sender = producer(address)
+    for number in range(1, rows + 1):
+        sender.produce(topic, record(number, _FIRST + number * 0.0006, 10_000), partition=number % partitions)
+        if number % 50_000 == 0:
+            sender.flush()
+    sender.flush()
+    for partition in range(partitions):
+        sender.produce(topic, record(rows + 1 + partition, _FIRST + rows * 0.0006 + 3600), partition=partition)
     sender.flush()
 
 

@@ -28,6 +28,7 @@ from lake_cases import LAKE_CASES  # noqa: E402
 from slot_cases import SLOT_CASES  # noqa: E402
 from stream_cases import SOAK_RATE, STREAM_CASES  # noqa: E402
 from tpch_cases import TPCH_CASES  # noqa: E402
+from window_cases import WINDOW_CASES  # noqa: E402
 
 from ematix_flow.run.spark.java_process import memory_bytes  # noqa: E402
 from tests.services.engines import end_engines, engines_in  # noqa: E402
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
     from cases import Case
 
 RESULTS = HERE / "results.jsonl"
-CASES = cases.CASES | {case.name: case for case in (*LAKE_CASES, *STREAM_CASES, *SLOT_CASES, *TPCH_CASES)}
+CASES = cases.CASES | {
+    case.name: case for case in (*LAKE_CASES, *STREAM_CASES, *WINDOW_CASES, *SLOT_CASES, *TPCH_CASES)
+}
 
 
 def main() -> int:

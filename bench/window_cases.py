@@ -1,0 +1,73 @@
+"""What is measured of streams that remember: windows, sessions and a join, from a full topic until everything is written.
+
+Every contender reads the same topics in batches of the same size and ends by itself, so the time of the whole command
+counts. The last record of every partition is an hour later than the others, and closes what they have opened.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import TYPE_CHECKING
+
+import places
+import records
+from cases import CONTENDERS, Case, Command, no_preparation
+from stream_cases import PARTITIONS, fresh, kafka, spark_conf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cases import Bench
+
+KINDS = {
+    "tumbling": "tumbling windows of 10,000 groups",
+    "session": "sessions of 10,000 groups",
+    "join": "join of two topics",
+}
+BATCHES = 10
+"""Batches of a full topic."""
+
+
+@cache
+def topics(kind: str, rows: int) -> str:
+    """Give the names of the topics of a case, made once."""
+    names = [kafka().create_topic(PARTITIONS) for _ in range(2 if kind == "join" else 1)]
+    for name in names:
+        records.fill_partitions(kafka().address, name, rows // len(names), PARTITIONS)
+    return ",".join(names)
+
+
+def remembering(kind: str) -> Callable[[Bench, str, int], Command]:
+    """Give the command that reads the topics into what they result in, and ends."""
+
+    def command(bench: Bench, contender: str, number: int) -> Command:
+        del number
+        fresh(bench, contender)
+        env = {
+            "BENCH_BROKER": kafka().address,
+            "BENCH_QUERY": topics(kind, bench.rows),
+            "BENCH_BATCH": max(1, bench.rows // BATCHES),
+            "EMATIX_FLOW_CHECKPOINT_ROOT": bench.home(contender) / "checkpoint",
+        }
+        if contender == "spark":
+            env["BENCH_SPARK_CONF"] = spark_conf(bench.home(contender), delta=False)
+            words = [places.python_of("spark"), CONTENDERS / "spark_windows.py", kind]
+        else:
+            words = [sys.executable, "-m", "ematix_flow", "consume", kind, "-m", "window_flows", "--once"]
+        return Command(words, bench.env(contender, **env))
+
+    return command
+
+
+def results(bench: Bench, contender: str) -> dict[str, float]:
+    """Give how many rows were written, so that two contenders can be seen to have done the same."""
+    table = "results" if contender == "spark" else "events"
+    return {"results": float(bench.server.sql(f"dst_{contender}", f"SELECT count(*) FROM bench.{table}"))}
+
+
+WINDOW_CASES = tuple(
+    Case(f"stream-{kind}", f"{title}, Kafka into PostgreSQL", 2_000_000, ("ours", "spark"), no_preparation,
+         remembering(kind), rounds=2, figures=results)
+    for kind, title in KINDS.items()
+)  # fmt: skip
