@@ -174,11 +174,18 @@ def _kinesis(connection: Any) -> str:
     return f"stream {connection.stream_name} is there"
 
 
+def _postgres_cdc(connection: Any) -> str:
+    from ematix_flow.connect.postgres.cdc.probe import probe
+
+    return probe(connection)
+
+
 _BROKERS: dict[str, Callable[[Any], str]] = {
     "kafka": _kafka,
     "rabbitmq": _rabbitmq,
     "pubsub": _pubsub,
     "kinesis": _kinesis,
+    "postgres_cdc": _postgres_cdc,
 }
 """Kind -> its check."""
 

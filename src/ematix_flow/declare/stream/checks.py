@@ -34,7 +34,7 @@ _DESTINATION_OF_KIND = {
     "kinesis": "partition_key_prefix",
 }
 _DESTINATION_OPTIONS = ("table", "topic", "queue", "prefix", "partition_key_prefix")
-_SOURCES = ("kafka", "rabbitmq", "pubsub", "kinesis", *LAKES)
+_SOURCES = ("kafka", "rabbitmq", "pubsub", "kinesis", "postgres_cdc", "mysql_cdc", *LAKES)
 
 
 def inline_connection(reference: str | Connection) -> Connection | None:
