@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pymysql.cursors import SSCursor
@@ -20,8 +21,15 @@ from ematix_flow.connect.change_log.messages import (
     envelope,
     json_object,
 )
-from ematix_flow.connect.change_log.tables import TableId, table_named
-from ematix_flow.connect.mysql.cdc.binlog import LoggedRows, LoggedTruncate, LogPosition, TransactionEnd, read_log, readable
+from ematix_flow.connect.change_log.tables import table_named
+from ematix_flow.connect.mysql.cdc.binlog import (
+    LoggedRows,
+    LoggedTruncate,
+    LogPosition,
+    TransactionEnd,
+    read_log,
+    readable,
+)
 from ematix_flow.connect.mysql.cdc.values import BINARY, BIT, DATE, JSON, OTHER, SET, SINGLE, TIMESTAMP, YEAR, fragment
 from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.errors import RunError
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from ematix_flow.connect.change_log.tables import TableId
     from ematix_flow.connect.mysql.cdc.binlog import LogReader
 
     Values = dict[str, str]
@@ -75,24 +84,29 @@ def _changes(reader: LogReader, begin: LogPosition, end: LogPosition, tables: Se
             case TransactionEnd(position) if position >= end:
                 return
             case LoggedTruncate():
-                source = _source(reader, entry.table, entry.at, 0, entry.at_ms, entry.gtid)
+                source = _Origin(entry.table, entry.at, entry.at_ms, entry.gtid).source(reader)
                 yield _change(TRUNCATE, None, None, (), source, entry.table)
             case LoggedRows():
                 yield from _of_event(reader, entry)
     message = f"the log of {reader.connection.name!r} ends before {end.file} {end.pos}, which was there before"
-    raise RunError(message, hint="the server may have been restarted without its newest transactions; run the stream again.")
+    raise RunError(
+        message, hint="the server may have been restarted without its newest transactions; run the stream again."
+    )
 
 
 def _of_event(reader: LogReader, entry: LoggedRows) -> Iterator[Change]:
     event = entry.event
     if not event.complete or any(not column.name for column in event.columns):
         message = f"the log does not name the columns of {entry.table}"
-        raise RunError(message, hint="it was written before binlog_row_metadata = FULL; read the tables again: rewind to earliest.")
+        raise RunError(
+            message, hint="it was written before binlog_row_metadata = FULL; read the tables again: rewind to earliest."
+        )
     key = _names(event.primary_key)
+    origin = _Origin(entry.table, entry.at, entry.at_ms, entry.gtid)
     number = 0
     for row in event.rows:
         for operation, before, after in _events(event, row, key):
-            source = _source(reader, entry.table, entry.at, number, entry.at_ms, entry.gtid)
+            source = origin.source(reader, number)
             yield _change(operation, before, after, key, source, entry.table)
         number += 1  # noqa: SIM113 - a row has one number, and its key may make two changes of it
 
@@ -115,10 +129,10 @@ def _values(event: Any, row: Mapping[str, Any], absent: Mapping[str, Any]) -> Va
         value = row[column.name]
         if column.type == FIELD_TYPE.SET and value is None and str(absent.get(column.name)) == _EMPTY_SET:
             value = set()
+        if column.character_set_name == "binary" and isinstance(value, str):
+            value = value.encode()  # the library takes bytes for text where there are none
         width = _FIRST_YEAR if column.type == FIELD_TYPE.YEAR else int(getattr(column, "max_length", 0) or 0)
-        values[column.name] = fragment(
-            value, _KINDS.get(column.type, OTHER), width, tuple(column.set_values or ())
-        )
+        values[column.name] = fragment(value, _KINDS.get(column.type, OTHER), width, tuple(column.set_values or ()))
     return values
 
 
@@ -126,7 +140,7 @@ def _rows(reader: LogReader, at: LogPosition, table: TableId, *, cleared: bool) 
     with readable(reader), closing(reader.session()) as session:
         at_ms = int(session.query("SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)")[0][0])
         if cleared:
-            source = _source(reader, table, LogPosition(at.file, at.pos - 1), 0, at_ms, None, snapshot=True)
+            source = _Origin(table, LogPosition(at.file, at.pos - 1), at_ms, snapshot=True).source(reader)
             yield _change(TRUNCATE, None, None, (), source, table)
         columns = session.query(_COLUMNS, (table.schema, table.name))
         key = [str(name) for name, _, column_key in columns if column_key == "PRI"]
@@ -136,7 +150,7 @@ def _rows(reader: LogReader, at: LogPosition, table: TableId, *, cleared: bool) 
         session.wire.query("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
         cursor = session.wire.cursor(SSCursor)
         cursor.execute(f"SELECT {listed} FROM {backticked(table.schema)}.{backticked(table.name)}")
-        source = _source(reader, table, at, 0, at_ms, None, snapshot=True)
+        source = _Origin(table, at, at_ms, snapshot=True).source(reader)
         for row in cursor:
             after = {name: fragment(value, kind) for (name, kind), value in zip(kinds, row, strict=True)}
             yield _change(READ, None, after, key, source, table)
@@ -153,22 +167,31 @@ def _expression(name: str, kind: str) -> str:
     return column
 
 
-def _source(
-    reader: LogReader, table: TableId, at: LogPosition, row: int, at_ms: int, gtid: str | None, *, snapshot: bool = False
-) -> dict[str, object]:
-    return {
-        "connector": "mysql",
-        "name": reader.connection.name,
-        "db": table.schema,
-        "schema": None,
-        "table": table.name,
-        "file": at.file,
-        "pos": at.pos,
-        "row": row,
-        "gtid": gtid,
-        "ts_ms": at_ms,
-        "snapshot": "true" if snapshot else "false",
-    }
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """Where a change comes from."""
+
+    table: TableId
+    at: LogPosition
+    at_ms: int
+    gtid: str | None = None
+    snapshot: bool = False
+
+    def source(self, reader: LogReader, row: int = 0) -> dict[str, object]:
+        """Return it as envelopes say it."""
+        return {
+            "connector": "mysql",
+            "name": reader.connection.name,
+            "db": self.table.schema,
+            "schema": None,
+            "table": self.table.name,
+            "file": self.at.file,
+            "pos": self.at.pos,
+            "row": row,
+            "gtid": self.gtid,
+            "ts_ms": self.at_ms,
+            "snapshot": "true" if self.snapshot else "false",
+        }
 
 
 def _change(

@@ -84,7 +84,9 @@ class MySQLChanges(StreamSource):
         if where.lstrip().startswith("{"):
             return self._requested(from_text(where))
         message = f"{where!r} is no position in the log of a database"
-        raise RunError(message, hint='say earliest (the rows of the tables), latest, or {"file": "bin.000002", "pos": 4}.')
+        raise RunError(
+            message, hint='say earliest (the rows of the tables), latest, or {"file": "bin.000002", "pos": 4}.'
+        )
 
     def ahead(self, position: Position, most: int, end_offset: Position | None = None) -> Position:
         """Return the end of the transactions that follow, or the position with another table."""
@@ -106,9 +108,7 @@ class MySQLChanges(StreamSource):
         added = [table for table in end[_TABLES] if table not in begin[_TABLES]]
         names = tuple(column_names)
         if added:
-            reads = [
-                partial(read_rows, self.reader, _at(end), table, names, cleared=_TURN in begin) for table in added
-            ]
+            reads = [partial(read_rows, self.reader, _at(end), table, names, cleared=_TURN in begin) for table in added]
             return tuple(MessagePartition(table, 0, read) for table, read in zip(added, reads, strict=True))
         read = partial(read_changes, self.reader, _at(begin), _at(end), tuple(begin[_TABLES]), names)
         label = f"{begin[_FILE]} {begin[_POS]}-{end[_FILE]} {end[_POS]}"

@@ -22,26 +22,22 @@ _SINGLE_DIGITS = range(6, 10)
 
 def fragment(value: Any, kind: str, width: int = 0, members: tuple[str, ...] = ()) -> str:
     """Return a value as JSON; one that is no value of its kind, such as the day 0000-00-00, is NULL."""
-    if kind == SET:
-        return json_text(_set_text(value, members)) if value is not None else "null"
-    if value is None:
+    if value is None or (kind in (TIMESTAMP, DATE) and isinstance(value, str)):
         return "null"
     match kind:
         case "single":
             return _single(float(value))
         case "bit":
             return str(int(value, 2) if isinstance(value, str) else int(value))
-        case "binary" if isinstance(value, bytes):
-            return _binary(value.ljust(width, b"\0"))
-        case "year":
-            return str(0 if int(value) == _FIRST_YEAR and width == _FIRST_YEAR else int(value))
+        case "year" if width == _FIRST_YEAR and int(value) == _FIRST_YEAR:
+            return "0"
+        case "set":
+            return json_text(_set_text(value, members))
         case "json":
             return json_text(_document(value))
-        case "timestamp" | "date" if isinstance(value, str):
-            return "null"
         case "timestamp":
             return f'"{value.isoformat()}Z"'
-    return _plain(value)
+    return _plain(value.ljust(width, b"\0") if kind == BINARY and isinstance(value, bytes) else value)
 
 
 def _plain(value: Any) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from ematix_flow.connect.base.stream_source import MessagePartition
-from ematix_flow.connect.change_log.messages import READ, Change, as_tables, envelope, json_object
+from ematix_flow.connect.change_log.messages import READ, TRUNCATE, Change, as_tables, envelope, json_object
 from ematix_flow.connect.change_log.tables import table_named
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.postgres.cdc.catalog import logged_columns, primary_keys, read_types, sql_name, table_number
@@ -91,16 +91,37 @@ class SnapshotExporter:
 
 
 def plan_snapshot(
-    session: PostgresSession, reader: LogReader, snapshot: Snapshot, tables: Sequence[str], requested: Sequence[str]
+    session: PostgresSession,
+    reader: LogReader,
+    snapshot: Snapshot,
+    tables: Sequence[str],
+    requested: Sequence[str],
+    *,
+    cleared: bool,
 ) -> tuple[MessagePartition, ...]:
-    """Return the rows of tables in a snapshot, in partitions of which each is read by its own connection."""
+    """Return the rows of tables in a snapshot, in partitions of which each is read by its own connection.
+
+    With `cleared` the end of all earlier rows comes first, for targets that may have rows whose end was never read.
+    """
     partitions = []
     for table in tables:
+        if cleared:
+            read = partial(read_end_of_rows, reader, snapshot, table, tuple(requested))
+            partitions.append(MessagePartition(f"{table}/end", 1, read))
         for first, last in _page_ranges(session, table):
             label = f"{table}/{'rows' if first is None else f'{first}-{last}'}"
             read = partial(read_rows, reader, snapshot, table, (first, last), tuple(requested))
             partitions.append(MessagePartition(label, 0, read))
     return tuple(partitions)
+
+
+def read_end_of_rows(reader: LogReader, snapshot: Snapshot, table: str, requested: Sequence[str]) -> Iterator[pa.Table]:
+    """Return the message that a table has none of its earlier rows any more, right before those of a snapshot."""
+    with readable(reader), closing(reader.database().session()) as session:
+        source = _source(reader, session, replace(snapshot, low_lsn=snapshot.low_lsn - 1), table)
+    location = f'"snapshot": "{format_lsn(snapshot.lsn)}", "number": -1'
+    end = Change(envelope(TRUNCATE, None, None, source), None, snapshot.at_ms, table, location)
+    yield from as_tables([end], requested)
 
 
 def read_rows(
@@ -129,19 +150,7 @@ def _changes(
     with readable(reader):
         columns, types = logged_columns(session, id_), read_types(session)
         key = primary_keys(session).get(table_number(session, id_), ())
-        database = session.query("SELECT current_database()")[0][0]
-    source: dict[str, Any] = {
-        "connector": "postgresql",
-        "name": reader.connection.name,
-        "db": database,
-        "schema": id_.schema,
-        "table": id_.name,
-        "lsn": snapshot.low_lsn,
-        "txId": None,
-        "ts_ms": snapshot.at_ms,
-        "ts_us": snapshot.at_ms * 1000,
-        "snapshot": "true",
-    }
+        source = _source(reader, session, snapshot, table)
     converters = [(name, types.converter(oid)) for name, oid in columns]
     sql = f"SELECT {listed(name for name, _ in columns)} FROM {sql_name(id_)}{_where(pages)}"
     location = f'"snapshot": "{format_lsn(snapshot.lsn)}", "number": '
@@ -157,6 +166,23 @@ def _changes(
             }
             row_key = json_object({name: after[name] for name in key}) if key else None
             yield Change(envelope(READ, None, after, source), row_key, snapshot.at_ms, table, f"{location}{number}")
+
+
+def _source(reader: LogReader, session: PostgresSession, snapshot: Snapshot, table: str) -> dict[str, Any]:
+    """Return what the messages of a snapshot say about where they come from."""
+    id_ = table_named(table)
+    return {
+        "connector": "postgresql",
+        "name": reader.connection.name,
+        "db": session.query("SELECT current_database()")[0][0],
+        "schema": id_.schema,
+        "table": id_.name,
+        "lsn": snapshot.low_lsn,
+        "txId": None,
+        "ts_ms": snapshot.at_ms,
+        "ts_us": snapshot.at_ms * 1000,
+        "snapshot": "true",
+    }
 
 
 def _where(pages: tuple[int | None, int | None]) -> str:

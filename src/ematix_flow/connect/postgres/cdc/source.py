@@ -60,6 +60,8 @@ MOST_COUNTED = 100_000
 """Messages up to which those that wait are counted."""
 
 _SERVER, _TIMELINE, _LSN, _TABLES, _COUNT = "server", "timeline", "lsn", "tables", "count"
+_TURN = "turn"
+"""Key of positions that an operator has chosen: the target may have rows whose end was never read."""
 
 
 class PostgresChanges(StreamSource):
@@ -149,7 +151,8 @@ class PostgresChanges(StreamSource):
         if exporter is None or format_lsn(exporter.snapshot.lsn) != end[_LSN]:
             message = f"the snapshot of {', '.join(added)} as of {end[_LSN]} is gone"
             raise RunError(message, hint="run the stream again: it begins with another one.")
-        return plan_snapshot(self._open_session(), self.reader, exporter.snapshot, added, column_names)
+        session, snapshot = self._open_session(), exporter.snapshot
+        return plan_snapshot(session, self.reader, snapshot, added, column_names, cleared=_TURN in begin)
 
     def distance(self, begin: Position, end: Position) -> int:
         """Return how many messages lie between two positions; those up to one that was not counted are counted now."""
