@@ -54,6 +54,14 @@ class Counts:
     deleted: int = 0
     closed: int = 0
     rejected: int = 0
+    creates: int = 0
+    updates: int = 0
+    deletes: int = 0
+    """Changes that were applied, by what they do; several of one key may be one row of the target."""
+    repeated: int = 0
+    """Changes that the target had already, or one that came after them."""
+    skipped: int = 0
+    """Messages that change no row."""
 
     def plus(self, name: str, rows: int) -> Counts:
         """Return the counts with `rows` added under `name`."""

@@ -16,6 +16,7 @@ from ematix_flow.connect.base.cancellation import current, unwatched
 from ematix_flow.connect.base.retry import COMMIT_OUTCOME, OVERTAKEN, attempts
 from ematix_flow.connect.base.stage import NULL_REASON
 from ematix_flow.connect.config.redact import redact, safe_text
+from ematix_flow.declare.pipeline.write import CHANGES
 from ematix_flow.errors import (
     BadRowsError,
     CommitError,
@@ -193,12 +194,16 @@ def run_program(  # noqa: PLR0913, PLR0917 - what a program is run over
             counts = counts.with_all(rows.query(bound(program.tally)))
         if statement.final and write_down is not None:
             write_down(counts)
+        if statement.when and not rows.query(bound(statement.when)):
+            continue
         counted_rows = int(rows.query(bound(statement.counted))[0][0]) if statement.counted else None
         changed = rows.run(replace(statement, sql=bound(statement.sql)))
         if statement.final and program.tells:
             counts = counts.with_all(rows.numbers.items())
         if statement.counts:
             counts = counts.plus(statement.counts, changed if counted_rows is None else counted_rows)
+        if statement.tally:
+            counts = counts.with_all(rows.query(bound(statement.tally)))
         if index == 0:
             failpoint("commit.applied_first_stmt")
     return balanced(request, counts)
@@ -231,6 +236,8 @@ def balanced(request: CommitRequest, counts: Counts) -> Counts:
             message = f"rows staged: {counts.staged}, but inserted: {counts.inserted}"
             raise CommitError(message, hint="the load was rolled back.")
         return counts
+    if request.mode == CHANGES:
+        return replace(counts, unchanged=counts.repeated + counts.skipped)
     touched = counts.inserted + counts.updated if request.mode == "merge" else counts.inserted
     return replace(counts, unchanged=max(0, counts.staged - touched))
 

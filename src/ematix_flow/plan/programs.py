@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ematix_flow.plan.sql.modes import append_truncate_merge as modes
+from ematix_flow.plan.sql.modes import changes
 from ematix_flow.plan.sql.modes import files as file_modes
 from ematix_flow.plan.sql.modes import lake as lake_modes
 from ematix_flow.plan.sql.modes import scd2
@@ -30,6 +31,8 @@ def program_of(load: Load, write: Write, database: Catalog) -> Program:
             return modes.truncate(load)
         case "merge":
             return modes.merge(load)
+        case "cdc":
+            return changes.apply_changes(load)
         case _:
             return scd2.by_event_time(load) if load.event else scd2.by_load_time(load)
 

@@ -95,8 +95,10 @@ def _sources(document: Document, tables: Mapping[str, Any]) -> list[tuple[Any, A
 
 def _targets(document: Document, tables: Mapping[str, Any]) -> tuple[StreamTarget, ...]:
     targets = []
+    transform = tables.get("transform")
+    mode = default_mode(transform.get("cdc") if isinstance(transform, dict) else None)
     for path, role, table in _entries(document, tables, "target"):
-        options = target_in(document, path, table, role)
+        options = {"mode": mode, **target_in(document, path, table, role)}
         with document.at(path):
             targets.append(stream_target(options))
     return tuple(targets)
