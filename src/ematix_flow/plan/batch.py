@@ -12,6 +12,7 @@ from ematix_flow.connect.base.stage import StageColumn
 from ematix_flow.connect.registry import kinds_with
 from ematix_flow.connect.types.digits import digits_of
 from ematix_flow.declare.pipeline.pipeline import TransformRef
+from ematix_flow.declare.pipeline.write import CHANGES
 from ematix_flow.declare.table.types import BigInt, Text, TimestampTZ
 from ematix_flow.errors import DriftError, PlanError, UnsupportedError
 from ematix_flow.plan.columns import CHANGE_COLUMNS, EVENT
@@ -23,7 +24,7 @@ from ematix_flow.plan.programs import lake_append, program_of
 from ematix_flow.plan.quality import plan_audit
 from ematix_flow.plan.remote_tasks import carried, refuse_unseen
 from ematix_flow.plan.shape_placement import plan_shape
-from ematix_flow.plan.sql.ddl import create_table_sql, differences, table_definition
+from ematix_flow.plan.sql.ddl import VERSION, create_table_sql, differences, table_definition
 from ematix_flow.plan.sql.modes import lake as lake_modes
 from ematix_flow.plan.sql.program import ChangeRules, Load
 from ematix_flow.plan.sql.shape.query import unsupported_on
@@ -290,13 +291,15 @@ def ensure_step(
     if inspection.existing.problem:
         message = f"table {table.qualified_name} cannot be loaded safely: {inspection.existing.problem}"
         raise PlanError(message)
-    if not table.stamped and write.on_drift == "error":
-        return EnsureTable(definition, (), (), exists=True)
     drift = differences(definition, inspection.existing, database)
+    own = tuple(d.cure for d in drift if d.cure and write.mode == CHANGES and repr(VERSION.name) in d.text)
+    drift = tuple(d for d in drift if d.cure not in own or not d.cure)
+    if not table.stamped and write.on_drift == "error":
+        return EnsureTable(definition, own, (), exists=True)
     if drift and write.on_drift != "warn":
         _refuse_drift(table, drift, write)
     cures = tuple(d.cure for d in drift if d.cure) if write.on_drift == "evolve" else ()
-    return EnsureTable(definition, cures, drift, exists=True)
+    return EnsureTable(definition, (*own, *cures), drift, exists=True)
 
 
 def _refuse_drift(table: Table, existing: tuple[Difference, ...], write: Write) -> None:
@@ -324,10 +327,10 @@ def _load(request: PlanRequest, inspection: Inspection, keys: tuple[str, ...], c
         update=update_columns(table, write, keys),
         compare=compare,
         event=EVENT if by_event else "",
-        points=_points(table, database) if by_event else None,
+        points=_points(table, database) if by_event or _marks_keys(write, database) else None,
         delete_absent=write.handle_deletes is not None,
         expire_before=now - write.ttl if write.ttl is not None else None,
-        forget_before=now - write.late_horizon if by_event else None,
+        forget_before=now - write.late_horizon if by_event or write.mode == CHANGES else None,
         extra=(*event, *_change_columns(inspection), *(StageColumn(name, BigInt()) for name in inspection.order)),
         order=inspection.order,
         order_by=order_columns(table, write),
@@ -353,6 +356,11 @@ def _change_rules(request: PlanRequest) -> ChangeRules:
         inserts=cdc is None or cdc.missing_rows == "insert",
         required=tuple(column.name for column in table.columns if not column.nullable),
     )
+
+
+def _marks_keys(write: Write, database: TargetSystem) -> bool:
+    """Return whether keys of deleted rows are remembered where folded events are: on lakes."""
+    return write.mode == CHANGES and not database.capabilities.rolls_back
 
 
 def _points(table: Table, database: TargetSystem) -> TableName:

@@ -8,7 +8,7 @@ from ematix_flow.plan.sql.modes import append_truncate_merge as modes
 from ematix_flow.plan.sql.modes import changes
 from ematix_flow.plan.sql.modes import files as file_modes
 from ematix_flow.plan.sql.modes import lake as lake_modes
-from ematix_flow.plan.sql.modes import scd2
+from ematix_flow.plan.sql.modes import lake_changes, scd2
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base.catalog import Catalog
@@ -45,6 +45,8 @@ def _lake_program(load: Load, write: Write, database: Catalog) -> Program:
             return lake_modes.truncate(load)
         case "merge":
             return lake_modes.merge(load, tells=database.capabilities.reports_merges)
+        case "cdc":
+            return lake_changes.apply_changes(load)
         case _:
             return lake_modes.scd2_by_event_time(load) if load.event else lake_modes.scd2_by_load_time(load)
 

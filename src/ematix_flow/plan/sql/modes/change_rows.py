@@ -99,7 +99,7 @@ def collapsed(load: Load, events: str) -> str:
     by_key = f"PARTITION BY {quoted(KEY)}"
     columns = listed([column.name for column in event_columns(load)])
     # A delete carries what is known of the row that is gone, which is never all that a row needs.
-    partial = f"CASE WHEN {carries} IS NULL OR {change} = '{DELETE}' THEN 0 ELSE 1 END"
+    partial = f"CASE WHEN {carries} IS NULL OR {change} IN ('{DELETE}', '{TRUNCATE}') THEN 0 ELSE 1 END"
     placed = (
         f"placed AS (SELECT {columns}, ROW_NUMBER() OVER ({by_key} ORDER BY {version} DESC) AS _flow_back, "
         f"MAX(CASE WHEN {change} = '{DELETE}' THEN {version} ELSE '' END) OVER ({by_key}) AS _flow_cleared, "
@@ -139,16 +139,16 @@ def _merged(load: Load) -> str:
     """Return the last change of keys that were gathered; after a delete nothing of the old row is left to keep."""
     any_of = [f"_flow_any_{index}" for index, _ in enumerate(load.names)]
     values = [f"CASE WHEN {has} = 1 THEN {quoted(name)} END" for name, has in zip(load.names, any_of, strict=True)]
-    carries = joined([f"CAST({has} AS TEXT)" for has in any_of])
+    carries = joined([f"CAST({has} AS TEXT)" for has in any_of], load.dialect)
     return (
         f"SELECT {', '.join(values)}, {listed([KEY, CHANGE, CHANGE_VERSION, CHANGE_AT, CHANGE_MS])}, "
         f"CASE WHEN _flow_cleared = '' THEN {carries} END, {quoted(CREATES)} FROM gathered WHERE _flow_back = 1"
     )
 
 
-def joined(parts: Sequence[str]) -> str:
-    """Return texts one after the other as canonical SQL."""
-    return f"CONCAT({', '.join(parts)})" if len(parts) > 1 else parts[0]
+def joined(parts: Sequence[str], dialect: str) -> str:
+    """Return texts one after the other as canonical SQL for a dialect: SQLite has no function for it, MySQL no operator."""
+    return " || ".join(parts) if dialect == "sqlite" else f"CONCAT({', '.join(parts)})"
 
 
 def is_carried(index: int, alias: str) -> str:
