@@ -46,7 +46,9 @@ PAIRS = Table(
 )
 
 
-def event(op: str, lsn: int, after: dict[str, Any] | None = None, before: dict[str, Any] | None = None) -> dict[str, Any]:
+def event(
+    op: str, lsn: int, after: dict[str, Any] | None = None, before: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Give an event as Debezium writes it for PostgreSQL."""
     return {"op": op, "before": before, "after": after, "source": {"lsn": lsn, "ts_ms": BEGIN_MS + lsn}, "ts_ms": 0}
 

@@ -327,7 +327,7 @@ def _load(request: PlanRequest, inspection: Inspection, keys: tuple[str, ...], c
         update=update_columns(table, write, keys),
         compare=compare,
         event=EVENT if by_event else "",
-        points=_points(table, database) if by_event or _marks_keys(write, database) else None,
+        points=_points(table, database) if by_event or _remembers_keys(write, database) else None,
         delete_absent=write.handle_deletes is not None,
         expire_before=now - write.ttl if write.ttl is not None else None,
         forget_before=now - write.late_horizon if by_event or write.mode == CHANGES else None,
@@ -358,7 +358,7 @@ def _change_rules(request: PlanRequest) -> ChangeRules:
     )
 
 
-def _marks_keys(write: Write, database: TargetSystem) -> bool:
+def _remembers_keys(write: Write, database: TargetSystem) -> bool:
     """Return whether keys of deleted rows are remembered where folded events are: on lakes."""
     return write.mode == CHANGES and not database.capabilities.rolls_back
 

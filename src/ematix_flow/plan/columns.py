@@ -5,7 +5,24 @@ from __future__ import annotations
 from ematix_flow.connect.base.stage import FAILED
 from ematix_flow.connect.changes.change import CHANGE_COLUMNS
 
-__all__ = ["CHANGE", "CHANGE_AT", "CHANGE_CARRIES", "CHANGE_COLUMNS", "CHANGE_MS", "CHANGE_VERSION", "CORRUPT", "EVENT", "FAILED", "LINES", "ORDER", "ORDER_AT", "OURS", "POSITION", "RAW", "SOURCE_VIEW"]
+__all__ = [
+    "CHANGE",
+    "CHANGE_AT",
+    "CHANGE_CARRIES",
+    "CHANGE_COLUMNS",
+    "CHANGE_MS",
+    "CHANGE_VERSION",
+    "CORRUPT",
+    "EVENT",
+    "FAILED",
+    "LINES",
+    "ORDER",
+    "ORDER_AT",
+    "OURS",
+    "POSITION",
+    "RAW",
+    "SOURCE_VIEW",
+]
 
 SOURCE_VIEW = "_src_raw"
 """Name under which a shape sees the rows of a source that is not evaluated by a database."""

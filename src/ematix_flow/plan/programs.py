@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ematix_flow.plan.sql.modes import append_truncate_merge as modes
-from ematix_flow.plan.sql.modes import changes
+from ematix_flow.plan.sql.modes import changes, lake_changes, scd2
 from ematix_flow.plan.sql.modes import files as file_modes
 from ematix_flow.plan.sql.modes import lake as lake_modes
-from ematix_flow.plan.sql.modes import lake_changes, scd2
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base.catalog import Catalog

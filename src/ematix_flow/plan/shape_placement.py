@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.errors import OWN_PREFIX, PlanError, did_you_mean
 from ematix_flow.plan.bounds import bounded_sql, range_condition, watermark_column
-from ematix_flow.plan.columns import CHANGE_COLUMNS, CORRUPT, EVENT, FAILED, LINES, ORDER, ORDER_AT, POSITION, RAW, SOURCE_VIEW
+from ematix_flow.plan.columns import (
+    CHANGE_COLUMNS,
+    CORRUPT,
+    EVENT,
+    FAILED,
+    LINES,
+    ORDER,
+    ORDER_AT,
+    POSITION,
+    RAW,
+    SOURCE_VIEW,
+)
 from ematix_flow.plan.spark_reasons import TASK_DIALECT, spark_reason
 from ematix_flow.plan.sql.render import native_column
 from ematix_flow.plan.sql.shape.query import read_columns, shape_query, unsupported_on

@@ -69,23 +69,27 @@ def _semantics(schema: Any) -> dict[str, Semantic]:
     """Return the logical types of the columns, which the schema tells for the row before and after alike."""
     blocks = schema.get("fields") if isinstance(schema, dict) else None
     fields = next(
-        (one.get("fields") for one in blocks or () if isinstance(one, dict) and one.get("field") in ("after", "before")),
+        (
+            one.get("fields")
+            for one in blocks or ()
+            if isinstance(one, dict) and one.get("field") in ("after", "before")
+        ),
         blocks,
     )
-    found = {}
+    semantics = {}
     for one in fields or ():
         if isinstance(one, dict) and (one.get("name") or one.get("type") == "bytes"):
             parameters = one.get("parameters")
             scale = parameters.get("scale", 0) if isinstance(parameters, dict) else 0
-            found[str(one.get("field"))] = Semantic(str(one.get("name") or "bytes"), int(scale))
-    return found
+            semantics[str(one.get("field"))] = Semantic(str(one.get("name") or "bytes"), int(scale))
+    return semantics
 
 
 def _time(payload: Mapping[str, Any], source: Any, cdc: CDC) -> int | None:
     if cdc.ts_field:
         return milliseconds(at_path(payload, cdc.ts_field))
-    told = source.get("ts_ms") if isinstance(source, dict) else None
-    return milliseconds(payload.get("ts_ms") if told is None else told)
+    reported = source.get("ts_ms") if isinstance(source, dict) else None
+    return milliseconds(payload.get("ts_ms") if reported is None else reported)
 
 
 def _carried(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,8 +115,10 @@ def _flattened(row: Mapping[str, Any], keys: Sequence[str], semantics: dict[str,
     operation = DELETE if deleted else _OPERATIONS.get(str(row.get(f"{_FLAT}op", "u")))
     if operation is None:
         return []
-    told = {name.removeprefix(_FLAT).removeprefix("source_"): v for name, v in row.items() if name.startswith(_FLAT)}
-    order, unique = log_order(told)
+    reported = {
+        name.removeprefix(_FLAT).removeprefix("source_"): v for name, v in row.items() if name.startswith(_FLAT)
+    }
+    order, unique = log_order(reported)
     values = {name: value for name, value in row.items() if not name.startswith(_FLAT) or name in keys}
     carried = _before(values) if operation == DELETE else _carried(values)
-    return [Change(operation, carried, order, unique, milliseconds(told.get("ts_ms")), semantics)]
+    return [Change(operation, carried, order, unique, milliseconds(reported.get("ts_ms")), semantics)]

@@ -66,12 +66,14 @@ def read_canal(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) -> li
 
 def read_dms(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) -> list[Change]:
     """Return the changes of a message of AWS DMS."""
-    told = document.get("metadata")
-    metadata = told if isinstance(told, dict) else {}
+    reported = document.get("metadata")
+    metadata = reported if isinstance(reported, dict) else {}
     operation = _DMS.get(str(at_path(document, cdc.op_field) if cdc.op_field else metadata.get("operation")))
     if operation is None:
         return []
-    at = at_path(document, cdc.ts_field) if cdc.ts_field else metadata.get("commit-timestamp", metadata.get("timestamp"))
+    at = (
+        at_path(document, cdc.ts_field) if cdc.ts_field else metadata.get("commit-timestamp", metadata.get("timestamp"))
+    )
     common: dict[str, Any] = {"at_ms": milliseconds(at)}
     if operation == TRUNCATE:
         return [Change(TRUNCATE, **common)]
@@ -84,8 +86,8 @@ def read_dms(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) -> list
 
 def read_custom(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) -> list[Change]:
     """Return the changes of a message whose fields the declaration names."""
-    word = at_path(document, str(cdc.op_field))
-    operation = OPERATIONS.get((cdc.op_map or {}).get(str(word), ""))
+    code = at_path(document, str(cdc.op_field))
+    operation = OPERATIONS.get((cdc.op_map or {}).get(str(code), ""))
     if operation is None:
         return []
     order = at_path(document, cdc.order_field) if cdc.order_field else None

@@ -39,7 +39,9 @@ _TIMES = ("timestamp", "timestamp_tz")
 _NONE = Semantic()
 
 
-def converted(value: Any, kind: str, semantic: Semantic | None = None, time_unit: str | None = None) -> str | bytes | None:
+def converted(
+    value: Any, kind: str, semantic: Semantic | None = None, time_unit: str | None = None
+) -> str | bytes | None:
     """Return a value as its column takes it; what cannot be read is a `ChangeError`."""
     if value is None:
         return None
@@ -65,7 +67,9 @@ def _converted(value: Any, kind: str, semantic: Semantic, time_unit: str | None)
         return _instant(number, _CLOCKS[name]).time().isoformat(timespec="microseconds")
     if name in _UNITS or kind in _TIMES:
         at = _instant(number, _UNITS.get(name) or time_unit or _unit_of(number))
-        return at.date().isoformat() if kind == "date" else f"{at.replace(tzinfo=None).isoformat(timespec='microseconds')}"
+        return (
+            at.date().isoformat() if kind == "date" else f"{at.replace(tzinfo=None).isoformat(timespec='microseconds')}"
+        )
     return text_of(value, kind)
 
 
@@ -112,4 +116,3 @@ def _unbased(value: Any) -> bytes:
     except binascii.Error:
         message = f"{str(value)[:80]!r} is not base64, as connectors write bytes"
         raise ChangeError(message) from None
-

@@ -15,8 +15,8 @@ from ematix_flow.connect.base.stage import StageColumn
 from ematix_flow.connect.changes.change import DELETE, SKIP, TRUNCATE, UPDATE
 from ematix_flow.declare.table.types import BigInt, Integer, Text, TimestampTZ
 from ematix_flow.plan.columns import CHANGE, CHANGE_AT, CHANGE_CARRIES, CHANGE_MS, CHANGE_VERSION
-from ematix_flow.plan.sql.modes.row_hash import column_text
 from ematix_flow.plan.sql.dialects import sql_func
+from ematix_flow.plan.sql.modes.row_hash import column_text
 from ematix_flow.plan.sql.render import CANONICAL, STAGED, listed, native_column, quoted, text
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ KEY_OF_ROW = "FLOW_KEY_OF_ROW"
 _UTC = "FLOW_UTC"
 _PLAIN = ("text", "string", "small_int", "integer", "big_int", "uuid")
 _HAS = "_flow_has_{}"
-_KEPT = (CHANGE, CHANGE_VERSION, CHANGE_AT, CHANGE_MS, CHANGE_CARRIES)
+_CHANGE = (CHANGE, CHANGE_VERSION, CHANGE_AT, CHANGE_MS, CHANGE_CARRIES)
 
 
 def event_columns(load: Load) -> tuple[StageColumn, ...]:
@@ -65,7 +65,10 @@ def key_json(load: Load, alias: str) -> str:
     for name in load.keys:
         value = f"{alias}.{native_column(name, dialect)}"
         plain = by_name[name].type.kind in _PLAIN
-        parts += [exp.Literal.string(name).sql(dialect=dialect), value if plain else column_text(by_name[name], value, dialect)]
+        parts += [
+            exp.Literal.string(name).sql(dialect=dialect),
+            value if plain else column_text(by_name[name], value, dialect),
+        ]
     pairs = ", ".join(parts)
     match dialect:
         case "postgres":
@@ -82,7 +85,7 @@ def key_json(load: Load, alias: str) -> str:
 
 def keyed_events(load: Load) -> str:
     """Return the query for the staged changes with their keys, each once, as canonical SQL with a marker."""
-    names = ", ".join(f"s.{quoted(name)}" for name in (*load.names, *_KEPT))
+    names = ", ".join(f"s.{quoted(name)}" for name in (*load.names, *_CHANGE))
     key = f"CASE WHEN s.{quoted(CHANGE)} = '{TRUNCATE}' THEN {text(WHOLE_TABLE)} ELSE {KEY_OF_ROW}() END"
     same = ", ".join([f"s.{quoted(CHANGE)} = '{TRUNCATE}'", *(f"s.{quoted(name)}" for name in load.keys)])
     arrival = ", ".join(f"s.{quoted(name)} DESC" for name in load.order) or f"s.{quoted(CHANGE)}"
@@ -126,13 +129,13 @@ def _carries(index: int) -> str:
 
 
 def _gathered(load: Load, by_key: str) -> str:
-    kept = listed([KEY, CHANGE, CHANGE_VERSION, CHANGE_AT, CHANGE_MS, CREATES])
+    retained = listed([KEY, CHANGE, CHANGE_VERSION, CHANGE_AT, CHANGE_MS, CREATES])
     values = [
         f"FIRST_VALUE({quoted(name)}) OVER ({by_key} ORDER BY {_HAS.format(index)} DESC, {quoted(CHANGE_VERSION)} DESC) "
         f"AS {quoted(name)}, MAX({_HAS.format(index)}) OVER ({by_key}) AS _flow_any_{index}"
         for index, name in enumerate(load.names)
     ]
-    return f"gathered AS (SELECT {kept}, _flow_back, _flow_cleared, {', '.join(values)} FROM parts)"
+    return f"gathered AS (SELECT {retained}, _flow_back, _flow_cleared, {', '.join(values)} FROM parts)"
 
 
 def _merged(load: Load) -> str:
@@ -174,7 +177,7 @@ def rendered(canonical: str, dialect: str, inserts: dict[str, str] | None = None
     return sql
 
 
-def tally_sql(load: Load, events: str) -> str:
+def tally_sql(events: str) -> str:
     """Return the query for the counts of changes, over the relation of those that were new, as canonical SQL."""
     change = quoted(CHANGE)
     names = {DELETE: "deletes", TRUNCATE: "deletes", UPDATE: "updates"}

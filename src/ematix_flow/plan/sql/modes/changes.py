@@ -44,7 +44,7 @@ def apply_changes(load: Load) -> Program:
     """Apply the changes of a batch to a table."""
     rules = load.changes
     assert rules is not None  # noqa: S101 - only loads of changes have this mode
-    tally = render(tally_sql(load, quoted(EVENTS)), load.dialect)
+    tally = render(tally_sql(quoted(EVENTS)), load.dialect)
     statements = [
         Statement(_new_events(load, rules), "", "collect the changes that are newer than their rows", tally=tally),
         Statement(_final(load), "", "work out what the changes of every key come to"),
@@ -112,7 +112,9 @@ def _clearing(load: Load, rules: ChangeRules) -> list[Statement]:
         sql = f"DELETE FROM {table_sql(load.target)} WHERE {old}"
     when = render(f"SELECT 1 {there} LIMIT 1", load.dialect)
     inserts = {KEY_OF_ROW: key_json(load, native_name(_unqualified(load), load.dialect))}
-    return [Statement(rendered(sql, load.dialect, inserts), "deleted", "remove the rows of a truncated table", when=when)]
+    return [
+        Statement(rendered(sql, load.dialect, inserts), "deleted", "remove the rows of a truncated table", when=when)
+    ]
 
 
 def _unqualified(load: Load) -> TableName:
@@ -152,7 +154,9 @@ def _gone_since(load: Load, rules: ChangeRules, at: str) -> str:
 
 
 def _stamp(load: Load) -> list[str]:
-    return [instant(load.loaded_at, load.dialect), identifier_value(load.batch_id, load.dialect)] if load.stamped else []
+    return (
+        [instant(load.loaded_at, load.dialect), identifier_value(load.batch_id, load.dialect)] if load.stamped else []
+    )
 
 
 def _stamp_sets(load: Load) -> list[str]:

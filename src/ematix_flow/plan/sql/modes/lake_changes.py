@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from ematix_flow.plan.sql.program import ChangeRules, Load
 
 DIALECT = "spark"
-_TAKEN = "_flow_loaded_at"
+_SINCE = "_flow_loaded_at"
 
 
-def mark_columns() -> tuple[StageColumn, ...]:
+def deleted_key_columns() -> tuple[StageColumn, ...]:
     """Return the columns of the relation of keys whose rows are gone."""
-    return (StageColumn(KEY, Text()), StageColumn(CHANGE_VERSION, Text()), StageColumn(_TAKEN, TimestampTZ()))
+    return (StageColumn(KEY, Text()), StageColumn(CHANGE_VERSION, Text()), StageColumn(_SINCE, TimestampTZ()))
 
 
 def apply_changes(load: Load) -> Program:
@@ -66,12 +66,12 @@ def apply_changes(load: Load) -> Program:
         Statement(_remember(load, final), "", "remember the keys whose rows are gone", fills_points=True),
         Statement(_merge(load, rules, actions), "", "write, mark and delete rows", final=True),
     )
-    known = (WorkTable(load.points.name, mark_columns()),)
-    tally = f"{render(tally_sql(load, quoted(events)), DIALECT)} UNION ALL {_row_tally(load, rules, actions)}"
+    known = (WorkTable(load.points.name, deleted_key_columns()),)
+    tally = f"{render(tally_sql(quoted(events)), DIALECT)} UNION ALL {_row_tally(load, rules, actions)}"
     return Program("MERGE INTO (changes)", statements, known, reads_staged_once=False, tally=tally)
 
 
-def _marks(load: Load) -> str:
+def _deleted_keys(load: Load) -> str:
     assert load.points is not None  # noqa: S101 - set where rows have their versions themselves
     return table_sql(load.points)
 
@@ -80,14 +80,14 @@ def _new_events(load: Load) -> str:
     names = [column.name for column in event_columns(load)]
     version, key = f"e.{quoted(CHANGE_VERSION)}", f"e.{quoted(KEY)}"
     truncated = (
-        f"SELECT MAX(v) FROM (SELECT m.{quoted(CHANGE_VERSION)} AS v FROM {_marks(load)} AS m "
+        f"SELECT MAX(v) FROM (SELECT m.{quoted(CHANGE_VERSION)} AS v FROM {_deleted_keys(load)} AS m "
         f"WHERE m.{quoted(KEY)} = {text(WHOLE_TABLE)} UNION ALL SELECT s.{quoted(CHANGE_VERSION)} "
-        f'FROM "_flow_staged" AS s WHERE s.{quoted(CHANGE)} = \'{TRUNCATE}\') AS truncated'
+        f"FROM \"_flow_staged\" AS s WHERE s.{quoted(CHANGE)} = '{TRUNCATE}') AS truncated"
     )
     sql = (
         f"SELECT {listed(names, 'e')} FROM ({keyed_events(load)}) AS e "
         f"LEFT JOIN {table_sql(load.target)} AS tgt ON {same_key(load.keys, 'tgt', 'e')} "
-        f"LEFT JOIN {_marks(load)} AS m ON m.{quoted(KEY)} = {key} "
+        f"LEFT JOIN {_deleted_keys(load)} AS m ON m.{quoted(KEY)} = {key} "
         f"WHERE e._flow_rank = 1 AND {version} > COALESCE(tgt.{quoted(VERSION.name)}, '') "
         f"AND {version} > COALESCE(m.{quoted(CHANGE_VERSION)}, '') "
         f"AND ((e.{quoted(CHANGE)} = '{TRUNCATE}') OR {version} > COALESCE(({truncated}), ''))"
@@ -101,7 +101,9 @@ def _actions(load: Load, rules: ChangeRules, final: str) -> str:
     cleared = f"SELECT MAX(c.{quoted(CHANGE_VERSION)}) AS version, MAX(c.{quoted(CHANGE_AT)}) AS at FROM {quoted(final)} AS c WHERE c.{quoted(CHANGE)} = '{TRUNCATE}'"
     # Behind a truncated table nothing of an old row is left to keep.
     values = [
-        f"CASE WHEN t.version IS NULL THEN f.{quoted(name)} END AS {quoted(name)}" if name == "_flow_carries" else f"f.{quoted(name)}"
+        f"CASE WHEN t.version IS NULL THEN f.{quoted(name)} END AS {quoted(name)}"
+        if name == "_flow_carries"
+        else f"f.{quoted(name)}"
         for name in names
     ]
     there = f"CASE WHEN tgt.{quoted(load.keys[0])} IS NULL THEN 0 ELSE 1 END AS _flow_there"
@@ -118,11 +120,11 @@ def _actions(load: Load, rules: ChangeRules, final: str) -> str:
         CREATES: "0",
     }
     gone = [f"tgt.{quoted(name)}" if name in load.names else old.get(name, "NULL") for name in names]
-    kept = f"SELECT 1 FROM {quoted(final)} AS f WHERE {same_key(load.keys, 'tgt', 'f')}"
+    changed_key = f"SELECT 1 FROM {quoted(final)} AS f WHERE {same_key(load.keys, 'tgt', 'f')}"
     deleted = f" AND tgt.{quoted(rules.soft)} IS NULL" if rules.soft else ""
     removed = (
         f"SELECT {', '.join(gone)}, 1 FROM {table_sql(load.target)} AS tgt CROSS JOIN ({cleared}) AS t "
-        f"WHERE COALESCE(tgt.{quoted(VERSION.name)}, '') < t.version AND NOT EXISTS ({kept}){deleted}"
+        f"WHERE COALESCE(tgt.{quoted(VERSION.name)}, '') < t.version AND NOT EXISTS ({changed_key}){deleted}"
     )
     return render(f"{changed} UNION ALL {removed}", DIALECT)
 
@@ -132,10 +134,10 @@ def _remember(load: Load, final: str) -> str:
     gone = f"f.{quoted(CHANGE)} IN ('{DELETE}', '{TRUNCATE}')"
     touched = f"SELECT 1 FROM {quoted(final)} AS f WHERE f.{quoted(KEY)} = m.{quoted(KEY)}"
     retention = (
-        f" AND m.{quoted(_TAKEN)} >= {instant(load.forget_before, DIALECT)}" if load.forget_before is not None else ""
+        f" AND m.{quoted(_SINCE)} >= {instant(load.forget_before, DIALECT)}" if load.forget_before is not None else ""
     )
     rows = (
-        f"SELECT m.{quoted(KEY)}, m.{quoted(CHANGE_VERSION)}, m.{quoted(_TAKEN)} FROM {_marks(load)} AS m "
+        f"SELECT m.{quoted(KEY)}, m.{quoted(CHANGE_VERSION)}, m.{quoted(_SINCE)} FROM {_deleted_keys(load)} AS m "
         f"WHERE NOT EXISTS ({touched}){retention} UNION ALL "
         f"SELECT f.{quoted(KEY)}, f.{quoted(CHANGE_VERSION)}, {instant(load.loaded_at, DIALECT)} "
         f"FROM {quoted(final)} AS f WHERE {gone}"
@@ -144,7 +146,7 @@ def _remember(load: Load, final: str) -> str:
 
 
 def _row_tally(load: Load, rules: ChangeRules, actions: str) -> str:
-    there = f"a._flow_there = 1"
+    there = "a._flow_there = 1"
     gone = f"a.{quoted(CHANGE)} = '{DELETE}'"
     kind = (
         f"CASE WHEN {gone} AND {there} THEN 'deleted' WHEN {gone} THEN {text('inserted' if rules.soft else 'skipped')} "
@@ -177,7 +179,9 @@ def _merge(load: Load, rules: ChangeRules, actions: str) -> str:
         if name not in load.keys
     ]
     since = _gone_since(load, rules) if rules.soft else ""
-    values = [f"CASE WHEN {gone} THEN {since} END" if name == rules.soft else f"s.{quoted(name)}" for name in load.names]
+    values = [
+        f"CASE WHEN {gone} THEN {since} END" if name == rules.soft else f"s.{quoted(name)}" for name in load.names
+    ]
     names = listed((*load.names, VERSION.name, *load.stamps))
     inserted = ", ".join([*values, f"s.{quoted(CHANGE_VERSION)}", *stamp])
     soft = f"tgt.{quoted(rules.soft)} = {since}"
