@@ -95,7 +95,7 @@ class MySQLChanges(StreamSource):
         if pending:
             at = _at(position) if position[_FILE] is not None else self._end()
             tables = sorted([*position[_TABLES], pending[0]])
-            return self._position(at, tables, position[_COUNT] + max(1, self._tables()[pending[0]]))
+            return self._position(at, tables, position.get(_COUNT, 0) + max(1, self._tables()[pending[0]]))
         if position[_FILE] is None:
             return position
         end = self._end() if end_offset is None or end_offset[_FILE] is None else min(self._end(), _at(end_offset))
@@ -118,8 +118,8 @@ class MySQLChanges(StreamSource):
         """Return how many messages lie between two positions; those up to one that was not counted are counted now."""
         if end[_FILE] is None:
             return 0
-        if _COUNT in begin and _COUNT in end:
-            return max(0, int(end[_COUNT]) - int(begin[_COUNT]))
+        if _COUNT in end:
+            return max(0, int(end[_COUNT]) - int(begin.get(_COUNT, 0)))
         rows = sum(max(1, self._tables()[table]) for table in self._pending(begin))
         return rows + (0 if begin[_FILE] is None else self._walk(_at(begin), _at(end), begin, MOST_COUNTED)[1])
 
@@ -147,9 +147,9 @@ class MySQLChanges(StreamSource):
             return position
         reached, count = self._walk(scanned, end, position, most)
         if count:
-            return self._position(reached, position[_TABLES], position[_COUNT] + count)
+            return self._position(reached, position[_TABLES], position.get(_COUNT, 0) + count)
         if reached.file != begin.file or reached.pos - begin.pos >= IDLE_BYTES:
-            return self._position(reached, position[_TABLES], position[_COUNT] + 1)
+            return self._position(reached, position[_TABLES], position.get(_COUNT, 0) + 1)
         self._quiet = (begin, reached)
         return position
 

@@ -135,7 +135,7 @@ class PostgresChanges(StreamSource):
         if position[_LSN] is None or parse_lsn(position[_LSN]) == snapshot.lsn:
             rows = next(table.rows for table in self._tables() if str(table.id) == pending[0])
             tables = sorted([*position[_TABLES], pending[0]])
-            return self._position(server, snapshot.lsn, tables, position[_COUNT] + max(1, rows))
+            return self._position(server, snapshot.lsn, tables, position.get(_COUNT, 0) + max(1, rows))
         return self._behind_changes(position, most, server, snapshot.lsn, stop=True)
 
     def plan_partitions(
@@ -158,8 +158,8 @@ class PostgresChanges(StreamSource):
         """Return how many messages lie between two positions; those up to one that was not counted are counted now."""
         if end[_LSN] is None or (begin[_LSN] is not None and parse_lsn(begin[_LSN]) > parse_lsn(end[_LSN])):
             return 0
-        if _COUNT in begin and _COUNT in end:
-            return max(0, int(end[_COUNT]) - int(begin[_COUNT]))
+        if _COUNT in end:
+            return max(0, int(end[_COUNT]) - int(begin.get(_COUNT, 0)))
         pending = self._pending(begin)
         rows = sum(max(1, table.rows) for table in self._tables() if str(table.id) in pending)
         return rows + (0 if begin[_LSN] is None else self._count(parse_lsn(begin[_LSN]), parse_lsn(end[_LSN])))
@@ -212,9 +212,9 @@ class PostgresChanges(StreamSource):
                 break
             count, reached = count + transaction.messages, transaction.end_lsn
         if count:
-            return self._position(server, reached, position[_TABLES], position[_COUNT] + count)
+            return self._position(server, reached, position[_TABLES], position.get(_COUNT, 0) + count)
         if stop or end - begin >= IDLE_BYTES:
-            return self._position(server, end, position[_TABLES], position[_COUNT] + 1)
+            return self._position(server, end, position[_TABLES], position.get(_COUNT, 0) + 1)
         self._quiet = (begin, end)
         return position
 
