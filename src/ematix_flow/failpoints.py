@@ -78,6 +78,15 @@ SPOOL_NAMES = ("spool.before_fsync", "spool.after_fsync", "spool.after_ack")
 """Further ones of streams that read queues, in the order a message passes them."""
 
 
+CDC_NAMES = (
+    "cdc.published",
+    "cdc.slot_created",
+    "cdc.snapshot_exported",
+    "cdc.before_advance",
+    "cdc.advanced",
+)
+"""Further ones of streams that read the log of PostgreSQL, in the order a stream passes them."""
+
 ADOPTION_NAMES = ("runlog.adopting", "runlog.adopted")
 """Those of a project that takes a record of an old run log over: before it has its own, and before the old one goes."""
 

@@ -43,6 +43,10 @@ def run_tag(run_id: str) -> str:
     return run_id.replace("-", "")[:16]
 
 
+ROW_COUNTS = ("staged", "inserted", "updated", "unchanged", "deleted", "closed", "rejected")
+"""The counts of a load that are about rows of its target."""
+
+
 @dataclass(frozen=True, slots=True)
 class Counts:
     """What a load did to its target, row by row."""
@@ -54,6 +58,25 @@ class Counts:
     deleted: int = 0
     closed: int = 0
     rejected: int = 0
+    creates: int = 0
+    updates: int = 0
+    deletes: int = 0
+    """Changes that were applied, by what they do; several of one key may be one row of the target."""
+    repeated: int = 0
+    """Changes that the target had already, or one that came after them."""
+    skipped: int = 0
+    """Messages that change no row."""
+
+    @property
+    def changes(self) -> dict[str, int]:
+        """Return how many changes of another database there were, by what became of them."""
+        return {
+            "creates": self.creates,
+            "updates": self.updates,
+            "deletes": self.deletes,
+            "skipped": self.skipped,
+            "idempotent_skipped": self.repeated,
+        }
 
     def plus(self, name: str, rows: int) -> Counts:
         """Return the counts with `rows` added under `name`."""

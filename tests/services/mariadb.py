@@ -64,6 +64,7 @@ class MariaDBServer(DatabaseServer):
             "init-file": self.folder / "users.sql",
             "log-bin": self.folder / "bin",
             "binlog-format": "ROW",
+            "binlog-row-metadata": "FULL",  # the names of columns, which readers of the log need
             "server-id": 1,
             "default-time-zone": "+00:00",
             "character-set-server": "utf8mb4",

@@ -16,6 +16,7 @@ from ematix_flow.connect.base.cancellation import current, unwatched
 from ematix_flow.connect.base.retry import COMMIT_OUTCOME, OVERTAKEN, attempts
 from ematix_flow.connect.base.stage import NULL_REASON
 from ematix_flow.connect.config.redact import redact, safe_text
+from ematix_flow.declare.pipeline.write import CHANGES
 from ematix_flow.errors import (
     BadRowsError,
     CommitError,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from ematix_flow.clock import Clock
     from ematix_flow.commit.ledger import HistoryRow
     from ematix_flow.commit.request import CommitRequest
-    from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.session import Session, Statement
     from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.connect.lake.table import LakeTable
     from ematix_flow.records import Audited, Counts, TaskReport
@@ -193,15 +194,23 @@ def run_program(  # noqa: PLR0913, PLR0917 - what a program is run over
             counts = counts.with_all(rows.query(bound(program.tally)))
         if statement.final and write_down is not None:
             write_down(counts)
-        counted_rows = int(rows.query(bound(statement.counted))[0][0]) if statement.counted else None
-        changed = rows.run(replace(statement, sql=bound(statement.sql)))
+        counts = _run_statement(statement, rows, bound, counts)
         if statement.final and program.tells:
             counts = counts.with_all(rows.numbers.items())
-        if statement.counts:
-            counts = counts.plus(statement.counts, changed if counted_rows is None else counted_rows)
         if index == 0:
             failpoint("commit.applied_first_stmt")
     return balanced(request, counts)
+
+
+def _run_statement(statement: Statement, rows: Session, bound: Callable[[str], str], counts: Counts) -> Counts:
+    """Run one statement, unless there is nothing for it, and return the counts with its own."""
+    if statement.when and not rows.query(bound(statement.when)):
+        return counts
+    counted_rows = int(rows.query(bound(statement.counted))[0][0]) if statement.counted else None
+    changed = rows.run(replace(statement, sql=bound(statement.sql)))
+    if statement.counts:
+        counts = counts.plus(statement.counts, changed if counted_rows is None else counted_rows)
+    return counts.with_all(rows.query(bound(statement.tally))) if statement.tally else counts
 
 
 def _add_staged(
@@ -231,6 +240,8 @@ def balanced(request: CommitRequest, counts: Counts) -> Counts:
             message = f"rows staged: {counts.staged}, but inserted: {counts.inserted}"
             raise CommitError(message, hint="the load was rolled back.")
         return counts
+    if request.mode == CHANGES:
+        return replace(counts, unchanged=counts.repeated + counts.skipped)
     touched = counts.inserted + counts.updated if request.mode == "merge" else counts.inserted
     return replace(counts, unchanged=max(0, counts.staged - touched))
 

@@ -34,14 +34,17 @@ SOURCES = tuple(kind for kind, record in SYSTEMS.items() if record.source)
 TARGETS = tuple(kind for kind, record in SYSTEMS.items() if record.target)
 
 
-def open_stream(reference: str | Connection, query: str) -> StreamSource:
-    """Return the source of a stream on a connection; no connection is made yet."""
+def open_stream(reference: str | Connection, query: str, stream: str = "") -> StreamSource:
+    """Return the source of a stream on a connection, for the stream of this name; no connection is made yet."""
     connection = resolve_connection(reference)
     if connection.kind not in STREAMS:
         message = f"connection {connection.name!r} is {connection.kind}, which streams cannot read"
         raise UnsupportedError(message, hint=f"a stream can read: {', '.join(STREAMS)}.")
     record = SYSTEMS[connection.kind]
-    return cast("StreamSource", record.load(record.stream_source)(connection, query))
+    source = cast("StreamSource", record.load(record.stream_source)(connection, query))
+    if stream:
+        source.read_for(stream)
+    return source
 
 
 def open_sink(connection: Connection, destination: str, guarantee: str) -> Sink:

@@ -53,6 +53,8 @@ FIELD_SPELLINGS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "postgres": _URL,
         "mysql": _URL,
+        "postgres_cdc": _URL,
+        "mysql_cdc": _URL,
         "sqlite": _FILE,
         "duckdb": _FILE,
         "kafka": MappingProxyType({"brokers": "bootstrap_servers"}),

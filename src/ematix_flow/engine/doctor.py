@@ -174,11 +174,29 @@ def _kinesis(connection: Any) -> str:
     return f"stream {connection.stream_name} is there"
 
 
+def _postgres_cdc(connection: Any) -> str:
+    from ematix_flow.connect.postgres.cdc.probe import probe
+
+    return probe(connection)
+
+
+def _mysql_cdc(connection: Any) -> str:
+    try:
+        from ematix_flow.connect.mysql.cdc.probe import probe
+    except ModuleNotFoundError as error:
+        message = f"reading the log of MySQL needs the package {error.name!r}, which is not installed"
+        raise MissingExtraError(message, hint='pip install "ematix-flow-spark[mysql-cdc]"') from None
+
+    return probe(connection)
+
+
 _BROKERS: dict[str, Callable[[Any], str]] = {
     "kafka": _kafka,
     "rabbitmq": _rabbitmq,
     "pubsub": _pubsub,
     "kinesis": _kinesis,
+    "postgres_cdc": _postgres_cdc,
+    "mysql_cdc": _mysql_cdc,
 }
 """Kind -> its check."""
 

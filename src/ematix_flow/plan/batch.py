@@ -12,19 +12,21 @@ from ematix_flow.connect.base.stage import StageColumn
 from ematix_flow.connect.registry import kinds_with
 from ematix_flow.connect.types.digits import digits_of
 from ematix_flow.declare.pipeline.pipeline import TransformRef
-from ematix_flow.declare.table.types import BigInt, TimestampTZ
+from ematix_flow.declare.pipeline.write import CHANGES
+from ematix_flow.declare.table.types import BigInt, Text, TimestampTZ
 from ematix_flow.errors import DriftError, PlanError, UnsupportedError
-from ematix_flow.plan.columns import EVENT
+from ematix_flow.plan.columns import CHANGE_COLUMNS, EVENT
 from ematix_flow.plan.existing_tables import over_existing
-from ematix_flow.plan.keys import compare_columns, merge_keys, order_columns, update_columns
+from ematix_flow.plan.keys import check_soft, compare_columns, merge_keys, order_columns, update_columns
+from ematix_flow.plan.metadata_tables import VERSIONS
 from ematix_flow.plan.partitions import never_empty, partition_notes
 from ematix_flow.plan.programs import lake_append, program_of
 from ematix_flow.plan.quality import plan_audit
 from ematix_flow.plan.remote_tasks import carried, refuse_unseen
 from ematix_flow.plan.shape_placement import plan_shape
-from ematix_flow.plan.sql.ddl import create_table_sql, differences, table_definition
+from ematix_flow.plan.sql.ddl import VERSION, create_table_sql, differences, table_definition
 from ematix_flow.plan.sql.modes import lake as lake_modes
-from ematix_flow.plan.sql.program import Load
+from ematix_flow.plan.sql.program import ChangeRules, Load
 from ematix_flow.plan.sql.shape.query import unsupported_on
 from ematix_flow.plan.steps import (
     IN_PROCESS,
@@ -97,6 +99,8 @@ class Inspection:
     """The range of a stream that is requested."""
     order: tuple[str, ...] = ()
     """Columns of the source with the position of each row, where a stream has one."""
+    changes: bool = False
+    """The rows are changes, with the columns that say what they do."""
     latest_version: datetime | None = None
     """The newest `valid_from` in an scd2 target that is loaded by load time."""
     notes: tuple[str, ...] = ()
@@ -146,7 +150,7 @@ def plan_target(request: PlanRequest, inspection: Inspection) -> TargetPlan:
     read = _read(inspection, shaping, request.source)
     load = _load(request, inspection, keys.value, compare.value)
     columns = (*load.columns, *load.extra)
-    required = _required(table, keys.value, load, write)
+    required = () if load.changes is not None else _required(table, keys.value, load, write)
     audit = plan_audit(request, load, exists=bool(ensure.exists))
     by = _staged_by(path, shaping, inspection, read)
     program = program_of(load, write, database)
@@ -287,13 +291,15 @@ def ensure_step(
     if inspection.existing.problem:
         message = f"table {table.qualified_name} cannot be loaded safely: {inspection.existing.problem}"
         raise PlanError(message)
-    if not table.stamped and write.on_drift == "error":
-        return EnsureTable(definition, (), (), exists=True)
     drift = differences(definition, inspection.existing, database)
+    own = tuple(d.cure for d in drift if d.cure and write.mode == CHANGES and repr(VERSION.name) in d.text)
+    drift = tuple(d for d in drift if d.cure not in own or not d.cure)
+    if not table.stamped and write.on_drift == "error":
+        return EnsureTable(definition, own, (), exists=True)
     if drift and write.on_drift != "warn":
         _refuse_drift(table, drift, write)
     cures = tuple(d.cure for d in drift if d.cure) if write.on_drift == "evolve" else ()
-    return EnsureTable(definition, cures, drift, exists=True)
+    return EnsureTable(definition, (*own, *cures), drift, exists=True)
 
 
 def _refuse_drift(table: Table, existing: tuple[Difference, ...], write: Write) -> None:
@@ -321,16 +327,40 @@ def _load(request: PlanRequest, inspection: Inspection, keys: tuple[str, ...], c
         update=update_columns(table, write, keys),
         compare=compare,
         event=EVENT if by_event else "",
-        points=_points(table, database) if by_event else None,
+        points=_points(table, database) if by_event or _remembers_keys(write, database) else None,
         delete_absent=write.handle_deletes is not None,
         expire_before=now - write.ttl if write.ttl is not None else None,
-        forget_before=now - write.late_horizon if by_event else None,
-        extra=(*event, *(StageColumn(name, BigInt()) for name in inspection.order)),
+        forget_before=now - write.late_horizon if by_event or write.mode == CHANGES else None,
+        extra=(*event, *_change_columns(inspection), *(StageColumn(name, BigInt()) for name in inspection.order)),
         order=inspection.order,
         order_by=order_columns(table, write),
         stamped=table.stamped,
         folder=(request.target.files.prefix or database.table_name(table.schema, table.name).name).strip("/"),
+        changes=_change_rules(request) if inspection.changes else None,
     )
+
+
+def _change_columns(inspection: Inspection) -> tuple[StageColumn, ...]:
+    types = (Text(), Text(), TimestampTZ(), BigInt(), Text())
+    return tuple(map(StageColumn, CHANGE_COLUMNS, types)) if inspection.changes else ()
+
+
+def _change_rules(request: PlanRequest) -> ChangeRules:
+    table, cdc, database = request.target.table, request.target.write.cdc, request.database
+    if cdc is not None and cdc.soft_delete_column is not None:
+        check_soft(table, cdc.soft_delete_column)
+    return ChangeRules(
+        scope=history_name(request.pipeline, table),
+        versions=database.metadata_table(VERSIONS) if database.capabilities.rolls_back else None,
+        soft=(cdc.soft_delete_column or "") if cdc is not None else "",
+        inserts=cdc is None or cdc.missing_rows == "insert",
+        required=tuple(column.name for column in table.columns if not column.nullable),
+    )
+
+
+def _remembers_keys(write: Write, database: TargetSystem) -> bool:
+    """Return whether keys of deleted rows are remembered where folded events are: on lakes."""
+    return write.mode == CHANGES and not database.capabilities.rolls_back
 
 
 def _points(table: Table, database: TargetSystem) -> TableName:

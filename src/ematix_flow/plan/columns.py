@@ -3,8 +3,26 @@
 from __future__ import annotations
 
 from ematix_flow.connect.base.stage import FAILED
+from ematix_flow.connect.changes.change import CHANGE_COLUMNS
 
-__all__ = ["CORRUPT", "EVENT", "FAILED", "LINES", "ORDER", "ORDER_AT", "OURS", "POSITION", "RAW", "SOURCE_VIEW"]
+__all__ = [
+    "CHANGE",
+    "CHANGE_AT",
+    "CHANGE_CARRIES",
+    "CHANGE_COLUMNS",
+    "CHANGE_MS",
+    "CHANGE_VERSION",
+    "CORRUPT",
+    "EVENT",
+    "FAILED",
+    "LINES",
+    "ORDER",
+    "ORDER_AT",
+    "OURS",
+    "POSITION",
+    "RAW",
+    "SOURCE_VIEW",
+]
 
 SOURCE_VIEW = "_src_raw"
 """Name under which a shape sees the rows of a source that is not evaluated by a database."""
@@ -18,6 +36,11 @@ ORDER_AT, ORDER = "_flow_order_at", "_flow_order"
 The first, a time in microseconds, is there where messages come in several lines, such as partitions, and counts before
 the second."""
 
+CHANGE, CHANGE_VERSION, CHANGE_AT, CHANGE_MS, CHANGE_CARRIES = CHANGE_COLUMNS
+"""Staged columns of a change: what it does, its place in the order, its time twice, and the columns that it carries.
+
+The last is a text with 1 for every column of the table that the change has a value for, NULL where it has all."""
+
 POSITION = "_flow_position"
 """Column with the row's position in its source, where the source has one."""
 
@@ -30,5 +53,5 @@ LINES = ("csv", "json_lines", "avro", "protobuf")
 RAW = "_flow_raw"
 """Column with the source row as JSON, for rows that do not parse; it is worked out for those rows only."""
 
-OURS = (POSITION, CORRUPT, ORDER_AT, ORDER)
+OURS = (POSITION, CORRUPT, ORDER_AT, ORDER, *CHANGE_COLUMNS)
 """What a source row has besides its own columns; no reject shows it."""

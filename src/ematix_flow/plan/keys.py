@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
+from ematix_flow.declare.pipeline.write import CHANGES
 from ematix_flow.errors import PlanError, did_you_mean
 from ematix_flow.plan.steps import Choice
 
@@ -13,12 +14,13 @@ if TYPE_CHECKING:
     from ematix_flow.declare.table.schema import Table
 
 
+SOFT_KINDS = ("timestamp", "timestamp_tz", "boolean")
 _WITHOUT_ORDER = ("json", "jsonb", "bytes", "boolean")
 
 
 def merge_keys(table: Table, write: Write) -> Choice:
     """Return the keys for merge and scd2: explicit, `__merge_keys__`, first natural key, primary key."""
-    if write.mode not in ("merge", "scd2"):
+    if write.mode not in ("merge", "scd2", CHANGES):
         return Choice((), "this mode needs no keys")
     if write.keys:
         return Choice(_known(table, write.keys, "keys"), "from explicit keys=")
@@ -72,6 +74,18 @@ def order_columns(table: Table, write: Write) -> tuple[str, ...]:
             )
             raise PlanError(message, hint="order by numbers, times or text.", origin=table.origin)
     return names
+
+
+def check_soft(table: Table, name: str) -> None:
+    """Refuse a column for deleted rows that the table lacks, or that can hold neither a time nor a truth value."""
+    declared = {column.name: column for column in table.columns}
+    if name not in declared:
+        message = f"soft_delete_column={name!r} is no column of {table.qualified_name}"
+        raise PlanError(message, hint=did_you_mean(name, declared), origin=table.origin)
+    kind = declared[name].type.kind
+    if kind not in SOFT_KINDS or not declared[name].nullable:
+        message = f"soft_delete_column={name!r} of {table.qualified_name} is {kind}"
+        raise PlanError(message, hint="it has to be a nullable timestamp or boolean column.", origin=table.origin)
 
 
 def _known(table: Table, names: tuple[str, ...], option: str) -> tuple[str, ...]:

@@ -95,6 +95,18 @@ _TABLES: dict[str, tuple[tuple[str, ColumnType, bool], ...]] = {
     ),
 }
 
+VERSIONS = "cdc_idempotency"
+"""The table with the last change of every key; only targets of change events have it."""
+
+VERSION_KEY = ("pipeline_name", "pk_json")
+_VERSIONS: tuple[tuple[str, ColumnType, bool], ...] = (
+    ("pipeline_name", NAME, False),
+    ("pk_json", Text(), False),
+    ("last_seen_ts_ms", BigInt(), True),
+    ("last_order", Text(), True),
+    ("updated_at", TimestampTZ(), True),
+)
+
 TABLES = tuple(_TABLES)
 """Their names, in the order in which they were introduced: a target that has the last one has all."""
 
@@ -108,6 +120,14 @@ def metadata_table(name: str, database: MetadataStore) -> TableDefinition:
     key = columns[0][0]
     definitions = tuple(ColumnDefinition(StageColumn(n, t, in_key=n == key), nullable) for n, t, nullable in columns)
     return TableDefinition(database.metadata_table(name), definitions, (key,), ())
+
+
+def versions_table(database: MetadataStore) -> TableDefinition:
+    """Return the table with the last change of every key as this database would have it."""
+    definitions = tuple(
+        ColumnDefinition(StageColumn(n, t, in_key=n in VERSION_KEY), nullable) for n, t, nullable in _VERSIONS
+    )
+    return TableDefinition(database.metadata_table(VERSIONS), definitions, VERSION_KEY, ())
 
 
 def create_metadata_sql(name: str, database: MetadataStore) -> str:

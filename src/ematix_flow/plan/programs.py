@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ematix_flow.plan.sql.modes import append_truncate_merge as modes
+from ematix_flow.plan.sql.modes import changes, lake_changes, scd2
 from ematix_flow.plan.sql.modes import files as file_modes
 from ematix_flow.plan.sql.modes import lake as lake_modes
-from ematix_flow.plan.sql.modes import scd2
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base.catalog import Catalog
@@ -30,6 +30,8 @@ def program_of(load: Load, write: Write, database: Catalog) -> Program:
             return modes.truncate(load)
         case "merge":
             return modes.merge(load)
+        case "cdc":
+            return changes.apply_changes(load)
         case _:
             return scd2.by_event_time(load) if load.event else scd2.by_load_time(load)
 
@@ -42,6 +44,8 @@ def _lake_program(load: Load, write: Write, database: Catalog) -> Program:
             return lake_modes.truncate(load)
         case "merge":
             return lake_modes.merge(load, tells=database.capabilities.reports_merges)
+        case "cdc":
+            return lake_changes.apply_changes(load)
         case _:
             return lake_modes.scd2_by_event_time(load) if load.event else lake_modes.scd2_by_load_time(load)
 

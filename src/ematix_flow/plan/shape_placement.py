@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.errors import OWN_PREFIX, PlanError, did_you_mean
 from ematix_flow.plan.bounds import bounded_sql, range_condition, watermark_column
-from ematix_flow.plan.columns import CORRUPT, EVENT, FAILED, LINES, ORDER, ORDER_AT, POSITION, RAW, SOURCE_VIEW
+from ematix_flow.plan.columns import (
+    CHANGE_COLUMNS,
+    CORRUPT,
+    EVENT,
+    FAILED,
+    LINES,
+    ORDER,
+    ORDER_AT,
+    POSITION,
+    RAW,
+    SOURCE_VIEW,
+)
 from ematix_flow.plan.spark_reasons import TASK_DIALECT, spark_reason
 from ematix_flow.plan.sql.render import native_column
 from ematix_flow.plan.sql.shape.query import read_columns, shape_query, unsupported_on
@@ -23,6 +34,9 @@ if TYPE_CHECKING:
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.plan.batch import Inspection
     from ematix_flow.plan.sql.shape.query import Reading
+
+CHANGE_FAMILIES = ("text", "text", "timestamp_tz", "integer", "text")
+"""The families of the columns that changes have besides those of their table."""
 
 _OVER_ROWS = (SPARK, TASK)
 """Where the shape is evaluated over rows that another component has read."""
@@ -141,6 +155,8 @@ def _known_columns(inspection: Inspection, *, over_rows: bool) -> dict[str, str]
         _refuse_own(columns)
         columns[RAW] = "text"
     columns |= dict.fromkeys(inspection.order, "integer")
+    if inspection.changes:
+        columns |= dict(zip(CHANGE_COLUMNS, CHANGE_FAMILIES, strict=True))
     if inspection.source_format and not inspection.source_sql:
         columns[POSITION] = "text"
         if inspection.source_format in LINES:
@@ -207,7 +223,7 @@ def _shaped(  # noqa: PLR0913 - the parts of a shape
         column_map=target.column_map,
         transforms_pre=transforms_pre,
         carry=carry,
-        own=[name for name in (ORDER_AT, ORDER, POSITION, RAW) if name in columns],
+        own=[name for name in (*CHANGE_COLUMNS, ORDER_AT, ORDER, POSITION, RAW) if name in columns],
         corrupt=CORRUPT if CORRUPT in columns else None,
         user_dialect=user_dialect,
         failure_column=FAILED if FAILED in failure_columns else None,
@@ -232,7 +248,8 @@ def _final(
     event = target.write.event_timestamp_column
     if event is not None:
         parts.append(f"{native_column(event, dialect)} AS {native_column(EVENT, dialect)}")
-    parts += [native_column(name, dialect) for name in (ORDER_AT, ORDER, POSITION) if name in columns]
+    own = (*CHANGE_COLUMNS, ORDER_AT, ORDER, POSITION)
+    parts += [native_column(name, dialect) for name in own if name in columns]
     if failure_columns:
         failed = native_column(FAILED, dialect)
         parts.append(failed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ALL_MODES = ("append", "truncate", "merge", "scd2")
+ALL_MODES = ("append", "truncate", "merge", "scd2", "cdc")
 
 
 @dataclass(frozen=True, slots=True)

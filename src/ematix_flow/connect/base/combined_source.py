@@ -165,6 +165,14 @@ class CombinedSource(StreamSource):
             for name, count in part.waiting(self.part_position(position, part)).items()
         }
 
+    def details(self) -> Mapping[str, object]:
+        """Return what is to know of every source, by its name."""
+        return {
+            f"{label}/{name}": value
+            for label, part in zip(self._labels, self.parts, strict=True)
+            for name, value in part.details().items()
+        }
+
     def commit_offsets(self, positions: Sequence[Position]) -> None:
         """Tell every source how far each target has come in it."""
         for part in self.parts:

@@ -138,6 +138,10 @@ KAFKA_COMMIT = RetryPolicy(
     "committing a Kafka transaction; every attempt itself waits for the coordinator",
     seconds=45.0,
 )  # fmt: skip
+SLOT_BUSY = RetryPolicy(
+    "reading the changes behind a replication slot, which one connection at a time can do",
+    seconds=60.0, first_wait=0.05, longest_wait=1.0, jitter=0.5,
+)  # fmt: skip
 KINESIS_BUSY = RetryPolicy(
     "sending the records that a Kinesis stream refused for the moment",
     attempts=8, first_wait=0.05,

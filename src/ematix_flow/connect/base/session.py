@@ -40,6 +40,10 @@ class Statement:
     purpose: str = ""
     counted: str = ""
     """Query for the count, run before the statement, where the statement changes something else than rows."""
+    when: str = ""
+    """Query without whose rows the statement is left out; empty where it is always run."""
+    tally: str = ""
+    """Query for names of counts and their numbers, run after the statement."""
     final: bool = False
     """True for the one statement that makes the load visible where a change of rows is final at once."""
     cache_as: str = ""

@@ -106,6 +106,9 @@ class StreamSource(ABC):
         del part
         return position
 
+    def read_for(self, stream: str) -> None:  # noqa: B027 - most sources need no name
+        """Set the name of the stream that reads; what a source leaves in its system is named after it."""
+
     def begin(self) -> None:  # noqa: B027 - most sources keep their messages themselves
         """Prepare to be read by a stream that runs; without it a source can be queried, and changes nothing."""
 
@@ -147,6 +150,10 @@ class StreamSource(ABC):
     def waiting(self, position: Position) -> Mapping[str, int]:
         """Return how many messages wait behind a position, by the part of the source they are in."""
         return {self.query: self.distance(position, self.start(LATEST))}
+
+    def details(self) -> Mapping[str, object]:
+        """Return what else an operator should know of the source, such as what it retains for the stream."""
+        return {}
 
     def commit_offsets(self, positions: Sequence[Position]) -> None:
         """Receive how far each target has come."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ematix_flow.connect.base.columns import SourceColumn
+from ematix_flow.connect.base.stream_source import VALUE
 from ematix_flow.connect.formats.json_fast_path import read_alike
 from ematix_flow.connect.types.arrow import family_of
 
@@ -22,6 +23,8 @@ class Decoded:
 
     columns: tuple[pa.Array | pa.ChunkedArray, ...]
     wrong: Sequence[str | None]
+    messages: Sequence[int] | None = None
+    """The number of the message that each row comes from, where a message is not always one row."""
 
 
 class Decoder(ABC):
@@ -42,9 +45,23 @@ class Decoder(ABC):
         """Return the columns as plans know them."""
         return tuple(SourceColumn(field.name, family_of(field.type), str(field.type)) for field in self.schema)
 
+    @property
+    def metadata(self) -> tuple[str, ...]:
+        """Return the columns of messages besides their payload that it reads."""
+        return ()
+
+    @property
+    def changes(self) -> bool:
+        """Return whether rows are changes, with columns that say what they do."""
+        return False
+
     @abstractmethod
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
         """Return the columns of some payloads."""
+
+    def decode_messages(self, messages: pa.Table) -> Decoded:
+        """Return the columns of some messages."""
+        return self.decode(messages.column(VALUE).to_pylist())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """MySQL and MariaDB."""
 
 from ematix_flow.connect.base.capabilities import ALL_MODES, Capabilities
-from ematix_flow.connect.base.system import DATABASE, SystemRecord
+from ematix_flow.connect.base.system import BROKER, DATABASE, SystemRecord
+from ematix_flow.declare.connection.change_logs import MySQLCDCConnection
 from ematix_flow.declare.connection.databases import MySQLConnection
 
 _CLASS = f"{__name__}.database:MySQL"
@@ -20,4 +21,7 @@ MYSQL = SystemRecord(
         max_character="\uffff",
     ),
 )
-SYSTEMS = (MYSQL,)
+MYSQL_CDC = SystemRecord(
+    MySQLCDCConnection, BROKER, stream_source=f"{__name__}.cdc.source:MySQLChanges", extra="mysql-cdc"
+)
+SYSTEMS = (MYSQL, MYSQL_CDC)

@@ -1,7 +1,8 @@
 """PostgreSQL."""
 
 from ematix_flow.connect.base.capabilities import ALL_MODES, Capabilities
-from ematix_flow.connect.base.system import DATABASE, SystemRecord
+from ematix_flow.connect.base.system import BROKER, DATABASE, SystemRecord
+from ematix_flow.declare.connection.change_logs import PostgresCDCConnection
 from ematix_flow.declare.connection.databases import PostgresConnection
 
 _CLASS = f"{__name__}.database:Postgres"
@@ -19,4 +20,5 @@ POSTGRES = SystemRecord(
         transactional_ddl=True,
     ),
 )
-SYSTEMS = (POSTGRES,)
+POSTGRES_CDC = SystemRecord(PostgresCDCConnection, BROKER, stream_source=f"{__name__}.cdc.source:PostgresChanges")
+SYSTEMS = (POSTGRES, POSTGRES_CDC)

@@ -22,6 +22,7 @@ from ematix_flow.declare.connection.brokers import (
     RabbitMQConnection,
     SchemaRegistryConnection,
 )
+from ematix_flow.declare.connection.change_logs import MySQLCDCConnection, PostgresCDCConnection
 from ematix_flow.declare.connection.databases import (
     BigQueryConnection,
     DeltaLocalConnection,
@@ -59,11 +60,13 @@ __all__ = [
     "IcebergConnection",
     "KafkaConnection",
     "KinesisConnection",
+    "MySQLCDCConnection",
     "MySQLConnection",
     "ObjectStoreAzureConnection",
     "ObjectStoreGCSConnection",
     "ObjectStoreLocalConnection",
     "ObjectStoreS3Connection",
+    "PostgresCDCConnection",
     "PostgresConnection",
     "PubSubConnection",
     "RabbitMQConnection",
@@ -106,6 +109,8 @@ KINDS: Mapping[str, type[Connection]] = {
         RabbitMQConnection,
         PubSubConnection,
         KinesisConnection,
+        PostgresCDCConnection,
+        MySQLCDCConnection,
         SchemaRegistryConnection,
         GlueSchemaRegistryConnection,
         SnowflakeConnection,

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.values import column_names, one_of
 from ematix_flow.errors import DeclareError, DeclareTypeError, UnsupportedError, did_you_mean
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.stream.cdc import CDC
 
 MODES = {"append": "append", "truncate": "truncate", "merge": "merge", "scd1": "merge", "scd2": "scd2"}
 """Accepted mode words and the mode they mean."""
 
 MODES_OF = {
-    "keys": ("merge", "scd2"),
+    "keys": ("merge", "scd2", "cdc"),
     "update_columns": ("merge",),
     "compare_columns": ("merge", "scd2"),
     "event_timestamp_column": ("scd2",),
@@ -35,6 +38,9 @@ FILES = "files"
 
 ERROR, LOAD, IGNORE = "error", "load", "ignore"
 """What happens to a file that was loaded and has changed since."""
+
+CHANGES = "cdc"
+"""The mode of a stream whose messages are changes of rows; no word of a declaration means it, `cdc=` does."""
 
 DROP = "drop"
 """What only streams do with bad rows: they are counted and forgotten."""
@@ -67,6 +73,8 @@ class Write:
     late_horizon: timedelta = DEFAULT_LATE_HORIZON
     on_bad_row: str = "fail"
     on_drift: str = "error"
+    cdc: CDC | None = None
+    """How change events are applied; only streams have it."""
 
 
 def write(mode: object, **options: Any) -> Write:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.pipeline.pipeline import Source, connection_reference
@@ -74,7 +75,7 @@ def build_stream(
     stream = Stream(
         name=_name(options.get("name")),
         sources=_sources(sources),
-        targets=targets,
+        targets=tuple(replace(one, write=replace(one.write, cdc=sections["cdc"])) for one in targets),
         transform=_transform(options),
         lookups=_lookups(options.get("lookups")),
         udfs=functions_of("udfs", options.get("udfs"), PythonScalarUdfHandle),

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from ematix_flow.declare.values import filled_text, one_of, whole_number
 from ematix_flow.errors import DeclareError, DeclareTypeError
 
-ENVELOPES = ("debezium", "maxwell", "custom")
-OPERATIONS = ("create", "update", "delete", "read")
-_FIELDS = ("op_field", "before_field", "after_field", "key_field", "ts_field")
+ENVELOPES = ("debezium", "maxwell", "canal", "aws_dms", "custom")
+OPERATIONS = ("create", "update", "delete", "read", "truncate")
+TIME_UNITS = ("ms", "us", "ns")
+_FIELDS = ("op_field", "before_field", "after_field", "key_field", "ts_field", "order_field")
 _CUSTOM = ("op_field", "after_field", "key_field", "op_map")
 
 
@@ -24,17 +25,33 @@ class CDC:
     after_field: str | None = None
     key_field: str | None = None
     ts_field: str | None = None
+    order_field: str | None = None
+    """Where a custom event has its place in the log of its database: a whole number that only grows."""
     op_map: Mapping[str, str] | None = None
-    """The word of an event -> create, update, delete or read."""
+    """The word of an event -> create, update, delete, read or truncate."""
     delete_mode: str = "hard"
     soft_delete_column: str | None = None
     schema_evolution: str = "skip"
+    """What becomes of a column that the table lacks: its values are left out, the event is refused, or it is added."""
     out_of_order_tolerance_ms: int = 5000
+    """Accepted for older declarations: changes are put in order however late they are."""
+    missing_columns: str = "keep"
+    """What a column becomes that an event does not carry: it stays as it is, or is NULL."""
+    missing_rows: str = "insert"
+    """What an update does whose row is not there: it inserts it, or nothing."""
+    on_truncate: str = "apply"
+    """Whether a truncated table empties the target, or is left out."""
+    time_unit: str | None = None
+    """What numbers in columns of points in time count, where events have no schema: ms, us or ns since 1970."""
 
     def __post_init__(self) -> None:
         one_of("envelope", self.envelope, ENVELOPES)
         one_of("delete_mode", self.delete_mode, ("hard", "soft"))
-        one_of("schema_evolution", self.schema_evolution, ("skip", "fail"))
+        one_of("schema_evolution", self.schema_evolution, ("skip", "fail", "evolve"))
+        one_of("missing_columns", self.missing_columns, ("keep", "null"))
+        one_of("missing_rows", self.missing_rows, ("insert", "ignore"))
+        one_of("on_truncate", self.on_truncate, ("apply", "skip"))
+        one_of("time_unit", self.time_unit, (None, *TIME_UNITS))
         whole_number("out_of_order_tolerance_ms", self.out_of_order_tolerance_ms)
         for name in (*_FIELDS, "soft_delete_column"):
             if getattr(self, name) is not None:

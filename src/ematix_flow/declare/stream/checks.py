@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.declare.connection.base import Connection, is_open
 from ematix_flow.declare.pipeline.file_options import READ_OPTIONS, check_read_options, check_written_as
-from ematix_flow.declare.pipeline.write import ERROR
+from ematix_flow.declare.pipeline.write import CHANGES, ERROR
 from ematix_flow.declare.stream.options import IN_MEMORY
 from ematix_flow.declare.stream.udf import check_functions
 from ematix_flow.declare.stream.windows import SESSION
@@ -34,7 +34,7 @@ _DESTINATION_OF_KIND = {
     "kinesis": "partition_key_prefix",
 }
 _DESTINATION_OPTIONS = ("table", "topic", "queue", "prefix", "partition_key_prefix")
-_SOURCES = ("kafka", "rabbitmq", "pubsub", "kinesis", *LAKES)
+_SOURCES = ("kafka", "rabbitmq", "pubsub", "kinesis", "postgres_cdc", "mysql_cdc", *LAKES)
 
 
 def inline_connection(reference: str | Connection) -> Connection | None:
@@ -54,16 +54,27 @@ def check_stream(stream: Stream, known: Known = inline_connection) -> None:
         _check_replaced(stream, known(source.connection))
     for target in stream.targets:
         _check_target(target, known(target.connection))
-        if stream.cdc is not None and target.table is None:
-            message = (
-                f"cdc= changes and deletes rows, which {target.destination!r} of {target.connection_name!r} cannot"
-            )
-            raise DeclareError(message, hint="write to a table of a database or a lake.")
+        _check_changes(stream, target)
     for name, lookup in stream.lookups.items():
         connection = known(lookup.connection)
         if connection is not None and connection.kind not in DATABASES:
             message = f"lookup {name!r} is on a {connection.kind} connection"
             raise DeclareError(message, hint=f"lookups are read from {_listed(DATABASES)}.")
+
+
+def _check_changes(stream: Stream, target: StreamTarget) -> None:
+    """Refuse changes for what cannot take them, and what only changes have for other streams."""
+    if stream.cdc is None:
+        if target.write.mode == CHANGES:
+            message = f"mode={CHANGES!r} needs cdc=CDC(...), which says how the changes are written"
+            raise DeclareError(message)
+        return
+    if target.table is None:
+        message = f"cdc= changes and deletes rows, which {target.destination!r} of {target.connection_name!r} cannot"
+        raise DeclareError(message, hint="write to a table of a database or a lake.")
+    if target.write.mode == "merge":
+        message = 'cdc= applies changes in their order, which mode="merge" would not'
+        raise DeclareError(message, hint='leave mode= out; "scd2" makes a history of changes, "append" a log of them.')
 
 
 def destination_option(kind: str) -> str | None:
@@ -99,6 +110,9 @@ def _check_sql(stream: Stream) -> None:
     if stream.cdc is not None and stream.is_stateful:
         message = "cdc= goes neither with window=, join= nor deduplicate="
         raise DeclareError(message)
+    if stream.cdc is not None and stream.transform.sql is not None:
+        message = "cdc= takes no transform_sql=: a change has to keep the key and the columns that its database wrote"
+        raise DeclareError(message, hint="let a second pipeline read the mirrored table.")
     if stream.transform.engine == "distributed" and stream.is_stateful:
         message = 'engine = "distributed" goes neither with a window nor with a join'
         raise DeclareError(message, hint="leave engine out: Spark distributes the work.")

@@ -10,7 +10,7 @@ from ematix_flow.declare.pipeline.file_options import FILE_OPTIONS, READ_OPTIONS
 from ematix_flow.declare.pipeline.keywords import duration
 from ematix_flow.declare.pipeline.pipeline import TargetDeclaration, connection_reference
 from ematix_flow.declare.pipeline.targets import Target
-from ematix_flow.declare.pipeline.write import FILES, write
+from ematix_flow.declare.pipeline.write import CHANGES, FILES, write
 from ematix_flow.declare.stream.keywords import DESTINATION_KEYWORDS, STREAM_WRITE_KEYWORDS
 from ematix_flow.declare.stream.stream import StreamTarget
 from ematix_flow.declare.table.class_body import table_of
@@ -54,7 +54,8 @@ def declared_targets(options: Mapping[str, Any]) -> tuple[list[dict[str, Any]], 
 def stream_targets(entries: Sequence[Mapping[str, Any]], shared: Mapping[str, Any]) -> tuple[StreamTarget, ...]:
     """Return the targets; each takes those options of its stream that its mode has and that it does not set itself."""
     shared_options = {name: shared[name] for name in STREAM_WRITE_KEYWORDS if shared.get(name) is not None}
-    modes = [entry.get("mode") or shared_options.get("mode") or "append" for entry in entries]
+    default = default_mode(shared.get("cdc"))
+    modes = [entry.get("mode") or shared_options.get("mode") or default for entry in entries]
     refuse_untaken(shared_options, modes)
     return tuple(
         stream_target(
@@ -62,6 +63,11 @@ def stream_targets(entries: Sequence[Mapping[str, Any]], shared: Mapping[str, An
         )
         for entry, mode in zip(entries, modes, strict=True)
     )
+
+
+def default_mode(cdc: object) -> str:
+    """Return the mode of targets that set none: changes are applied, other rows appended."""
+    return "append" if cdc is None else CHANGES
 
 
 def _single(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,11 +147,24 @@ def _write(specified: Mapping[str, Any]) -> Write:
         options["late_horizon"] = duration("late_horizon", options["late_horizon"])
     if options["on_replaced"] is not None:
         options["incremental"] = FILES  # which a stream of files always is
-    result = replace(write(specified.get("mode", "append"), **options), incremental=None)
+    mode = specified.get("mode", "append")
+    if mode == CHANGES:
+        # Checked as a merge, whose keys it has; it has no other word, because only cdc= declares it.
+        result = replace(write("merge", **options), mode=CHANGES, spelled=CHANGES, incremental=None)
+        return _check_changes(result)
+    result = replace(write(mode, **options), incremental=None)
     if result.mode == "truncate":
         message = "a stream cannot replace its target: mode='truncate' knows only whole sources"
         raise DeclareError(message, hint="use append, merge or scd2.")
     return result
+
+
+def _check_changes(value: Write) -> Write:
+    for name in ("update_columns", "compare_columns", "order_by"):
+        if getattr(value, name, None):
+            message = f"{name}= does not go with cdc=: the log of the database has the order and the columns of changes"
+            raise DeclareError(message, hint='leave it out, or say mode="scd2".')
+    return value
 
 
 def _read_options(specified: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -12,7 +12,7 @@ from ematix_flow.declare.masking import is_secret_field, secrets_in
 from ematix_flow.declare.stream.build import SETTINGS, build_stream
 from ematix_flow.declare.stream.cdc import CDC
 from ematix_flow.declare.stream.options import Lookup, StateStore, Watermark
-from ematix_flow.declare.stream.targets import TARGET_OPTIONS, stream_target
+from ematix_flow.declare.stream.targets import TARGET_OPTIONS, default_mode, stream_target
 from ematix_flow.declare.stream.toml_sections import TABLE_KEYS, Document, connection_in, target_in
 from ematix_flow.declare.stream.windows import Aggregation, Dedupe, Join, Window
 from ematix_flow.declare.toml import parsed
@@ -95,8 +95,10 @@ def _sources(document: Document, tables: Mapping[str, Any]) -> list[tuple[Any, A
 
 def _targets(document: Document, tables: Mapping[str, Any]) -> tuple[StreamTarget, ...]:
     targets = []
+    transform = tables.get("transform")
+    mode = default_mode(transform.get("cdc") if isinstance(transform, dict) else None)
     for path, role, table in _entries(document, tables, "target"):
-        options = target_in(document, path, table, role)
+        options = {"mode": mode, **target_in(document, path, table, role)}
         with document.at(path):
             targets.append(stream_target(options))
     return tuple(targets)

@@ -10,7 +10,7 @@ from ematix_flow.declare.stream.build import SETTINGS
 from ematix_flow.declare.stream.checks import FILES
 from ematix_flow.declare.stream.keywords import STREAM_WRITE_KEYWORDS
 from ematix_flow.declare.stream.stream import StreamTransform
-from ematix_flow.declare.stream.targets import TARGET_OPTIONS
+from ematix_flow.declare.stream.targets import TARGET_OPTIONS, default_mode
 from ematix_flow.declare.toml import dumps
 from ematix_flow.errors import DeclareError
 
@@ -97,7 +97,7 @@ def _is_flat(reference: str | Connection, connection: dict[str, Any]) -> bool:
 def _write(write: Write) -> dict[str, Any]:
     options = _changed(write, tuple(STREAM_WRITE_KEYWORDS))
     options.pop("mode", None)
-    return {"mode": write.spelled, **options} if write.spelled != "append" else options
+    return {"mode": write.spelled, **options} if write.spelled != default_mode(write.cdc) else options
 
 
 def _transform(stream: Stream) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from ematix_flow.connect.base.retry import CREATE_LAKE_TABLE, attempts
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.lake.table import LakeTable
 from ematix_flow.errors import CommitError
+from ematix_flow.plan.metadata_tables import versions_table
 from ematix_flow.plan.sql.ddl import ColumnDefinition, TableDefinition, create_table_sql, differences
 from ematix_flow.plan.sql.modes.scd2 import points_columns
 
@@ -38,21 +39,28 @@ def expand(database: TargetSystem, session: Session, plan: TargetPlan) -> None:
             _ddl(database, rows, statement, definition)
     if plan.commit.load.points is not None and database.capabilities.rolls_back:
         _expand_points(database, session, plan.commit.load.points, points_columns(plan.commit.load))
+    rules = plan.commit.load.changes
+    if rules is not None and rules.versions is not None:
+        _expand_metadata(database, session, versions_table(database))
 
 
 def _expand_points(
     database: TargetSystem, session: Session, table_name: TableName, columns: Sequence[StageColumn]
 ) -> None:
     """Create the table of folded events; it is a metadata table, so it follows its target under every drift policy."""
-    table = TableDefinition(table_name, tuple(ColumnDefinition(column, nullable=True) for column in columns), (), ())
-    existing = database.find_table(session, table_name)
+    columns_of = tuple(ColumnDefinition(column, nullable=True) for column in columns)
+    _expand_metadata(database, session, TableDefinition(table_name, columns_of, (), ()))
+
+
+def _expand_metadata(database: TargetSystem, session: Session, table: TableDefinition) -> None:
+    existing = database.find_table(session, table.place)
     if existing is not None:
         for difference in differences(table, existing, database):
             if difference.cure:
                 _ddl(database, session, difference.cure, table)
         return
-    if table_name.schema:
-        database.create_schema(session, table_name.schema)
+    if table.place.schema:
+        database.create_schema(session, table.place.schema)
     _ddl(database, session, create_table_sql(table, database), table)
 
 

@@ -116,6 +116,7 @@ def _inspect_range(message_range: MessageRange, inspection: Inspection) -> Inspe
         source_path=message_range.source.source_id,
         source_format=message_range.decoder.format,
         order=message_range.order,
+        changes=message_range.decoder.changes,
     )
 
 

@@ -36,6 +36,8 @@ _BY_KIND = {
     "rabbitmq": ("pika",),
     "pubsub": ("google-cloud-pubsub",),
     "kinesis": ("boto3", "duckdb"),
+    "postgres_cdc": ("psycopg", "duckdb"),
+    "mysql_cdc": ("mysql-replication", "duckdb"),
 }
 """Kind of a connection -> packages that tasks need which read from it or stage there."""
 

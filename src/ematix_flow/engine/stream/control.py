@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.stream_offsets import TURN, position_in, remember, without_state
@@ -44,6 +44,8 @@ class StreamStatus:
     """Why it cannot go on from there."""
     state: StateStatus | None = None
     """What is remembered between batches, where something is."""
+    source: Mapping[str, object] = field(default_factory=dict)
+    """What else is to know of the source, such as what it retains for the stream."""
 
     @property
     def lag(self) -> int:
@@ -69,15 +71,16 @@ def stream_status(stream: Stream, options: StreamOptions) -> list[StreamStatus]:
 
 def _status_of(stream: Stream, target: StreamTarget, source: StreamSource, options: StreamOptions) -> StreamStatus:
     key = stream.key_of(target)
+    details = source.details()
     try:
         position = _position(stream, target, source, options)
         if position is None:
-            return StreamStatus(key, None, source.waiting(source.start("earliest")))
+            return StreamStatus(key, None, source.waiting(source.start("earliest")), source=details)
         source.ahead(position, 1)  # refuses a position whose messages are gone
     except StreamLostError as error:
-        return StreamStatus(key, None, {}, error.what)
+        return StreamStatus(key, None, {}, error.what, source=details)
     state = state_status(stream, target, position)
-    return StreamStatus(key, without_state(position), source.waiting(position), state=state)
+    return StreamStatus(key, without_state(position), source.waiting(position), state=state, source=details)
 
 
 def move_stream(

@@ -16,6 +16,7 @@ from ematix_flow.engine.spark.distributed import check_distribution
 from ematix_flow.engine.stream.sinks.base import StreamContext
 from ematix_flow.engine.stream.sinks.broker import BrokerSink, is_broker, open_broker_sink
 from ematix_flow.engine.stream.sinks.broker_from_files import FileBrokerSink
+from ematix_flow.engine.stream.sinks.changes import ChangeSink, refuse_rows
 from ematix_flow.engine.stream.sinks.from_files import open_file_sink
 from ematix_flow.engine.stream.sinks.from_lake import LakeTableSink
 from ematix_flow.engine.stream.sinks.query import as_query
@@ -23,7 +24,7 @@ from ematix_flow.engine.stream.sinks.stateful import open_stateful_sink, refuse_
 from ematix_flow.engine.stream.sinks.table import TableSink, open_table_sink
 from ematix_flow.engine.stream.sources import source_of
 from ematix_flow.engine.stream.transform import StreamRows
-from ematix_flow.errors import FlowError, UnsupportedError
+from ematix_flow.errors import FlowError
 from ematix_flow.plan.explain.guarantees import refuse_unguaranteed
 
 if TYPE_CHECKING:
@@ -54,8 +55,10 @@ def _own_sink(context: StreamContext, target: StreamTarget, *, read_only: bool) 
     if is_broker(target):
         kind = FileBrokerSink if isinstance(source, FileStream) else BrokerSink
         return open_broker_sink(context, target, kind, read_only=read_only)
-    if isinstance(source, FileStream):
+    if isinstance(source, FileStream) and context.stream.cdc is None:
         return open_file_sink(context, target, source)
+    if context.stream.cdc is not None:
+        return open_table_sink(context, target, ChangeSink, read_only=read_only)
     if context.stream.is_stateful:
         return open_stateful_sink(context, target, read_only=read_only)
     return open_table_sink(
@@ -76,8 +79,7 @@ def refuse_impossible(stream: Stream, options: StreamOptions) -> None:
     if stream.is_stateful:
         refuse_stateless(stream, options)
     if stream.cdc is not None:
-        message = f"stream {stream.name!r} uses cdc=, which is not built yet"
-        raise UnsupportedError(message, origin=stream.origin)
+        refuse_rows(stream)
     check_distribution(stream)
     try:
         check_stream(stream, resolve_connection)

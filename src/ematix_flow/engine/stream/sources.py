@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def source_of(stream: Stream, options: StreamOptions) -> StreamSource:
     """Return the source of a stream, of several one for all; no connection is opened and no Spark is started yet."""
-    opened = [open_stream(one.connection, one.query) for one in stream.sources]
+    opened = [open_stream(one.connection, one.query, stream.name) for one in stream.sources]
     if len(opened) > 1:
         return _combined(stream, opened)
     source = opened[0]

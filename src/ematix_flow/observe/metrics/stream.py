@@ -97,6 +97,8 @@ class StreamMetrics:
         self._add(event, "rows_written_total", event.counts.staged)
         self._add(event, "rows_rejected_total", event.counts.rejected)
         self._add(event, "dlq_writes_total", event.counts.rejected)
+        for name, number in event.counts.changes.items():
+            self._add(event, f"cdc_{name}_total", number)
         self._add(event, "batches_total", int(bool(event.new_messages)))
         self._seconds.labels(event.pipeline, event.target).observe(event.seconds)
 

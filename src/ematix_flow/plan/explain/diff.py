@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.plan.explain.text import LABEL, line
-from ematix_flow.records import Counts
+from ematix_flow.records import ROW_COUNTS, Counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,7 @@ class Diff:
             "rejected": self.counts.rejected,
             "columns": dict(self.columns),
             "samples": [asdict(sample) for sample in self.samples],
-            "rows": {f"rows_{name}": rows for name, rows in asdict(self.counts).items()},
+            "rows": {f"rows_{name}": getattr(self.counts, name) for name in ROW_COUNTS},
             "statements": list(self.statements),
             "notes": list(self.notes),
         }

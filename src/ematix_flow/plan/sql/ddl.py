@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base.stage import StageColumn
-from ematix_flow.declare.table.types import UUID, Boolean, Bytes, TimestampTZ
+from ematix_flow.declare.pipeline.write import CHANGES
+from ematix_flow.declare.table.types import UUID, Boolean, Bytes, Text, TimestampTZ
 from ematix_flow.errors import DeclareError, PlanError
 from ematix_flow.plan.partitions import declared_partitions
 from ematix_flow.plan.sql.render import native_column, native_name
@@ -25,6 +26,8 @@ VALID_FROM = StageColumn("valid_from", TimestampTZ(), in_key=True)
 VALID_TO = StageColumn("valid_to", TimestampTZ())
 IS_CURRENT = StageColumn("is_current", Boolean())
 ROW_HASH = StageColumn("row_hash", Bytes())
+VERSION = StageColumn("_cdc_version", Text())
+"""Where a lake table has the version of a row's last change; a database has a table for that."""
 SCD2_COLUMNS = (VALID_FROM, VALID_TO, IS_CURRENT, ROW_HASH)
 
 
@@ -76,6 +79,8 @@ def table_definition(
         primary_key = (*primary_key, VALID_FROM.name) if primary_key else ()
         # A natural key repeats once per version, so the version has to be part of what is unique.
         unique = tuple((*group, VALID_FROM.name) for group in unique)
+    if mode == CHANGES and not database.capabilities.rolls_back:
+        added = [ColumnDefinition(VERSION, nullable=True), *added]
     _refuse_characters(table, database)
     table_name = database.table_name(table.schema, table.name)
     if not database.capabilities.constraints:

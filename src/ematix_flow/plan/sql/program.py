@@ -55,6 +55,22 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeRules:
+    """How changes are applied to a table, and where its keys have their versions."""
+
+    scope: str
+    """The name under which versions are remembered: another stream into the same table has versions of its own."""
+    versions: TableName | None = None
+    """The table of versions by key; None where rows have their version in a column of their own."""
+    soft: str = ""
+    """Column that says since when a row is deleted; empty where rows are deleted."""
+    inserts: bool = True
+    """Whether an update inserts a row that is not there."""
+    required: tuple[str, ...] = ()
+    """Columns that are never NULL."""
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """What a mode's program is built from: the table, its columns and the constants of this load."""
 
@@ -84,6 +100,8 @@ class Load:
     """False where rows have no column for the load that brought them."""
     folder: str = ""
     """Where the files of the table go, where it is a list of files."""
+    changes: ChangeRules | None = None
+    """How staged changes are applied; None where rows are staged."""
 
     @property
     def stamps(self) -> tuple[str, ...]:

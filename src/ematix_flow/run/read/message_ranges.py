@@ -73,7 +73,8 @@ class MessageRange:
         """Return the partitions; each can be read again and returns the same rows."""
         begin, end = from_text(self.offsets.begin), from_text(self.offsets.end)
         line = self._line
-        names = list(dict.fromkeys([*(column.name for column in self._more()), *([line] if line else [])]))
+        more = [column.name for column in self._more()]
+        names = list(dict.fromkeys([*more, *([line] if line else []), *self.decoder.metadata]))
         read = partial(_rows, decoder=self.decoder, schema=self.schema)
         return [
             FilePartition(
@@ -93,14 +94,22 @@ def _rows(
         there = messages.filter(pc.is_valid(messages.column(VALUE))) if decoder.tombstones else messages
         if not there.num_rows:
             continue
+        decoded = decoder.decode_messages(there)
+        if decoded.messages is not None:
+            there = there.take(pa.array(decoded.messages, pa.int64()))
         payloads = there.column(VALUE).to_pylist()
-        decoded = decoder.decode(payloads)
         columns = dict(zip(decoder.schema.names, decoded.columns, strict=True))
         columns[CORRUPT] = pa.array(decoded.wrong, pa.string())
-        columns[PAYLOAD] = _rejected_payloads(payloads, decoded.wrong)
+        # A change that cannot be applied is tried again as the message that it came in.
+        always = decoder.changes
+        columns[PAYLOAD] = _payloads(payloads) if always else _rejected_payloads(payloads, decoded.wrong)
         columns[POSITION] = there.column(MESSAGE_OFFSET)
         arrays = [columns[field.name] if field.name in columns else there.column(field.name) for field in schema]
         yield pa.table([_as(array, field.type) for array, field in zip(arrays, schema, strict=True)], schema=schema)
+
+
+def _payloads(payloads: Sequence[bytes | None]) -> pa.Array:
+    return pa.array([None if payload is None else format_payload(payload) for payload in payloads], pa.string())
 
 
 def _rejected_payloads(payloads: Sequence[bytes | None], wrong: Sequence[str | None]) -> pa.Array:

@@ -38,7 +38,7 @@ def row_hash_sql(columns: Sequence[StageColumn], alias: str, dialect: str) -> st
 
 
 def _hash_input(column: StageColumn, value: str, dialect: str) -> str:
-    as_text = _column_text(column, value, dialect)
+    as_text = column_text(column, value, dialect)
     match dialect:
         case "mysql":
             return f"COALESCE(CONCAT(OCTET_LENGTH({as_text}), ':', {as_text}), '-')"
@@ -52,7 +52,8 @@ def _hash_input(column: StageColumn, value: str, dialect: str) -> str:
             return f"COALESCE(octet_length({as_text})::text || ':' || {as_text}, '-')"
 
 
-def _column_text(column: StageColumn, value: str, dialect: str) -> str:
+def column_text(column: StageColumn, value: str, dialect: str) -> str:
+    """Return a value of a column as text that is the same for equal values."""
     kind = column.type.kind
     if kind in FLOATS:
         return _float_text(value, dialect)

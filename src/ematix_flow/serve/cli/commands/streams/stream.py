@@ -59,6 +59,11 @@ def status(name: str, module: str | None, config: str | None, form: str) -> int:
     else:
         emit(table(("TARGET", "WAITING", "POSITION"), [_status_row(one) for one in statuses]))
         states = [_state_row(one.target, one.state) for one in statuses if one.state is not None]
+        details = next((one.source for one in statuses if one.source), {})
+        if details:
+            emit(
+                table(("SOURCE", "VALUE"), [(name, "" if value is None else value) for name, value in details.items()])
+            )
         if states:
             emit(table(("TARGET", "WATERMARK", "OPEN WINDOWS", "OLDEST", "STATE", "BATCH"), states))
     return DONE
@@ -123,6 +128,7 @@ def _as_dict(status: StreamStatus) -> dict[str, Any]:
         "waiting": dict(status.waiting),
         "problem": status.problem,
         "state": None if status.state is None else _state_dict(status.state),
+        **({"source": dict(status.source)} if status.source else {}),
     }
 
 

@@ -1,0 +1,1 @@
+"""What sources share that read the log of a database: names of tables, envelopes and messages; no database is known here."""

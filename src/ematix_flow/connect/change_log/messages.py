@@ -1,0 +1,97 @@
+"""Changes of rows as messages: JSON in the shape of Debezium's envelopes, and the columns that every message has besides.
+
+A value is a fragment of JSON, so that a number has all the digits that the database wrote.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from json.encoder import encode_basestring
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.base.columns import SourceColumn
+from ematix_flow.connect.base.event_time import EVENT_TIME, FIRST_MS, LAST_MS
+from ematix_flow.connect.base.stream_source import MESSAGE_OFFSET, VALUE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+KEY, TABLE = "_key", "_table"
+
+COLUMNS = (SourceColumn(KEY, "text"), SourceColumn(EVENT_TIME, "timestamp_tz"), SourceColumn(TABLE, "text"))
+"""What a change has besides its envelope: the key of its row, the time of its transaction, and its table."""
+
+CREATE, UPDATE, DELETE, READ, TRUNCATE = "c", "u", "d", "r", "t"
+
+TOGETHER = 5_000
+"""Messages that are handed over at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One message."""
+
+    payload: str
+    key: str | None
+    at_ms: int
+    """When its transaction was committed, in milliseconds since 1970."""
+    table: str
+    location: str
+    """By what the message is known in the log, as the inside of a JSON object."""
+
+
+def json_text(value: str) -> str:
+    """Return a text as JSON."""
+    return encode_basestring(value)
+
+
+def json_object(values: Mapping[str, str]) -> str:
+    """Return fragments of JSON, by name, as an object."""
+    return "{" + ",".join(f"{encode_basestring(name)}:{value}" for name, value in values.items()) + "}"
+
+
+def envelope(
+    operation: str,
+    before: Mapping[str, str] | None,
+    after: Mapping[str, str] | None,
+    source: Mapping[str, object],
+) -> str:
+    """Return the envelope of a change; its time is that of the transaction, so that it is the same at every read."""
+    old = "null" if before is None else json_object(before)
+    new = "null" if after is None else json_object(after)
+    origin = json.dumps(source, ensure_ascii=False, separators=(",", ":"))
+    return f'{{"before":{old},"after":{new},"source":{origin},"op":"{operation}","ts_ms":{source["ts_ms"]}}}'
+
+
+def as_tables(changes: Iterable[Change], requested: Sequence[str]) -> Iterator[pa.Table]:
+    """Return messages as a source of streams hands them over."""
+    batch: list[Change] = []
+    for change in changes:
+        batch.append(change)
+        if len(batch) >= TOGETHER:
+            yield _table(batch, requested)
+            batch = []
+    if batch:
+        yield _table(batch, requested)
+
+
+def _table(batch: Sequence[Change], requested: Sequence[str]) -> pa.Table:
+    import pyarrow as pa
+
+    columns = {
+        VALUE: pa.array([change.payload.encode() for change in batch], pa.binary()),
+        MESSAGE_OFFSET: pa.array(["{" + change.location + "}" for change in batch], pa.string()),
+    }
+    for name in requested:
+        match name:
+            case "_key":
+                columns[name] = pa.array([change.key for change in batch], pa.string())
+            case "_table":
+                columns[name] = pa.array([change.table for change in batch], pa.string())
+            case "_event_ts":
+                times = [change.at_ms if FIRST_MS <= change.at_ms <= LAST_MS else None for change in batch]
+                columns[name] = pa.array(times, pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
+    return pa.table(columns)

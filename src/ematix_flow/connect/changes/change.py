@@ -1,0 +1,43 @@
+"""A change of one row as every envelope tells it; plain values that readers and the decoder share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+CREATE, READ, UPDATE, DELETE, TRUNCATE, SKIP = "c", "r", "u", "d", "t", "s"
+"""What a change does; a snapshot reads rows, and a message that changes no row is skipped."""
+
+OPERATIONS = {"create": CREATE, "read": READ, "update": UPDATE, "delete": DELETE, "truncate": TRUNCATE}
+"""The words of declarations."""
+
+
+CHANGE_COLUMNS = ("_flow_change", "_flow_version", "_flow_change_at", "_flow_change_ms", "_flow_carries")
+"""The columns that a change has besides those of its table."""
+
+
+class ChangeError(ValueError):
+    """A change cannot be applied; the message is for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Semantic:
+    """What a field of a schema means: the name of its logical type and, of a decimal, its scale."""
+
+    name: str = ""
+    scale: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of a row."""
+
+    operation: str
+    values: dict[str, Any] = field(default_factory=dict)
+    """The columns that the event carries."""
+    order: str = ""
+    """Its place in the log of the database, as digits that sort; empty where the event has none."""
+    unique: bool = False
+    """Whether no other change of the same row has this place, so that an equal one is the same change again."""
+    at_ms: int | None = None
+    semantics: dict[str, Semantic] = field(default_factory=dict)

@@ -1,0 +1,124 @@
+"""Debezium's envelope, with or without its schema, and rows that its own flattening made of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.connect.changes.change import (
+    CREATE,
+    DELETE,
+    READ,
+    TRUNCATE,
+    UPDATE,
+    Change,
+    ChangeError,
+    Semantic,
+)
+from ematix_flow.connect.changes.order import log_order, milliseconds
+from ematix_flow.connect.changes.paths import at_path, object_at, same_key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ematix_flow.declare.stream.cdc import CDC
+
+ABSENT = "__debezium_unavailable_value"
+_ABSENT = (ABSENT, "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
+"""What stands for a value that the log does not have because it was not changed, also as bytes."""
+
+_OPERATIONS = {"c": CREATE, "r": READ, "u": UPDATE, "d": DELETE, "t": TRUNCATE}
+_FLAT = "__"
+"""How the fields begin that a flattened row has besides its columns."""
+
+
+def read_debezium(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) -> list[Change]:
+    """Return the changes of a message; none for one that changes no row."""
+    payload, semantics = _unwrapped(document)
+    if payload is None:
+        return []
+    operation = _OPERATIONS.get(str(at_path(payload, cdc.op_field or "op")))
+    if operation is None:
+        return _flattened(payload, keys, semantics)
+    source = payload.get("source")
+    order, unique = log_order(source if isinstance(source, dict) else {})
+    if cdc.order_field:
+        order, unique = str(at_path(payload, cdc.order_field) or "").zfill(20), False
+    at_ms = _time(payload, source, cdc)
+    before, after = object_at(payload, cdc.before_field or "before"), object_at(payload, cdc.after_field or "after")
+    common: dict[str, Any] = {"order": order, "unique": unique, "at_ms": at_ms, "semantics": semantics}
+    if operation == TRUNCATE:
+        return [Change(TRUNCATE, **common)]
+    if operation == DELETE:
+        return [Change(DELETE, _before(before or {}), **common)]
+    if after is None:
+        raise ChangeError("a change without the row that it leaves (after)")
+    moved = [Change(DELETE, _before(before), **common)] if _is_moved(before, after, keys) else []
+    return [*moved, Change(operation, _carried(after), **common)]
+
+
+def _unwrapped(document: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, dict[str, Semantic]]:
+    """Return the payload without its schema, and what that says of the columns."""
+    if "payload" not in document or "op" in document:
+        return document, {}
+    payload = document["payload"]
+    semantics = _semantics(document.get("schema"))
+    return (payload if isinstance(payload, dict) else None), semantics
+
+
+def _semantics(schema: Any) -> dict[str, Semantic]:
+    """Return the logical types of the columns, which the schema tells for the row before and after alike."""
+    blocks = schema.get("fields") if isinstance(schema, dict) else None
+    fields = next(
+        (
+            one.get("fields")
+            for one in blocks or ()
+            if isinstance(one, dict) and one.get("field") in ("after", "before")
+        ),
+        blocks,
+    )
+    semantics = {}
+    for one in fields or ():
+        if isinstance(one, dict) and (one.get("name") or one.get("type") == "bytes"):
+            parameters = one.get("parameters")
+            scale = parameters.get("scale", 0) if isinstance(parameters, dict) else 0
+            semantics[str(one.get("field"))] = Semantic(str(one.get("name") or "bytes"), int(scale))
+    return semantics
+
+
+def _time(payload: Mapping[str, Any], source: Any, cdc: CDC) -> int | None:
+    if cdc.ts_field:
+        return milliseconds(at_path(payload, cdc.ts_field))
+    reported = source.get("ts_ms") if isinstance(source, dict) else None
+    return milliseconds(payload.get("ts_ms") if reported is None else reported)
+
+
+def _carried(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if not (isinstance(value, str) and value in _ABSENT)}
+
+
+def _before(row: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what is known of a row that is gone: a log that keeps only its key has NULL for the rest."""
+    return {name: value for name, value in _carried(row or {}).items() if value is not None}
+
+
+def _is_moved(before: Mapping[str, Any] | None, after: Mapping[str, Any], keys: Sequence[str]) -> bool:
+    if before is None or any(before.get(key) is None for key in keys):
+        return False
+    return not same_key(before, after, keys)
+
+
+def _flattened(row: Mapping[str, Any], keys: Sequence[str], semantics: dict[str, Semantic]) -> list[Change]:
+    """Return the change of a row that Debezium flattened, which tells its operation in a field of its own."""
+    if f"{_FLAT}op" not in row and f"{_FLAT}deleted" not in row:
+        return []
+    deleted = str(row.get(f"{_FLAT}deleted", "")).lower() == "true"
+    operation = DELETE if deleted else _OPERATIONS.get(str(row.get(f"{_FLAT}op", "u")))
+    if operation is None:
+        return []
+    reported = {
+        name.removeprefix(_FLAT).removeprefix("source_"): v for name, v in row.items() if name.startswith(_FLAT)
+    }
+    order, unique = log_order(reported)
+    values = {name: value for name, value in row.items() if not name.startswith(_FLAT) or name in keys}
+    carried = _before(values) if operation == DELETE else _carried(values)
+    return [Change(operation, carried, order, unique, milliseconds(reported.get("ts_ms")), semantics)]

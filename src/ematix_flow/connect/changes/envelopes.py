@@ -1,0 +1,138 @@
+"""The envelopes of change events besides Debezium's: Maxwell, Canal, AWS DMS, and those that a declaration describes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.connect.changes.change import (
+    CREATE,
+    DELETE,
+    OPERATIONS,
+    READ,
+    TRUNCATE,
+    UPDATE,
+    Change,
+    ChangeError,
+)
+from ematix_flow.connect.changes.debezium import read_debezium
+from ematix_flow.connect.changes.order import milliseconds, position_order
+from ematix_flow.connect.changes.paths import at_path, object_at, same_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import TypeAlias
+
+    from ematix_flow.declare.stream.cdc import CDC
+
+    Envelope: TypeAlias = Callable[[Mapping[str, Any], CDC, Sequence[str]], list[Change]]
+
+_MAXWELL = {"insert": CREATE, "update": UPDATE, "delete": DELETE, "bootstrap-insert": READ}
+_CANAL = {"INSERT": CREATE, "UPDATE": UPDATE, "DELETE": DELETE, "TRUNCATE": TRUNCATE}
+_DMS = {"load": READ, "insert": CREATE, "update": UPDATE, "delete": DELETE, "truncate-table": TRUNCATE}
+
+
+def read_maxwell(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) -> list[Change]:
+    """Return the changes of a message of Maxwell, its bootstrap included."""
+    operation = _MAXWELL.get(str(at_path(document, cdc.op_field or "type")))
+    if operation is None:
+        return []
+    row = object_at(document, cdc.after_field or "data")
+    if row is None:
+        raise ChangeError("a change without its row (data)")
+    order = position_order(document.get("position"), document.get("xoffset"))
+    common: dict[str, Any] = {"order": order, "at_ms": milliseconds(at_path(document, cdc.ts_field or "ts"))}
+    old = object_at(document, cdc.before_field or "old") if operation == UPDATE else None
+    return _with_move(operation, row, {**row, **old} if old else None, keys, common)
+
+
+def read_canal(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) -> list[Change]:
+    """Return the changes of a message of Canal, which has the rows of one statement."""
+    operation = _CANAL.get(str(at_path(document, cdc.op_field or "type")).upper())
+    if operation is None:
+        return []
+    common: dict[str, Any] = {"at_ms": milliseconds(at_path(document, cdc.ts_field or "es"))}
+    if operation == TRUNCATE:
+        return [Change(TRUNCATE, **common)]
+    rows, old = document.get("data"), document.get("old")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ChangeError("a change without its rows (data)")
+    changes = []
+    for number, row in enumerate(rows):
+        before = old[number] if isinstance(old, list) and number < len(old) and operation == UPDATE else None
+        earlier = {**row, **before} if isinstance(before, dict) else None
+        changes += _with_move(operation, row, earlier, keys, common)
+    return changes
+
+
+def read_dms(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) -> list[Change]:
+    """Return the changes of a message of AWS DMS."""
+    reported = document.get("metadata")
+    metadata = reported if isinstance(reported, dict) else {}
+    operation = _DMS.get(str(at_path(document, cdc.op_field) if cdc.op_field else metadata.get("operation")))
+    if operation is None:
+        return []
+    at = (
+        at_path(document, cdc.ts_field) if cdc.ts_field else metadata.get("commit-timestamp", metadata.get("timestamp"))
+    )
+    common: dict[str, Any] = {"at_ms": milliseconds(at)}
+    if operation == TRUNCATE:
+        return [Change(TRUNCATE, **common)]
+    row = object_at(document, cdc.after_field or "data")
+    if row is None:
+        raise ChangeError("a change without its row (data)")
+    before = object_at(document, cdc.before_field or "before-image") if operation == UPDATE else None
+    return _with_move(operation, row, {**row, **before} if before else None, keys, common)
+
+
+def read_custom(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) -> list[Change]:
+    """Return the changes of a message whose fields the declaration names."""
+    code = at_path(document, str(cdc.op_field))
+    operation = OPERATIONS.get((cdc.op_map or {}).get(str(code), ""))
+    if operation is None:
+        return []
+    order = at_path(document, cdc.order_field) if cdc.order_field else None
+    common: dict[str, Any] = {
+        "order": "" if order is None else str(order).zfill(20),
+        "at_ms": milliseconds(at_path(document, cdc.ts_field)) if cdc.ts_field else None,
+    }
+    if operation == TRUNCATE:
+        return [Change(TRUNCATE, **common)]
+    after = object_at(document, str(cdc.after_field))
+    before = object_at(document, cdc.before_field) if cdc.before_field else None
+    key = _key_at(document, str(cdc.key_field), keys)
+    if operation == DELETE:
+        return [Change(DELETE, {**(before or after or {}), **key}, **common)]
+    if after is None:
+        raise ChangeError(f"a change without the row that it leaves ({cdc.after_field})")
+    return _with_move(operation, {**key, **after}, before if operation == UPDATE else None, keys, common)
+
+
+def _key_at(document: Mapping[str, Any], path: str, keys: Sequence[str]) -> dict[str, Any]:
+    """Return the key that an event has in a field of its own: an object, or the value of the only column."""
+    value = at_path(document, path)
+    if isinstance(value, dict):
+        return {key: value[key] for key in keys if key in value}
+    return {keys[0]: value} if value is not None and len(keys) == 1 else {}
+
+
+def _with_move(
+    operation: str,
+    row: Mapping[str, Any],
+    before: Mapping[str, Any] | None,
+    keys: Sequence[str],
+    common: Mapping[str, Any],
+) -> list[Change]:
+    """Return a change, after the end of the old key where an update changed that."""
+    change = Change(operation, dict(row), **common)
+    if before is None or any(before.get(key) is None for key in keys) or same_key(before, row, keys):
+        return [change]
+    return [Change(DELETE, {key: before[key] for key in keys}, **common), change]
+
+
+ENVELOPES: dict[str, Envelope] = {
+    "debezium": read_debezium,
+    "maxwell": read_maxwell,
+    "canal": read_canal,
+    "aws_dms": read_dms,
+    "custom": read_custom,
+}

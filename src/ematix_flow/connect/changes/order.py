@@ -1,0 +1,94 @@
+"""The order of changes as digits that sort the same under every collation: the log's own, or the time of the event.
+
+Places in a log come after times of events, so that a snapshot without a place never overwrites a logged change.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LOGGED, TIMED = "1", "0"
+WIDE, WIDEST, NARROW = 20, 60, 10
+SECONDS_BELOW = 100_000_000_000
+"""Times of events below this count seconds, those above milliseconds."""
+
+_NUMBER = re.compile(r"\d+")
+_POSITION = re.compile(r"(?P<file>.*):(?P<pos>\d+)")
+
+
+def log_order(source: Mapping[str, Any]) -> tuple[str, bool]:
+    """Return the place that the source block of a connector tells, and whether a row has one change there at most."""
+    lsn = _digits(source.get("lsn"))
+    if lsn:
+        return lsn.zfill(WIDE), True
+    if _digits(source.get("pos")) and source.get("file") is not None:
+        return binlog_order(str(source["file"]), source["pos"], source.get("row")), True
+    change_lsn, commit_lsn = _hexadecimal(source.get("change_lsn")), _hexadecimal(source.get("commit_lsn"))
+    if commit_lsn:
+        serial = _digits(source.get("event_serial_no")) or "0"
+        return f"{commit_lsn}{change_lsn or '0' * len(commit_lsn)}{serial.zfill(NARROW)}", True
+    scn = _digits(source.get("scn"))
+    return (scn.zfill(WIDE), False) if scn else ("", False)
+
+
+def binlog_order(file: str, position: object, row: object = None) -> str:
+    """Return a place in a binary log: the number of the file, the position there and the row of the event."""
+    numbers = _NUMBER.findall(file)
+    return f"{(numbers[-1] if numbers else '0').zfill(NARROW)}{str(position).zfill(WIDE)}{(_digits(row) or '0').zfill(NARROW)}"
+
+
+def position_order(position: object, row: object = None) -> str:
+    """Return the place that Maxwell writes as `file:position`; empty for anything else."""
+    match = _POSITION.fullmatch(position) if isinstance(position, str) else None
+    return binlog_order(match["file"], match["pos"], row) if match else ""
+
+
+def arrival_order(message_offset: str, number: int) -> str:
+    """Return the place of a message in its topic, by which changes at one place or time of the log come in order."""
+    digits = [one.zfill(WIDE) if len(one) <= WIDE else one.zfill(WIDEST) for one in _NUMBER.findall(message_offset)]
+    return f"{''.join(digits[-2:])}{number:06d}"
+
+
+def version_of(order: str, arrival: str, at_ms: int | None, *, unique: bool) -> str:
+    """Return what decides between changes of a row: the greater one is the later."""
+    if order:
+        return f"{LOGGED}{order}" if unique else f"{LOGGED}{order}{arrival}"
+    return f"{TIMED}{max(0, at_ms or 0):0{WIDE}d}{arrival}"
+
+
+def milliseconds(value: Any) -> int | None:
+    """Return the time of an event: milliseconds, seconds where the number is that small, or an instant as text."""
+    if value is None or isinstance(value, bool):
+        return None
+    try:
+        number = int(float(value)) if "." in str(value) else int(str(value))
+    except ValueError:
+        return _instant(str(value))
+    return number * 1000 if abs(number) < SECONDS_BELOW else number
+
+
+def _instant(text: str) -> int | None:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return int((at.replace(tzinfo=UTC) if at.tzinfo is None else at).timestamp() * 1000)
+
+
+def _digits(value: Any) -> str:
+    text = "" if value is None or isinstance(value, bool) else str(value)
+    return text if text.isascii() and text.isdigit() else ""
+
+
+def _hexadecimal(value: Any) -> str:
+    """Return a place that SQL Server writes as hexadecimal numbers between colons."""
+    parts = value.split(":") if isinstance(value, str) and value else []
+    try:
+        return "".join(str(int(part, 16)).zfill(NARROW) for part in parts)
+    except ValueError:
+        return ""

@@ -1,0 +1,118 @@
+"""Values of change events as text that the shape reads: what connectors encode is decoded, and nothing is guessed.
+
+A schema says what a number means. Without one, a number in a column of points in time is read as `time_unit=` says, or
+by its size where only one unit puts it between 1973 and 5138.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from ematix_flow.connect.changes.change import ChangeError, Semantic
+from ematix_flow.connect.formats.json_lines import Number
+from ematix_flow.connect.formats.values import UnfitError, text_of
+
+_PER_MICRO = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
+"""Unit -> by what a number is multiplied and then divided, to count microseconds."""
+
+_UNITS = {
+    "io.debezium.time.Timestamp": "ms",
+    "io.debezium.time.MicroTimestamp": "us",
+    "io.debezium.time.NanoTimestamp": "ns",
+    "org.apache.kafka.connect.data.Timestamp": "ms",
+}
+_CLOCKS = {
+    "io.debezium.time.Time": "ms",
+    "io.debezium.time.MicroTime": "us",
+    "io.debezium.time.NanoTime": "ns",
+    "org.apache.kafka.connect.data.Time": "ms",
+}
+_DATES = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
+_DECIMAL, _VARIABLE = "org.apache.kafka.connect.data.Decimal", "io.debezium.data.VariableScaleDecimal"
+_SIZES = ((10**11, ""), (10**14, "ms"), (10**17, "us"), (10**20, "ns"))
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TIMES = ("timestamp", "timestamp_tz")
+_NONE = Semantic()
+
+
+def converted(
+    value: Any, kind: str, semantic: Semantic | None = None, time_unit: str | None = None
+) -> str | bytes | None:
+    """Return a value as its column takes it; what cannot be read is a `ChangeError`."""
+    if value is None:
+        return None
+    try:
+        return _converted(value, kind, semantic or _NONE, time_unit)
+    except (UnfitError, OverflowError, ValueError, ArithmeticError) as error:
+        raise ChangeError(str(error) or f"{str(value)[:80]!r} cannot be read") from None
+
+
+def _converted(value: Any, kind: str, semantic: Semantic, time_unit: str | None) -> str | bytes:
+    name, number = semantic.name, _whole(value)
+    if kind == "bytes":
+        return _bytes(value)
+    if name == _DECIMAL:
+        return _decimal(value, semantic.scale)
+    if isinstance(value, dict) and {"scale", "value"} <= set(value) and (name == _VARIABLE or kind == "numeric"):
+        return _decimal(value["value"], int(value["scale"]))
+    if number is None:
+        return text_of(value, kind)
+    if name in _DATES or (kind == "date" and name not in _UNITS):
+        return (date(1970, 1, 1) + timedelta(days=number)).isoformat()
+    if name in _CLOCKS:
+        return _instant(number, _CLOCKS[name]).time().isoformat(timespec="microseconds")
+    if name in _UNITS or kind in _TIMES:
+        at = _instant(number, _UNITS.get(name) or time_unit or _unit_of(number))
+        return (
+            at.date().isoformat() if kind == "date" else f"{at.replace(tzinfo=None).isoformat(timespec='microseconds')}"
+        )
+    return text_of(value, kind)
+
+
+def _whole(value: Any) -> int | None:
+    """Return the whole number that a value is; None for anything else, a text of digits included."""
+    if isinstance(value, bool) or not isinstance(value, int | Number):
+        return None
+    try:
+        return int(value)
+    except ValueError:
+        return None
+
+
+def _unit_of(number: int) -> str:
+    unit = next((unit for limit, unit in _SIZES if abs(number) < limit), "")
+    if not unit and number:
+        message = f"{number} may count seconds, milli- or microseconds: say time_unit= of CDC(...)"
+        raise ChangeError(message)
+    return unit or "ms"
+
+
+def _instant(number: int, unit: str) -> datetime:
+    times, parts = _PER_MICRO[unit]
+    return _EPOCH + timedelta(microseconds=number * times // parts)
+
+
+def _decimal(value: Any, scale: int) -> str:
+    """Return the number that a connector writes as bytes, or as text where it is configured so."""
+    if isinstance(value, Decimal | Number | int | float):
+        return text_of(value, "numeric")
+    raw = value if isinstance(value, bytes) else _unbased(value)
+    number = int.from_bytes(raw, "big", signed=True)
+    # Put together from its digits, because arithmetic would round them.
+    return format(Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale)), "f")
+
+
+def _bytes(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else _unbased(value)
+
+
+def _unbased(value: Any) -> bytes:
+    try:
+        return base64.b64decode(str(value), validate=True)
+    except binascii.Error:
+        message = f"{str(value)[:80]!r} is not base64, as connectors write bytes"
+        raise ChangeError(message) from None

@@ -1,0 +1,1 @@
+"""Changes of MySQL and MariaDB tables as a stream, by the binary log."""

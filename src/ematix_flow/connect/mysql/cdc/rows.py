@@ -1,0 +1,215 @@
+"""Rows of the binary log, and the rows that tables have when a stream begins with them, as messages."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pymysql.cursors import SSCursor
+from pymysqlreplication.constants import FIELD_TYPE
+from pymysqlreplication.row_event import DeleteRowsEvent, WriteRowsEvent
+
+from ematix_flow.connect.change_log.messages import (
+    CREATE,
+    DELETE,
+    READ,
+    TRUNCATE,
+    UPDATE,
+    Change,
+    as_tables,
+    envelope,
+    json_object,
+)
+from ematix_flow.connect.change_log.tables import table_named
+from ematix_flow.connect.mysql.cdc.binlog import (
+    LoggedRows,
+    LoggedTruncate,
+    LogPosition,
+    TransactionEnd,
+    read_log,
+    readable,
+)
+from ematix_flow.connect.mysql.cdc.values import BINARY, BIT, DATE, JSON, OTHER, SET, SINGLE, TIMESTAMP, YEAR, fragment
+from ematix_flow.connect.types.identifiers import backticked
+from ematix_flow.errors import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from ematix_flow.connect.change_log.tables import TableId
+    from ematix_flow.connect.mysql.cdc.binlog import LogReader
+
+    Values = dict[str, str]
+
+_FIRST_YEAR = 1900
+_KINDS = {
+    FIELD_TYPE.TIMESTAMP: TIMESTAMP, FIELD_TYPE.TIMESTAMP2: TIMESTAMP, FIELD_TYPE.FLOAT: SINGLE, FIELD_TYPE.BIT: BIT,
+    FIELD_TYPE.STRING: BINARY, FIELD_TYPE.YEAR: YEAR, FIELD_TYPE.SET: SET, FIELD_TYPE.JSON: JSON,
+}  # fmt: skip
+_KINDS_OF_NAMES = {
+    "timestamp": TIMESTAMP, "datetime": DATE, "date": DATE, "float": SINGLE, "bit": BIT, "binary": BINARY, "json": JSON,
+}  # fmt: skip
+_EMPTY_SET = "empty set"
+
+_COLUMNS = """
+SELECT column_name, data_type, column_key FROM information_schema.columns
+WHERE table_schema = ? AND table_name = ? ORDER BY ordinal_position
+"""
+
+
+def read_changes(
+    reader: LogReader, begin: LogPosition, end: LogPosition, tables: Sequence[str], requested: Sequence[str]
+) -> Iterator[pa.Table]:
+    """Return the changes of tables between two positions; runs inside a task."""
+    yield from as_tables(_changes(reader, begin, end, [table_named(table) for table in tables]), requested)
+
+
+def read_rows(
+    reader: LogReader, at: LogPosition, table: str, requested: Sequence[str], *, cleared: bool
+) -> Iterator[pa.Table]:
+    """Return the rows of a table; runs inside a task.
+
+    They are of one moment at or after the position. What was changed in between comes again as changes, each of which has
+    a later place in the log than these rows.
+    """
+    yield from as_tables(_rows(reader, at, table_named(table), cleared=cleared), requested)
+
+
+def _changes(reader: LogReader, begin: LogPosition, end: LogPosition, tables: Sequence[TableId]) -> Iterator[Change]:
+    for entry in read_log(reader, begin, tables):
+        match entry:
+            case TransactionEnd(position) if position >= end:
+                return
+            case LoggedTruncate():
+                source = _Origin(entry.table, entry.at, entry.at_ms, entry.gtid).source(reader)
+                yield _change(TRUNCATE, None, None, (), source, entry.table)
+            case LoggedRows():
+                yield from _of_event(reader, entry)
+    message = f"the log of {reader.connection.name!r} ends before {end.file} {end.pos}, which was there before"
+    raise RunError(
+        message, hint="the server may have been restarted without its newest transactions; run the stream again."
+    )
+
+
+def _of_event(reader: LogReader, entry: LoggedRows) -> Iterator[Change]:
+    event = entry.event
+    if not event.complete or any(not column.name for column in event.columns):
+        message = f"the log does not name the columns of {entry.table}"
+        raise RunError(
+            message, hint="it was written before binlog_row_metadata = FULL; read the tables again: rewind to earliest."
+        )
+    key = _names(event.primary_key)
+    origin = _Origin(entry.table, entry.at, entry.at_ms, entry.gtid)
+    number = 0
+    for row in event.rows:
+        for operation, before, after in _events(event, row, key):
+            source = origin.source(reader, number)
+            yield _change(operation, before, after, key, source, entry.table)
+        number += 1  # noqa: SIM113 - a row has one number, and its key may make two changes of it
+
+
+def _events(event: Any, row: Mapping[str, Any], key: Sequence[str]) -> list[tuple[str, Values | None, Values | None]]:
+    if isinstance(event, WriteRowsEvent):
+        return [(CREATE, None, _values(event, row["values"], row["none_sources"]))]
+    if isinstance(event, DeleteRowsEvent):
+        return [(DELETE, _values(event, row["values"], row["none_sources"]), None)]
+    before = _values(event, row["before_values"], row["before_none_sources"])
+    after = _values(event, row["after_values"], row["after_none_sources"])
+    if any(before[name] != after[name] for name in key):
+        return [(DELETE, before, None), (CREATE, None, after)]
+    return [(UPDATE, before, after)]
+
+
+def _values(event: Any, row: Mapping[str, Any], absent: Mapping[str, Any]) -> Values:
+    values = {}
+    for column in event.columns:
+        value = row[column.name]
+        if column.type == FIELD_TYPE.SET and value is None and str(absent.get(column.name)) == _EMPTY_SET:
+            value = set()
+        if column.character_set_name == "binary" and isinstance(value, str):
+            value = value.encode()  # the library takes bytes for text where there are none
+        width = _FIRST_YEAR if column.type == FIELD_TYPE.YEAR else int(getattr(column, "max_length", 0) or 0)
+        values[column.name] = fragment(value, _KINDS.get(column.type, OTHER), width, tuple(column.set_values or ()))
+    return values
+
+
+def _rows(reader: LogReader, at: LogPosition, table: TableId, *, cleared: bool) -> Iterator[Change]:
+    with readable(reader), closing(reader.session()) as session:
+        at_ms = int(session.query("SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)")[0][0])
+        if cleared:
+            source = _Origin(table, LogPosition(at.file, at.pos - 1), at_ms, snapshot=True).source(reader)
+            yield _change(TRUNCATE, None, None, (), source, table)
+        columns = session.query(_COLUMNS, (table.schema, table.name))
+        key = [str(name) for name, _, column_key in columns if column_key == "PRI"]
+        kinds = [(str(name), _KINDS_OF_NAMES.get(str(kind).lower(), OTHER)) for name, kind, _ in columns]
+        listed = ", ".join(_expression(name, kind) for name, kind in kinds)
+        session.wire.query("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        session.wire.query("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        cursor = session.wire.cursor(SSCursor)
+        cursor.execute(f"SELECT {listed} FROM {backticked(table.schema)}.{backticked(table.name)}")
+        source = _Origin(table, at, at_ms, snapshot=True).source(reader)
+        for row in cursor:
+            after = {name: fragment(value, kind) for (name, kind), value in zip(kinds, row, strict=True)}
+            yield _change(READ, None, after, key, source, table)
+
+
+def _expression(name: str, kind: str) -> str:
+    """Return a column so that a query gives it as exactly as the log does."""
+    column = backticked(name)
+    match kind:
+        case "single":
+            return f"CAST({column} AS DOUBLE)"
+        case "bit":
+            return f"CAST({column} AS UNSIGNED)"
+    return column
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """Where a change comes from."""
+
+    table: TableId
+    at: LogPosition
+    at_ms: int
+    gtid: str | None = None
+    snapshot: bool = False
+
+    def source(self, reader: LogReader, row: int = 0) -> dict[str, object]:
+        """Return it as envelopes say it."""
+        return {
+            "connector": "mysql",
+            "name": reader.connection.name,
+            "db": self.table.schema,
+            "schema": None,
+            "table": self.table.name,
+            "file": self.at.file,
+            "pos": self.at.pos,
+            "row": row,
+            "gtid": self.gtid,
+            "ts_ms": self.at_ms,
+            "snapshot": "true" if self.snapshot else "false",
+        }
+
+
+def _change(
+    operation: str,
+    before: Values | None,
+    after: Values | None,
+    key: Sequence[str],
+    source: Mapping[str, object],
+    table: TableId,
+) -> Change:
+    row = before if after is None else after
+    row_key = json_object({name: row[name] for name in key}) if row is not None and key else None
+    location = f'"file": "{source["file"]}", "pos": {source["pos"]}, "row": {source["row"]}'
+    return Change(envelope(operation, before, after, source), row_key, int(str(source["ts_ms"])), str(table), location)
+
+
+def _names(key: Any) -> tuple[str, ...]:
+    """Return the columns of a primary key, which the library gives as one name, several, or nothing."""
+    if not key:
+        return ()
+    return (key,) if isinstance(key, str) else tuple(key)

@@ -1,0 +1,226 @@
+"""Changes of MySQL tables as a source of streams: positions are ends of transactions in the binary log.
+
+A position is `{"server", "file", "pos", "tables", "count"}`, as for PostgreSQL. A table that is not among its tables is read
+whole, and what was changed while it was read comes again as changes: by the order of the log they lead to the same rows.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from ematix_flow.connect.base.stream_source import EARLIEST, LATEST, REWIND, MessagePartition, StreamSource, from_text
+from ematix_flow.connect.change_log.messages import COLUMNS
+from ematix_flow.connect.change_log.tables import TableId, matching, patterns_in, table_named
+from ematix_flow.connect.mysql.cdc.binlog import (
+    LoggedRows,
+    LoggedTruncate,
+    LogPosition,
+    LogReader,
+    TransactionEnd,
+    log_end,
+    read_log,
+    readable,
+    refuse_purged,
+    server_id,
+)
+from ematix_flow.connect.mysql.cdc.rows import read_changes, read_rows
+from ematix_flow.errors import RunError, StreamLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ematix_flow.connect.base.columns import SourceColumn
+    from ematix_flow.connect.base.stream_source import Position
+    from ematix_flow.connect.mysql.session import MySQLSession
+    from ematix_flow.declare.connection.change_logs import MySQLCDCConnection
+
+IDLE_BYTES = 16 * 1024 * 1024
+"""Bytes of the log without a change of our tables, after which a position moves on all the same, as it does into a new file."""
+
+MOST_COUNTED = 10_000
+"""Messages up to which those that wait are counted."""
+
+_SERVER, _FILE, _POS, _TABLES, _COUNT, _TURN = "server", "file", "pos", "tables", "count", "turn"
+
+_ALL_TABLES = """
+SELECT table_schema, table_name, table_rows FROM information_schema.tables WHERE table_type = 'BASE TABLE'
+AND table_schema NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')
+AND table_name NOT LIKE 'ematix\\_flow\\_%'
+"""
+
+
+class MySQLChanges(StreamSource):
+    """Tables of one server."""
+
+    kind: ClassVar[str] = "mysql_cdc"
+    columns: ClassVar[tuple[SourceColumn, ...]] = COLUMNS
+
+    def __init__(self, connection: MySQLCDCConnection, query: str) -> None:
+        super().__init__(connection.name, query)
+        self.reader = LogReader(connection)
+        self._patterns = patterns_in(query, self.reader.default_schema)
+        self._session: MySQLSession | None = None
+        self._chosen: dict[str, int] | None = None
+        self._server: str | None = None
+        self._begun = False
+        self._quiet: tuple[LogPosition, LogPosition] | None = None
+        """A part of the log that has no change of our tables, and is not read again."""
+
+    def begin(self) -> None:
+        """Check the server and the tables."""
+        if not self._tables():
+            raise RunError(f"{self.query!r} names no table of {self.name!r}", hint="create one, or name others.")
+        self._server_id()
+        self._begun = True
+
+    def start(self, where: str) -> Position:
+        """Return the position before the rows of all tables, behind all changes, or one that is written out."""
+        if where == EARLIEST:
+            return {_FILE: None, _POS: 0, _TABLES: [], _COUNT: 0}
+        if where == LATEST:
+            return self._position(self._end(), list(self._tables()))
+        if where.lstrip().startswith("{"):
+            return self._requested(from_text(where))
+        message = f"{where!r} is no position in the log of a database"
+        raise RunError(
+            message, hint='say earliest (the rows of the tables), latest, or {"file": "bin.000002", "pos": 4}.'
+        )
+
+    def ahead(self, position: Position, most: int, end_offset: Position | None = None) -> Position:
+        """Return the end of the transactions that follow, or the position with another table."""
+        self._refuse_lost(position)
+        pending = self._pending(position) if self._begun else []
+        if pending:
+            at = _at(position) if position[_FILE] is not None else self._end()
+            tables = sorted([*position[_TABLES], pending[0]])
+            return self._position(at, tables, position.get(_COUNT, 0) + max(1, self._tables()[pending[0]]))
+        if position[_FILE] is None:
+            return position
+        end = self._end() if end_offset is None or end_offset[_FILE] is None else min(self._end(), _at(end_offset))
+        return self._behind_changes(position, most, end)
+
+    def plan_partitions(
+        self, begin: Position, end: Position, column_names: Sequence[str]
+    ) -> tuple[MessagePartition, ...]:
+        """Return the changes between two positions, or the rows of the table by which they differ."""
+        added = [table for table in end[_TABLES] if table not in begin[_TABLES]]
+        names = tuple(column_names)
+        if added:
+            reads = [partial(read_rows, self.reader, _at(end), table, names, cleared=_TURN in begin) for table in added]
+            return tuple(MessagePartition(table, 0, read) for table, read in zip(added, reads, strict=True))
+        read = partial(read_changes, self.reader, _at(begin), _at(end), tuple(begin[_TABLES]), names)
+        label = f"{begin[_FILE]} {begin[_POS]}-{end[_FILE]} {end[_POS]}"
+        return (MessagePartition(label, self.distance(begin, end), read),)
+
+    def distance(self, begin: Position, end: Position) -> int:
+        """Return how many messages lie between two positions; those up to one that was not counted are counted now."""
+        if end[_FILE] is None:
+            return 0
+        if _COUNT in end:
+            return max(0, int(end[_COUNT]) - int(begin.get(_COUNT, 0)))
+        rows = sum(max(1, self._tables()[table]) for table in self._pending(begin))
+        return rows + (0 if begin[_FILE] is None else self._walk(_at(begin), _at(end), begin, MOST_COUNTED)[1])
+
+    def waiting(self, position: Position) -> Mapping[str, int]:
+        """Return how many messages wait; beyond some number they are not counted further."""
+        latest = self._position(self._end(), [])
+        return {self.query: self.distance({name: position[name] for name in (_FILE, _POS, _TABLES)}, latest)}
+
+    def details(self) -> Mapping[str, object]:
+        """Return the logs that the server has."""
+        with readable(self.reader):
+            logs = self._open_session().query("SHOW BINARY LOGS")
+        return {"oldest_log": logs[0][0] if logs else None, "log_bytes": sum(int(row[1]) for row in logs)}
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._session is not None:
+            self._session.close()
+        self._session = None
+
+    def _behind_changes(self, position: Position, most: int, end: LogPosition) -> Position:
+        begin = _at(position)
+        scanned = self._quiet[1] if self._quiet is not None and self._quiet[0] == begin else begin
+        if end <= scanned:
+            return position
+        reached, count = self._walk(scanned, end, position, most)
+        if count:
+            return self._position(reached, position[_TABLES], position.get(_COUNT, 0) + count)
+        if reached.file != begin.file or reached.pos - begin.pos >= IDLE_BYTES:
+            return self._position(reached, position[_TABLES], position.get(_COUNT, 0) + 1)
+        self._quiet = (begin, reached)
+        return position
+
+    def _walk(self, begin: LogPosition, end: LogPosition, position: Position, most: int) -> tuple[LogPosition, int]:
+        """Return the end of the last transaction up to which there are so many messages, and how many there are."""
+        reached, counted, open_count = begin, 0, 0
+        tables = [table_named(table) for table in position[_TABLES]]
+        with closing(read_log(self.reader, begin, tables)) as entries:  # type: ignore[type-var]
+            for entry in entries:
+                match entry:
+                    case TransactionEnd(at):
+                        if at > end or (counted and counted + open_count > most):
+                            break
+                        reached, counted, open_count = at, counted + open_count, 0
+                        if counted >= most or at == end:
+                            break
+                    case LoggedTruncate():
+                        open_count += 1
+                    case LoggedRows():
+                        open_count += len(entry.event.rows)
+        return reached, counted
+
+    def _refuse_lost(self, position: Position) -> None:
+        if position[_FILE] is None:
+            return
+        if position.get(_SERVER, self._server_id()) != self._server_id():
+            message = f"{self.name!r} is another server than the one that was read before"
+            raise StreamLostError(message, hint=f"its positions mean nothing here; {REWIND}")
+        with readable(self.reader):
+            refuse_purged(self._open_session(), _at(position))
+
+    def _requested(self, requested: Position) -> Position:
+        file, pos, tables = requested.get(_FILE), requested.get(_POS), requested.get(_TABLES, list(self._tables()))
+        if not isinstance(file, str) or not isinstance(pos, int) or not isinstance(tables, list):
+            message = f"{requested!r:.200} is no position in the log of {self.name!r}"
+            raise RunError(message, hint='for example {"file": "bin.000002", "pos": 4}.')
+        position = self._position(LogPosition(file, pos), sorted(map(str, tables)), 0)
+        self._refuse_lost(position)
+        return position
+
+    def _tables(self) -> dict[str, int]:
+        """Return the tables that are read, with about how many rows they have; known from the first question on."""
+        if self._chosen is None:
+            with readable(self.reader):
+                rows = self._open_session().query(_ALL_TABLES)
+            there = {TableId(str(schema), str(name)): int(count or 0) for schema, name, count in rows}
+            self._chosen = {str(table): there[table] for table in matching(self._patterns, there)}
+        return self._chosen
+
+    def _pending(self, position: Position) -> list[str]:
+        return [table for table in self._tables() if table not in position[_TABLES]]
+
+    def _server_id(self) -> str:
+        if self._server is None:
+            with readable(self.reader):
+                self._server = server_id(self._open_session())
+        return self._server
+
+    def _end(self) -> LogPosition:
+        with readable(self.reader):
+            return log_end(self._open_session())
+
+    def _open_session(self) -> MySQLSession:
+        if self._session is None or not self._session.wire.open:
+            self._session = self.reader.session()
+        return self._session
+
+    def _position(self, at: LogPosition, tables: Sequence[str], count: int | None = None) -> Position:
+        known: Position = {_SERVER: self._server_id(), _FILE: at.file, _POS: at.pos, _TABLES: list(tables)}
+        return known if count is None else known | {_COUNT: count}
+
+
+def _at(position: Position) -> LogPosition:
+    return LogPosition(position[_FILE], int(position[_POS]))

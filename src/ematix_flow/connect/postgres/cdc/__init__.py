@@ -1,0 +1,1 @@
+"""Changes of PostgreSQL tables as a stream, by a replication slot with `pgoutput`."""

@@ -1,0 +1,110 @@
+"""What the catalog of PostgreSQL knows about tables whose changes are read: which there are, their keys and types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.base.columns import TableName
+from ematix_flow.connect.change_log.tables import TableId
+from ematix_flow.connect.postgres.cdc.values import Types
+from ematix_flow.connect.types.fingerprint import qualified
+from ematix_flow.errors import DeclareError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ematix_flow.connect.postgres.session import PostgresSession
+
+_TABLES = """
+SELECT n.nspname, c.relname, c.relreplident, c.reltuples, c.relkind,
+  EXISTS (SELECT 1 FROM pg_index i WHERE i.indrelid = c.oid AND (CASE c.relreplident WHEN 'i' THEN i.indisreplident
+    ELSE i.indisprimary END))
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
+  AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'ematix_flow') AND n.nspname NOT LIKE 'pg\\_%'
+"""
+
+_KEYS = """
+SELECT i.indrelid::bigint, array_agg(a.attname::text ORDER BY k.place)
+FROM pg_index i CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k(number, place)
+JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+WHERE i.indisprimary AND k.place <= i.indnkeyatts AND i.indrelid >= 16384 GROUP BY i.indrelid
+"""
+
+_USER_TYPES = """
+SELECT oid::bigint, typbasetype::bigint, CASE WHEN typcategory = 'A' THEN typelem::bigint ELSE 0 END
+FROM pg_type WHERE oid >= 16384 AND (typtype = 'd' OR typcategory = 'A')
+"""
+
+_COLUMNS = """
+SELECT attname, atttypid::bigint FROM pg_attribute
+WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTable:
+    """A table that can be read."""
+
+    id: TableId
+    identity: str
+    """Its replica identity: d(efault), n(othing), f(ull) or i(ndex)."""
+    rows: int
+    """About how many rows it has."""
+    is_partitioned: bool
+    has_identity_key: bool
+    """Whether the key that its replica identity needs is there."""
+
+    @property
+    def is_identified(self) -> bool:
+        """Return whether the log says which row was updated or deleted."""
+        return self.identity == "f" or (self.identity in "di" and self.has_identity_key)
+
+
+def list_tables(session: PostgresSession) -> dict[TableId, SourceTable]:
+    """Return the tables of the database that have a log."""
+    rows = session.query(_TABLES)
+    tables = (
+        SourceTable(TableId(schema, name), identity, max(0, int(count)), kind == "p", bool(has_key))
+        for schema, name, identity, count, kind, has_key in rows
+    )
+    return {table.id: table for table in tables}
+
+
+def refuse_unidentified(tables: Iterable[SourceTable]) -> None:
+    """Refuse tables whose own users could no longer update or delete rows once they are published."""
+    unidentified = [table for table in tables if not table.is_identified]
+    if unidentified:
+        names = ", ".join(str(table.id) for table in unidentified)
+        alter = "; ".join(f"ALTER TABLE {sql_name(table.id)} REPLICA IDENTITY FULL" for table in unidentified)
+        message = (
+            f"{names} has no replica identity: the log does not say which row a change is about, and PostgreSQL "
+            "would refuse every UPDATE and DELETE of a published table"
+        )
+        raise DeclareError(message, hint=f"give it a primary key, or: {alter}.")
+
+
+def sql_name(table: TableId) -> str:
+    """Return the name of a table in SQL."""
+    return qualified(TableName(table.schema, table.name))
+
+
+def read_types(session: PostgresSession) -> Types:
+    """Return how values become JSON."""
+    return Types({int(oid): (int(base), int(element)) for oid, base, element in session.query(_USER_TYPES)})
+
+
+def primary_keys(session: PostgresSession) -> dict[int, tuple[str, ...]]:
+    """Return the columns of primary keys by the number of their table."""
+    return {int(oid): tuple(names) for oid, names in session.query(_KEYS)}
+
+
+def logged_columns(session: PostgresSession, table: TableId) -> Sequence[tuple[str, int]]:
+    """Return name and type of the columns of a table that its log has."""
+    return [(str(name), int(oid)) for name, oid in session.query(_COLUMNS, (sql_name(table),))]
+
+
+def table_number(session: PostgresSession, table: TableId) -> int:
+    """Return the number of a table."""
+    return int(session.query("SELECT coalesce(to_regclass(?)::oid::bigint, 0)", (sql_name(table),))[0][0])

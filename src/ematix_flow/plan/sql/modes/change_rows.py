@@ -1,0 +1,191 @@
+"""Changes of rows as relations: which of them are new, and what all of a key come to; the same SQL for every system.
+
+A change is new when its version is greater than the one that its key has. The last change of a key decides whether its
+row is there. A column that the last change does not carry has the value of the last one that does, as far as no delete
+came between.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp, parse_one
+
+from ematix_flow.connect.base.stage import StageColumn
+from ematix_flow.connect.changes.change import DELETE, SKIP, TRUNCATE, UPDATE
+from ematix_flow.declare.table.types import BigInt, Integer, Text, TimestampTZ
+from ematix_flow.plan.columns import CHANGE, CHANGE_AT, CHANGE_CARRIES, CHANGE_MS, CHANGE_VERSION
+from ematix_flow.plan.sql.dialects import sql_func
+from ematix_flow.plan.sql.modes.row_hash import column_text
+from ematix_flow.plan.sql.render import CANONICAL, STAGED, listed, native_column, quoted, text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ematix_flow.plan.sql.program import Load
+
+KEY = "_flow_key"
+"""Column with the key of a row as JSON."""
+CREATES = "_flow_creates"
+"""Column that is 1 where a change of the key creates its row, and not only updates it."""
+WHOLE_TABLE = "*"
+"""The key of a change of all rows."""
+KEY_OF_ROW = "FLOW_KEY_OF_ROW"
+"""Marker of the key as JSON in canonical SQL."""
+
+_UTC = "FLOW_UTC"
+_PLAIN = ("text", "string", "small_int", "integer", "big_int", "uuid")
+_HAS = "_flow_has_{}"
+_CHANGE = (CHANGE, CHANGE_VERSION, CHANGE_AT, CHANGE_MS, CHANGE_CARRIES)
+
+
+def event_columns(load: Load) -> tuple[StageColumn, ...]:
+    """Return the columns of a relation of changes."""
+    change = (
+        StageColumn(KEY, Text()),
+        StageColumn(CHANGE, Text()),
+        StageColumn(CHANGE_VERSION, Text()),
+        StageColumn(CHANGE_AT, TimestampTZ()),
+        StageColumn(CHANGE_MS, BigInt()),
+        StageColumn(CHANGE_CARRIES, Text()),
+    )
+    return (*load.columns, *change)
+
+
+def final_columns(load: Load) -> tuple[StageColumn, ...]:
+    """Return the columns of a relation of what changes come to."""
+    return (*event_columns(load), StageColumn(CREATES, Integer()))
+
+
+def key_json(load: Load, alias: str) -> str:
+    """Return the dialect's expression for the key of a row as JSON, the same for equal keys."""
+    dialect = load.dialect
+    by_name = {column.name: column for column in load.columns}
+    parts = []
+    for name in load.keys:
+        value = f"{alias}.{native_column(name, dialect)}"
+        plain = by_name[name].type.kind in _PLAIN
+        parts += [
+            exp.Literal.string(name).sql(dialect=dialect),
+            value if plain else column_text(by_name[name], value, dialect),
+        ]
+    pairs = ", ".join(parts)
+    match dialect:
+        case "postgres":
+            return f"CAST(jsonb_build_object({pairs}) AS TEXT)"
+        case "mysql":
+            return f"CAST(JSON_OBJECT({pairs}) AS CHAR)"
+        case "duckdb":
+            return f"CAST(json_object({pairs}) AS VARCHAR)"
+        case "spark":
+            return f"to_json(named_struct({pairs}))"
+        case _:
+            return f"json_object({pairs})"
+
+
+def keyed_events(load: Load) -> str:
+    """Return the query for the staged changes with their keys, each once, as canonical SQL with a marker."""
+    names = ", ".join(f"s.{quoted(name)}" for name in (*load.names, *_CHANGE))
+    key = f"CASE WHEN s.{quoted(CHANGE)} = '{TRUNCATE}' THEN {text(WHOLE_TABLE)} ELSE {KEY_OF_ROW}() END"
+    same = ", ".join([f"s.{quoted(CHANGE)} = '{TRUNCATE}'", *(f"s.{quoted(name)}" for name in load.keys)])
+    arrival = ", ".join(f"s.{quoted(name)} DESC" for name in load.order) or f"s.{quoted(CHANGE)}"
+    rank = f"ROW_NUMBER() OVER (PARTITION BY {same}, s.{quoted(CHANGE_VERSION)} ORDER BY {arrival})"
+    return (
+        f'SELECT {names}, {key} AS {quoted(KEY)}, {rank} AS _flow_rank FROM "{STAGED}" AS s '
+        f"WHERE s.{quoted(CHANGE)} <> '{SKIP}'"
+    )
+
+
+def collapsed(load: Load, events: str) -> str:
+    """Return the query for what the changes of every key come to, over a relation of new changes, as canonical SQL."""
+    change, version, carries = quoted(CHANGE), quoted(CHANGE_VERSION), quoted(CHANGE_CARRIES)
+    by_key = f"PARTITION BY {quoted(KEY)}"
+    columns = listed([column.name for column in event_columns(load)])
+    # A delete carries what is known of the row that is gone, which is never all that a row needs.
+    partial = f"CASE WHEN {carries} IS NULL OR {change} IN ('{DELETE}', '{TRUNCATE}') THEN 0 ELSE 1 END"
+    placed = (
+        f"placed AS (SELECT {columns}, ROW_NUMBER() OVER ({by_key} ORDER BY {version} DESC) AS _flow_back, "
+        f"MAX(CASE WHEN {change} = '{DELETE}' THEN {version} ELSE '' END) OVER ({by_key}) AS _flow_cleared, "
+        f"MAX({partial}) OVER ({by_key}) AS _flow_partial, "
+        f"MAX(CASE WHEN {change} = '{UPDATE}' THEN 0 ELSE 1 END) OVER ({by_key}) AS {quoted(CREATES)} "
+        f"FROM {events})"
+    )
+    whole = (
+        f"SELECT {columns}, {quoted(CREATES)} FROM placed "
+        f"WHERE _flow_back = 1 AND (_flow_partial = 0 OR {change} IN ('{DELETE}', '{TRUNCATE}'))"
+    )
+    has = ", ".join(f"{_carries(index)} AS {_HAS.format(index)}" for index, _ in enumerate(load.names))
+    # Only keys with changes that lack columns are gathered column by column, after the last delete.
+    parts = (
+        f"parts AS (SELECT {columns}, {quoted(CREATES)}, _flow_back, _flow_cleared, {has} FROM placed "
+        f"WHERE _flow_partial = 1 AND {version} > _flow_cleared)"
+    )
+    return f"WITH {placed}, {parts}, {_gathered(load, by_key)} {whole} UNION ALL {_merged(load)}"
+
+
+def _carries(index: int) -> str:
+    carries = quoted(CHANGE_CARRIES)
+    return f"CASE WHEN {carries} IS NULL OR SUBSTRING({carries}, {index + 1}, 1) = '1' THEN 1 ELSE 0 END"
+
+
+def _gathered(load: Load, by_key: str) -> str:
+    retained = listed([KEY, CHANGE, CHANGE_VERSION, CHANGE_AT, CHANGE_MS, CREATES])
+    values = [
+        f"FIRST_VALUE({quoted(name)}) OVER ({by_key} ORDER BY {_HAS.format(index)} DESC, {quoted(CHANGE_VERSION)} DESC) "
+        f"AS {quoted(name)}, MAX({_HAS.format(index)}) OVER ({by_key}) AS _flow_any_{index}"
+        for index, name in enumerate(load.names)
+    ]
+    return f"gathered AS (SELECT {retained}, _flow_back, _flow_cleared, {', '.join(values)} FROM parts)"
+
+
+def _merged(load: Load) -> str:
+    """Return the last change of keys that were gathered; after a delete nothing of the old row is left to keep."""
+    any_of = [f"_flow_any_{index}" for index, _ in enumerate(load.names)]
+    values = [f"CASE WHEN {has} = 1 THEN {quoted(name)} END" for name, has in zip(load.names, any_of, strict=True)]
+    carries = joined([f"CAST({has} AS TEXT)" for has in any_of], load.dialect)
+    return (
+        f"SELECT {', '.join(values)}, {listed([KEY, CHANGE, CHANGE_VERSION, CHANGE_AT, CHANGE_MS])}, "
+        f"CASE WHEN _flow_cleared = '' THEN {carries} END, {quoted(CREATES)} FROM gathered WHERE _flow_back = 1"
+    )
+
+
+def joined(parts: Sequence[str], dialect: str) -> str:
+    """Return texts one after the other as canonical SQL for a dialect: SQLite has no function for it, MySQL no operator."""
+    return " || ".join(parts) if dialect == "sqlite" else f"CONCAT({', '.join(parts)})"
+
+
+def is_carried(index: int, alias: str) -> str:
+    """Return the condition that a change carries the column of a number, as canonical SQL."""
+    carries = f"{alias}.{quoted(CHANGE_CARRIES)}"
+    return f"({carries} IS NULL OR SUBSTRING({carries}, {index + 1}, 1) = '1')"
+
+
+def utc(at: str) -> str:
+    """Return an instant without its zone, as canonical SQL that only `rendered` can render."""
+    return f"{_UTC}({at})"
+
+
+def rendered(canonical: str, dialect: str, inserts: dict[str, str] | None = None) -> str:
+    """Return the dialect's SQL for canonical SQL, in which instants may be without their zone."""
+    tree = parse_one(canonical, read=CANONICAL)
+    for node in list(tree.find_all(exp.Anonymous)):
+        if node.name == _UTC:
+            node.replace(exp.paren(sql_func("utc", dialect, x=node.expressions[0])))
+    sql = tree.sql(dialect=dialect)
+    for marker, native in (inserts or {}).items():
+        sql = sql.replace(f"{marker}()", native)
+    return sql
+
+
+def tally_sql(events: str) -> str:
+    """Return the query for the counts of changes, over the relation of those that were new, as canonical SQL."""
+    change = quoted(CHANGE)
+    names = {DELETE: "deletes", TRUNCATE: "deletes", UPDATE: "updates"}
+    kind = " ".join(f"WHEN {change} = '{code}' THEN '{name}'" for code, name in names.items())
+    new = f"SELECT CASE {kind} ELSE 'creates' END AS kind, COUNT(*) AS number FROM {events} GROUP BY {change}"
+    staged = f'FROM "{STAGED}" AS s'
+    skipped = f"SELECT 'skipped', COUNT(*) {staged} WHERE s.{change} = '{SKIP}'"
+    repeated = (
+        f"SELECT 'repeated', (SELECT COUNT(*) {staged} WHERE s.{change} <> '{SKIP}') - (SELECT COUNT(*) FROM {events})"
+    )
+    return f"{new} UNION ALL {skipped} UNION ALL {repeated}"

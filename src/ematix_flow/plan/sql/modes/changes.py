@@ -1,0 +1,229 @@
+"""Changes of another database as a program for databases: one transaction, a few statements over all keys of a batch.
+
+The versions of keys are in a table of ours and move in the same transaction, also those of rows that are deleted. So a
+change that comes twice, late or in another batch than its neighbours leads to the same table.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.base.columns import TableName
+from ematix_flow.connect.base.session import Statement
+from ematix_flow.connect.base.stage import WorkTable
+from ematix_flow.connect.changes.change import DELETE, TRUNCATE
+from ematix_flow.plan.columns import CHANGE, CHANGE_AT, CHANGE_MS, CHANGE_VERSION
+from ematix_flow.plan.sql.modes.append_truncate_merge import insert_value, same_key
+from ematix_flow.plan.sql.modes.change_rows import (
+    CREATES,
+    KEY,
+    KEY_OF_ROW,
+    WHOLE_TABLE,
+    collapsed,
+    event_columns,
+    final_columns,
+    is_carried,
+    key_json,
+    keyed_events,
+    rendered,
+    tally_sql,
+    utc,
+)
+from ematix_flow.plan.sql.program import Program
+from ematix_flow.plan.sql.render import identifier_value, instant, listed, native_name, quoted, render, table_sql, text
+
+if TYPE_CHECKING:
+    from ematix_flow.plan.sql.program import ChangeRules, Load
+
+LABEL = "CDC (changes by key)"
+EVENTS = "_flow_events"
+FINAL = "_flow_final"
+
+
+def apply_changes(load: Load) -> Program:
+    """Apply the changes of a batch to a table."""
+    rules = load.changes
+    assert rules is not None  # noqa: S101 - only loads of changes have this mode
+    tally = render(tally_sql(quoted(EVENTS)), load.dialect)
+    statements = [
+        Statement(_new_events(load, rules), "", "collect the changes that are newer than their rows", tally=tally),
+        Statement(_final(load), "", "work out what the changes of every key come to"),
+        *_clearing(load, rules),
+        *_deleting(load, rules),
+        Statement(_updating(load), "updated", "update the rows that are there"),
+        Statement(_inserting(load, rules), "inserted", "insert the others"),
+        Statement(_moving(load, rules), "", "move the versions of known keys"),
+        Statement(_remembering(load, rules), "", "remember the versions of new keys"),
+    ]
+    work = (WorkTable(EVENTS, event_columns(load)), WorkTable(FINAL, final_columns(load), load.keys))
+    return Program(LABEL, tuple(statements), work, reads_staged_once=False)
+
+
+def _versions(rules: ChangeRules) -> str:
+    assert rules.versions is not None  # noqa: S101 - databases have such a table
+    return table_sql(rules.versions)
+
+
+def _of_scope(rules: ChangeRules, alias: str) -> str:
+    return f"{alias}.{quoted('pipeline_name')} = {text(rules.scope)}"
+
+
+def _new_events(load: Load, rules: ChangeRules) -> str:
+    names = [column.name for column in event_columns(load)]
+    known = f"{_of_scope(rules, 'v')} AND v.{quoted('pk_json')} = e.{quoted(KEY)}"
+    cleared = (
+        f"SELECT w.{quoted('last_order')} FROM {_versions(rules)} AS w "
+        f"WHERE {_of_scope(rules, 'w')} AND w.{quoted('pk_json')} = {text(WHOLE_TABLE)}"
+    )
+    version = f"e.{quoted(CHANGE_VERSION)}"
+    truncated = (
+        f"SELECT MAX(t.{quoted(CHANGE_VERSION)}) FROM ({keyed_events(load)}) AS t "
+        f"WHERE t.{quoted(CHANGE)} = '{TRUNCATE}'"
+    )
+    sql = (
+        f"INSERT INTO {quoted(EVENTS)} ({listed(names)}) SELECT {listed(names, 'e')} FROM ({keyed_events(load)}) AS e "
+        f"LEFT JOIN {_versions(rules)} AS v ON {known} "
+        f"WHERE e._flow_rank = 1 AND {version} > COALESCE(v.{quoted('last_order')}, '') "
+        f"AND {version} > COALESCE(({cleared}), '') "
+        f"AND (e.{quoted(CHANGE)} = '{TRUNCATE}' OR {version} > COALESCE(({truncated}), ''))"
+    )
+    return render(sql, load.dialect, {KEY_OF_ROW: key_json(load, "s")})
+
+
+def _final(load: Load) -> str:
+    names = listed([column.name for column in final_columns(load)])
+    return render(f"INSERT INTO {quoted(FINAL)} ({names}) {collapsed(load, quoted(EVENTS))}", load.dialect)
+
+
+def _clearing(load: Load, rules: ChangeRules) -> list[Statement]:
+    """Return what a truncated table does to the rows that are older."""
+    target = quoted(load.target.name)
+    there = f"FROM {quoted(FINAL)} AS t WHERE t.{quoted(CHANGE)} = '{TRUNCATE}'"
+    newer = (
+        f"SELECT 1 FROM {_versions(rules)} AS v WHERE {_of_scope(rules, 'v')} AND v.{quoted('pk_json')} = {KEY_OF_ROW}() "
+        f"AND v.{quoted('last_order')} > (SELECT MAX(t.{quoted(CHANGE_VERSION)}) {there})"
+    )
+    old = f"NOT EXISTS ({newer})"
+    if rules.soft:
+        at = f"(SELECT MAX(t.{quoted(CHANGE_AT)}) {there})"
+        sets = _soft_sets(load, rules, at)
+        sql = f"UPDATE {table_sql(load.target)} SET {sets} WHERE {target}.{quoted(rules.soft)} IS NULL AND {old}"
+    else:
+        sql = f"DELETE FROM {table_sql(load.target)} WHERE {old}"
+    when = render(f"SELECT 1 {there} LIMIT 1", load.dialect)
+    inserts = {KEY_OF_ROW: key_json(load, native_name(_unqualified(load), load.dialect))}
+    return [
+        Statement(rendered(sql, load.dialect, inserts), "deleted", "remove the rows of a truncated table", when=when)
+    ]
+
+
+def _unqualified(load: Load) -> TableName:
+    return TableName("", load.target.name)
+
+
+def _deleting(load: Load, rules: ChangeRules) -> list[Statement]:
+    target, gone = quoted(load.target.name), f"s.{quoted(CHANGE)} = '{DELETE}'"
+    if not rules.soft:
+        sql = (
+            f"DELETE FROM {table_sql(load.target)} WHERE EXISTS (SELECT 1 FROM {quoted(FINAL)} AS s "
+            f"WHERE {gone} AND {same_key(load.keys, target, 's')})"
+        )
+        return [Statement(render(sql, load.dialect), "deleted", "delete the rows that are gone")]
+    sql = (
+        f"UPDATE {table_sql(load.target)} AS tgt SET {_soft_sets(load, rules, f's.{quoted(CHANGE_AT)}')} "
+        f"FROM {quoted(FINAL)} AS s WHERE {gone} AND {same_key(load.keys, 'tgt', 's')}"
+    )
+    return [
+        Statement(rendered(sql, load.dialect), "deleted", "mark the rows that are gone"),
+        Statement(_inserting_gone(load, rules), "inserted", "insert rows that are gone before they were there"),
+    ]
+
+
+def _soft_sets(load: Load, rules: ChangeRules, at: str) -> str:
+    sets = [f"{quoted(rules.soft)} = {_gone_since(load, rules, at)}", *_stamp_sets(load)]
+    return ", ".join(sets)
+
+
+def _gone_since(load: Load, rules: ChangeRules, at: str) -> str:
+    """Return the value of the column of deleted rows, as canonical SQL."""
+    kind = next(column.type.kind for column in load.columns if column.name == rules.soft)
+    if kind == "boolean":
+        return "TRUE"
+    since = f"COALESCE({at}, {instant(load.loaded_at, load.dialect)})"
+    return since if kind == "timestamp_tz" else utc(since)
+
+
+def _stamp(load: Load) -> list[str]:
+    return (
+        [instant(load.loaded_at, load.dialect), identifier_value(load.batch_id, load.dialect)] if load.stamped else []
+    )
+
+
+def _stamp_sets(load: Load) -> list[str]:
+    return [f"{quoted(name)} = {value}" for name, value in zip(load.stamps, _stamp(load), strict=True)]
+
+
+def _updating(load: Load) -> str:
+    sets = []
+    for index, name in enumerate(load.names):
+        if name not in load.keys:
+            value = f"CASE WHEN {is_carried(index, 's')} THEN {insert_value(load, name)} ELSE tgt.{quoted(name)} END"
+            sets.append(f"{quoted(name)} = {value}")
+    sets += _stamp_sets(load) or [f"{quoted(load.keys[0])} = s.{quoted(load.keys[0])}"]
+    sql = (
+        f"UPDATE {table_sql(load.target)} AS tgt SET {', '.join(sets)} FROM {quoted(FINAL)} AS s "
+        f"WHERE {_written('s')} AND {same_key(load.keys, 'tgt', 's')}"
+    )
+    return render(sql, load.dialect)
+
+
+def _written(alias: str) -> str:
+    return f"{alias}.{quoted(CHANGE)} NOT IN ('{DELETE}', '{TRUNCATE}')"
+
+
+def _inserting(load: Load, rules: ChangeRules) -> str:
+    created = "" if rules.inserts else f" AND s.{quoted(CREATES)} = 1"
+    return _insert(load, [insert_value(load, name) for name in load.names], f"{_written('s')}{created}")
+
+
+def _inserting_gone(load: Load, rules: ChangeRules) -> str:
+    """Return the statement that inserts a deleted row whose creation comes later, where all is known that it needs."""
+    values = [
+        _gone_since(load, rules, f"s.{quoted(CHANGE_AT)}") if name == rules.soft else insert_value(load, name)
+        for name in load.names
+    ]
+    known = [is_carried(index, "s") for index, name in enumerate(load.names) if name in rules.required]
+    return _insert(load, values, " AND ".join([f"s.{quoted(CHANGE)} = '{DELETE}'", *known]))
+
+
+def _insert(load: Load, values: list[str], condition: str) -> str:
+    there = f"SELECT 1 FROM {table_sql(load.target)} AS tgt WHERE {same_key(load.keys, 'tgt', 's')}"
+    sql = (
+        f"INSERT INTO {table_sql(load.target)} ({listed((*load.names, *load.stamps))}) "
+        f"SELECT {', '.join([*values, *_stamp(load)])} FROM {quoted(FINAL)} AS s "
+        f"WHERE {condition} AND NOT EXISTS ({there})"
+    )
+    return rendered(sql, load.dialect)
+
+
+def _moving(load: Load, rules: ChangeRules) -> str:
+    sets = (
+        f"{quoted('last_order')} = s.{quoted(CHANGE_VERSION)}, {quoted('last_seen_ts_ms')} = s.{quoted(CHANGE_MS)}, "
+        f"{quoted('updated_at')} = {instant(load.loaded_at, load.dialect)}"
+    )
+    sql = (
+        f"UPDATE {_versions(rules)} AS v SET {sets} FROM {quoted(FINAL)} AS s "
+        f"WHERE {_of_scope(rules, 'v')} AND v.{quoted('pk_json')} = s.{quoted(KEY)}"
+    )
+    return render(sql, load.dialect)
+
+
+def _remembering(load: Load, rules: ChangeRules) -> str:
+    names = listed(("pipeline_name", "pk_json", "last_order", "last_seen_ts_ms", "updated_at"))
+    known = f"{_of_scope(rules, 'v')} AND v.{quoted('pk_json')} = s.{quoted(KEY)}"
+    sql = (
+        f"INSERT INTO {_versions(rules)} ({names}) SELECT {text(rules.scope)}, s.{quoted(KEY)}, "
+        f"s.{quoted(CHANGE_VERSION)}, s.{quoted(CHANGE_MS)}, {instant(load.loaded_at, load.dialect)} "
+        f"FROM {quoted(FINAL)} AS s WHERE NOT EXISTS (SELECT 1 FROM {_versions(rules)} AS v WHERE {known})"
+    )
+    return render(sql, load.dialect)

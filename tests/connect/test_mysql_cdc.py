@@ -1,0 +1,243 @@
+"""Changes of MariaDB as messages: what a range has, whether it can be read again, and what is lost is said."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pymysql
+import pytest
+
+from ematix_flow.connect.mysql.cdc import source as cdc_source
+from ematix_flow.connect.mysql.cdc.source import MySQLChanges
+from ematix_flow.declare.connection.registry import MySQLCDCConnection
+from ematix_flow.errors import RunError, StreamLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ematix_flow.connect.base.stream_source import Position
+
+    Statement = Callable[..., tuple[tuple[Any, ...], ...]]
+
+pytestmark = pytest.mark.service
+
+
+@pytest.fixture
+def run(mysql_url: str) -> Iterator[Statement]:
+    parts = urlsplit(mysql_url)
+    connection = pymysql.connect(
+        host=parts.hostname or "",
+        port=parts.port or 0,
+        user=parts.username,
+        password=parts.password or "",
+        database=parts.path[1:],
+        autocommit=True,
+    )
+
+    def execute(sql: str, *parameters: object) -> tuple[tuple[Any, ...], ...]:
+        with connection.cursor() as cursor:
+            cursor.execute(sql, parameters or None)
+            return tuple(cursor.fetchall())
+
+    with connection:
+        yield execute
+
+
+@pytest.fixture
+def opened(mysql_url: str) -> Iterator[Callable[..., MySQLChanges]]:
+    sources = []
+
+    def create(query: str) -> MySQLChanges:
+        source = MySQLChanges(MySQLCDCConnection("my", url=mysql_url), query)
+        sources.append(source)
+        source.begin()
+        return source
+
+    yield create
+    for source in sources:
+        source.close()
+
+
+def messages(source: MySQLChanges, begin: Position, end: Position, *names: str) -> list[dict[str, Any]]:
+    result = []
+    for partition in source.plan_partitions(begin, end, names):
+        for table in partition.read():
+            result += [{**json.loads(row.pop("value")), **row} for row in table.to_pylist()]
+    return result
+
+
+def drained(source: MySQLChanges, position: Position, most: int = 100_000) -> tuple[list[dict[str, Any]], Position]:
+    """Give all messages behind a position, and where they end."""
+    result = []
+    while True:
+        end = source.ahead(position, most)
+        if not source.distance(position, end):
+            return result, position
+        result += messages(source, position, end)
+        position = end
+
+
+def brief(message: dict[str, Any]) -> tuple[Any, ...]:
+    return message["op"], message["before"], message["after"]
+
+
+def place(message: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(message["source"][name] for name in ("file", "pos", "row"))
+
+
+def test_a_stream_begins_with_the_rows_and_goes_on_with_every_change(
+    run: Statement, opened: Callable[..., MySQLChanges]
+) -> None:
+    run("CREATE TABLE orders (id int PRIMARY KEY, what varchar(20))")
+    run("INSERT INTO orders VALUES (1, 'a'), (2, 'b')")
+    source = opened("orders")
+    rows, position = drained(source, source.start("earliest"))
+    assert [brief(one) for one in rows] == [
+        ("r", None, {"id": 1, "what": "a"}), ("r", None, {"id": 2, "what": "b"}),
+    ]  # fmt: skip
+    run("CREATE TABLE other (x int PRIMARY KEY)")
+    run("INSERT INTO other VALUES (1)")
+    run("INSERT INTO orders VALUES (3, 'c'), (4, 'd')")
+    run("UPDATE orders SET what = 'B' WHERE id = 2")
+    run("UPDATE orders SET id = 9 WHERE id = 1")
+    run("DELETE FROM orders WHERE id = 3")
+    run("FLUSH BINARY LOGS")
+    run("TRUNCATE TABLE `orders`")
+    run("INSERT INTO orders VALUES (5, NULL)")
+    changes, end = drained(source, position)
+    expected = [
+        ("c", None, {"id": 3, "what": "c"}),
+        ("c", None, {"id": 4, "what": "d"}),
+        ("u", {"id": 2, "what": "b"}, {"id": 2, "what": "B"}),
+        ("d", {"id": 1, "what": "a"}, None),
+        ("c", None, {"id": 9, "what": "a"}),
+        ("d", {"id": 3, "what": "c"}, None),
+        ("t", None, None),
+        ("c", None, {"id": 5, "what": None}),
+    ]
+    assert [brief(one) for one in changes] == expected
+    assert [brief(one) for one in messages(source, position, end)] == expected, "a range can be read again"
+    places = [place(one) for one in changes]
+    assert places == sorted(places)
+    assert max(map(place, rows)) < places[0]
+    assert all(one["source"]["gtid"] for one in changes)
+    assert drained(source, end) == ([], end)
+    (message,) = messages(source, position, source.ahead(position, 1), "_key", "_table")[:1]
+    assert (message["_key"], message["_table"]) == ('{"id":3}', f"{source.reader.default_schema}.orders")
+
+
+def test_ranges_end_at_transactions(run: Statement, opened: Callable[..., MySQLChanges]) -> None:
+    run("CREATE TABLE t (id int PRIMARY KEY)")
+    source = opened("t")
+    _, position = drained(source, source.start("earliest"))
+    for number in range(0, 50, 5):
+        run(f"INSERT INTO t VALUES {', '.join(f'({number + more})' for more in range(5))}")
+    collected = []
+    while source.distance(position, end := source.ahead(position, 12)):
+        collected.append([one["after"]["id"] for one in messages(source, position, end)])
+        position = end
+    assert [number for part in collected for number in part] == list(range(50))
+    assert [len(part) for part in collected] == [10, 10, 10, 10, 10]
+
+
+VALUES = """
+CREATE TABLE `odd ``table.,x` (
+  `id;--` bigint unsigned PRIMARY KEY, n decimal(50, 20), f double, r float, b bool, t text, c char(5), v varchar(300) CHARACTER SET latin1,
+  at timestamp(6) NULL, local datetime(3), d date, ti time(2), y year, bi binary(4), vb varbinary(10), bl blob, e enum('a', 'b,c'),
+  s set('x', 'y', 'z'), bits bit(10), j json, ti1 tinyint unsigned, m mediumint
+) CHARACTER SET utf8mb4
+"""
+ROWS = """
+INSERT INTO `odd ``table.,x` VALUES
+ (18446744073709551615, 123456789012345678901234567890.12345678901234567890, 1e300, 0.1, 1, 'a"b\\\\\\né\U0001f600', 'ab', 'ÿ',
+  '2026-03-29 00:30:00.123456', '2026-03-29 02:30:00.5', '2026-01-02', '-838:59:58.5', 2026, 'ab', x'00ff', x'80', 'b,c', 'z,x',
+  b'1000000001', '{"a": [1, 1.5, null]}', 255, -8388608),
+ (0, -0.5, -1.5, 16777216, 0, '', '', '', NULL, '0001-01-01', '9999-12-31', '00:00', 0, '', '', '', NULL, '', b'0', 'null', 0, 0),
+ (1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
+"""
+
+
+def test_values_are_the_same_in_a_query_and_in_the_log_and_lose_nothing(
+    run: Statement, opened: Callable[..., MySQLChanges]
+) -> None:
+    run("SET time_zone = '+00:00'")
+    run(VALUES)
+    run(ROWS)
+    source = opened('"odd `table.,x"')
+    rows, position = drained(source, source.start("earliest"))
+    run("DELETE FROM `odd ``table.,x`")
+    run(ROWS)
+    changes, _ = drained(source, position)
+    read = {one["after"]["id;--"]: one["after"] for one in rows}
+    logged = {one["after"]["id;--"]: one["after"] for one in changes if one["op"] == "c"}
+    for key, row in logged.items():
+        assert read[key] == row
+    expected = {
+        "f": 1e300, "r": 0.1, "b": 1, "t": 'a"b\\\né\U0001f600', "c": "ab", "v": "ÿ", "at": "2026-03-29T00:30:00.123456Z",
+        "local": "2026-03-29T02:30:00.500000", "d": "2026-01-02", "ti": "-838:59:58.500000", "y": 2026, "bi": "YWIAAA==",
+        "vb": "AP8=", "bl": "gA==", "e": "b,c", "s": "x,z", "bits": 513, "j": '{"a": [1, 1.5, null]}', "ti1": 255, "m": -8388608,
+    }  # fmt: skip
+    large = logged[18446744073709551615]
+    assert {name: large[name] for name in expected} == expected
+    assert (logged[0]["s"], logged[0]["y"], logged[0]["bi"], logged[0]["r"]) == ("", 0, "AAAAAA==", 16777216)
+    assert set(logged[1].values()) == {1, None}
+    texts = [
+        row["value"].decode()
+        for part in source.plan_partitions(position, source.ahead(position, 1000), [])
+        for table in part.read()
+        for row in table.to_pylist()
+    ]
+    assert any('"n":123456789012345678901234567890.12345678901234567890,' in text for text in texts), "every digit"
+
+
+def test_what_is_lost_is_said(run: Statement, opened: Callable[..., MySQLChanges]) -> None:
+    run("CREATE TABLE t (id int PRIMARY KEY)")
+    source = opened("t")
+    _, position = drained(source, source.start("earliest"))
+    with pytest.raises(StreamLostError, match="another server"):
+        source.ahead(position | {"server": "x"}, 1)
+    with pytest.raises(StreamLostError, match="was read before"):
+        source.ahead(position | {"pos": 2_000_000_000}, 1)
+    run("FLUSH BINARY LOGS")
+    newest = run("SHOW MASTER STATUS")[0][0]
+    over = time.monotonic() + 30
+    while run("SHOW BINARY LOGS")[0][0] != newest and time.monotonic() < over:
+        run(f"PURGE BINARY LOGS TO '{newest}'")  # what a connection has just read is in use for a moment
+    with pytest.raises(StreamLostError, match="has removed its log") as purged:
+        source.ahead(position, 1)
+    assert "expire_logs_days" in str(purged.value.hint)
+    run("INSERT INTO t VALUES (1)")
+    assert [brief(one) for one in drained(source, source.start("earliest"))[0]] == [("r", None, {"id": 1})]
+
+
+def test_a_position_moves_on_while_only_other_tables_are_written_to(
+    run: Statement, opened: Callable[..., MySQLChanges], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("CREATE TABLE t (id int PRIMARY KEY)")
+    run("CREATE TABLE other (id int PRIMARY KEY)")
+    source = opened("t")
+    _, position = drained(source, source.start("earliest"))
+    run("INSERT INTO other VALUES (1)")
+    assert source.ahead(position, 10) == position
+    run("FLUSH BINARY LOGS")
+    moved = source.ahead(position, 10)
+    assert moved["file"] != position["file"]
+    assert messages(source, position, moved) == []
+    monkeypatch.setattr(cdc_source, "IDLE_BYTES", 10)
+    run("INSERT INTO other VALUES (2)")
+    again = source.ahead(moved, 10)
+    assert again["pos"] > moved["pos"] + 10
+
+
+def test_a_server_whose_log_lacks_names_is_refused(run: Statement, opened: Callable[..., MySQLChanges]) -> None:
+    run("CREATE TABLE t (id int PRIMARY KEY)")
+    run("SET GLOBAL binlog_row_metadata = 'NO_LOG'")
+    try:
+        with pytest.raises(RunError, match="whole rows") as refused:
+            opened("t")
+        assert "binlog_row_metadata = FULL" in str(refused.value.hint)
+    finally:
+        run("SET GLOBAL binlog_row_metadata = 'FULL'")

@@ -1,0 +1,161 @@
+"""A stream of changes of a database into a log of envelopes: the program that is killed, and what is asked of it afterwards.
+
+Run as a program it is one life of the stream: the fields of its source, the tables and the file of its target are given.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from typing import Any, Self
+
+import psycopg
+
+import ematix_flow
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.pipeline.write import write
+from ematix_flow.declare.stream.stream import Stream, StreamSourceDeclaration, StreamTarget
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import Text
+from ematix_flow.engine.stream.options import StreamOptions
+from ematix_flow.engine.stream.run import run_stream
+
+COLUMNS = tuple(Column(Text(), name=name) for name in ("op", "before", "after", "source", "_key", "_table"))
+
+
+def stream_of(url: str, query: str, file: Path, name: str = "changes", **more: Any) -> Stream:
+    """Give a stream of envelopes into a table of SQLite."""
+    source = connection_from_fields(
+        "pg", {"kind": "mysql_cdc" if url.startswith("mysql") else "postgres_cdc", "url": url}
+    )
+    target = connection_from_fields("there", {"kind": "sqlite", "path": str(file)})
+    table = Table("main", "log", COLUMNS, stamped=False)
+    return Stream(
+        name,
+        (StreamSourceDeclaration(source, query, "pg"),),
+        (StreamTarget(target, write(mode="append"), table=table),),
+        idle_pause_ms=20,
+        **more,
+    )
+
+
+def drain(stream: Stream) -> int:
+    return int(run_stream(stream, StreamOptions(available_now=True))["total_rows"])
+
+
+def events(file: Path) -> list[dict[str, Any]]:
+    """Give the envelopes of the target, in their order."""
+    with closing(sqlite3.connect(file)) as connection:
+        rows = connection.execute("SELECT op, before, after, source, _key, _table FROM log ORDER BY rowid").fetchall()
+    return [
+        {"op": op, "key": key, "table": table}
+        | {name: None if text is None else json.loads(text) for name, text in texts.items()}
+        for op, before, after, source, key, table in rows
+        for texts in ({"before": before, "after": after, "source": source},)
+    ]
+
+
+def replayed(file: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """Give the rows that follow from the envelopes; a row that comes twice, or goes without being there, is an error."""
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for event in events(file):
+        key = (event["table"], event["key"])
+        match event["op"]:
+            case "c" | "r":
+                assert key not in rows, f"{event} comes twice"
+                rows[key] = event["after"]
+            case "u":
+                assert key in rows, f"{event} is of no row"
+                rows[key] |= event["after"]
+            case "d":
+                assert rows.pop(key, None) is not None, f"{event} is of no row"
+            case "t":
+                rows = {one: row for one, row in rows.items() if one[0] != event["table"]}
+    return rows
+
+
+def rows_of(url: str, *tables: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """Give the rows of the source."""
+    with psycopg.connect(url) as connection:
+        return {
+            (table, json.dumps({"id": row["id"]}, separators=(",", ":"))): row
+            for table in tables
+            for (row,) in connection.execute(f"SELECT to_jsonb(t) FROM {table} t").fetchall()
+        }
+
+
+class Workload:
+    """Changes the rows of tables until it is stopped; some of its transactions are long, and some are rolled back."""
+
+    def __init__(self, url: str, tables: tuple[str, ...], seed: int, keys: int = 40) -> None:
+        self._url, self._tables, self._random, self._keys = url, tables, random.Random(seed), keys  # noqa: S311
+        self._stop = threading.Event()
+        self._moves = count(1 + seed * 1_000_000)
+        self.transactions = 0
+        self._thread = threading.Thread(target=self._work)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(30)
+
+    def _work(self) -> None:
+        with psycopg.connect(self._url) as connection:
+            while not self._stop.wait(0.02):
+                for _ in range(self._random.choice((1, 1, 2, 5, 30))):
+                    self._change(connection)
+                if self._random.random() < 0.1:
+                    self._stop.wait(0.05)
+                if self._random.random() < 0.1:
+                    connection.rollback()
+                else:
+                    connection.commit()
+                    self.transactions += 1
+
+    def _change(self, connection: psycopg.Connection[Any]) -> None:
+        table, key, value = self._random.choice(self._tables), self._random.randrange(self._keys), self._random.random()
+        match self._random.choice("iiuudk"):
+            case "i":
+                large = "x" * self._random.choice((3, 9000))
+                sql = f"INSERT INTO {table} VALUES (%s, %s, %s) ON CONFLICT (id) DO UPDATE SET n = excluded.n"
+                connection.execute(sql.encode(), (key, value, large))
+            case "u":
+                connection.execute(f"UPDATE {table} SET n = %s WHERE id = %s".encode(), (value, key))
+            case "d":
+                connection.execute(f"DELETE FROM {table} WHERE id = %s".encode(), (key,))
+            case "k":
+                sql = f"UPDATE {table} SET id = id + %s, big = 'moved' WHERE id = %s"
+                connection.execute(sql.encode(), (1000 * next(self._moves), key))
+
+
+def create(url: str, *tables: str) -> None:
+    with psycopg.connect(url) as connection:
+        for table in tables:
+            connection.execute(f"CREATE TABLE {table} (id bigint PRIMARY KEY, n float8, big text)".encode())
+            sql = f"INSERT INTO {table} SELECT g, 0, repeat('y', 5000) FROM generate_series(0, 60) g"
+            connection.execute(sql.encode())
+            connection.execute(f"ALTER TABLE {table} ALTER big SET STORAGE EXTERNAL".encode())
+
+
+def begin_life(url: str, query: str, file: Path, failpoints: str, *, ends: bool = True) -> subprocess.Popen[bytes]:
+    """Begin a life of a stream in a process of its own; one that ends does so at what is there when it begins."""
+    code = Path(ematix_flow.__file__).parents[1]
+    surroundings = {**os.environ, "PYTHONPATH": f"{code}:{Path(__file__).parents[2]}", "FLOW_FAILPOINTS": failpoints}
+    words = [url, query, str(file), "now" if ends else "on"]
+    return subprocess.Popen([sys.executable, "-m", "tests.crash.changing", *words], env=surroundings)
+
+
+if __name__ == "__main__":
+    url_, query_, file_, ends_ = sys.argv[1:]
+    run_stream(stream_of(url_, query_, Path(file_)), StreamOptions(available_now=ends_ == "now"))

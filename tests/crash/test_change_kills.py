@@ -1,0 +1,62 @@
+"""Streams of changes that are killed where a slot, a snapshot or a position moves: the target has every change once."""
+
+from __future__ import annotations
+
+import signal
+import time
+from random import Random
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from ematix_flow.failpoints import CDC_NAMES
+from tests.crash.changing import Workload, begin_life, create, drain, replayed, rows_of, stream_of
+from tests.depth import deep
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("postgres_cdc")]
+
+POINTS = [
+    *(deep(f"{name}=kill@1") for name in CDC_NAMES if name != "cdc.snapshot_exported"),
+    "cdc.snapshot_exported=kill@1",
+    deep("stage.before_task_commit=kill@1"),
+    deep("commit.before_commit=kill@1"),
+    "commit.after_commit=kill@1",
+    deep("stream.after_batch=kill@1"),
+    deep("commit.before_commit=kill@2"),
+    deep("commit.after_commit=kill@2"),
+]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_kill_at_each_step_between_rows_and_changes(postgres_url: str, tmp_path: Path, point: str) -> None:
+    tables = ("public.a", "public.b")
+    create(postgres_url, *tables)
+    file = tmp_path / "t.db"
+    with Workload(postgres_url, tables, seed=3):
+        life = begin_life(postgres_url, "public.*", file, point)
+        assert life.wait(120) == -signal.SIGKILL
+        drain(stream_of(postgres_url, "public.*", file))
+    drain(stream_of(postgres_url, "public.*", file))
+    assert replayed(file) == rows_of(postgres_url, *tables)
+    with psycopg.connect(postgres_url) as connection:
+        slots = connection.execute("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()")
+        assert slots.fetchone() == (1,), "a snapshot of a life that ended is gone"
+
+
+@pytest.mark.deep
+def test_many_lives_of_a_stream_end_with_the_rows_of_the_source(postgres_url: str, tmp_path: Path) -> None:
+    tables = ("public.a", "public.b")
+    create(postgres_url, *tables)
+    file, chance = tmp_path / "t.db", Random(11)  # noqa: S311 - repeatable, not secret
+    with Workload(postgres_url, tables, seed=5):
+        for _ in range(12):
+            life = begin_life(postgres_url, "public.*", file, "", ends=False)
+            time.sleep(chance.uniform(0.8, 4))
+            life.kill()
+            life.wait(30)
+    drain(stream_of(postgres_url, "public.*", file))
+    assert replayed(file) == rows_of(postgres_url, *tables)

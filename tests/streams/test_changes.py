@@ -1,0 +1,91 @@
+"""Change events into every system: the table is that of the source, whatever order, repetition or batches they come in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ematix_flow import CDC
+from ematix_flow.declare.connection.registry import connection_from_fields
+from tests.contracts.systems import SYSTEMS, parameter
+from tests.lakes.lanes import lake_fields
+from tests.streams.mirrors import PAIRS, SOFT, Mirror, event, row
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.streams.feeds import Topic
+
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("streams")]
+
+LAKES = [pytest.param(kind, marks=[pytest.mark.spark]) for kind in ("delta_local", "iceberg")]
+
+
+@pytest.fixture(params=[*(parameter(system) for system in SYSTEMS), *LAKES])
+def mirror(request: pytest.FixtureRequest, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mirror:
+    """Give an empty mirror in each system."""
+    if isinstance(request.param, str):
+        request.getfixturevalue("spark")
+        return Mirror(topic, connection_from_fields("target", lake_fields(request.param, tmp_path)))
+    monkeypatch.setenv("EMATIX_FLOW_ENGINE", "local")
+    mirror = Mirror(topic, request.param.connect(request))
+    if request.param.schemas_outlive:
+        mirror.drop()
+    return mirror
+
+
+def test_changes_make_the_table_of_the_source(mirror: Mirror) -> None:
+    mirror.apply([
+        event("c", 1, row(1, "a", 10)),
+        event("r", 2, row(2, "b", 20)),
+        event("u", 3, row(1, "aa", 11), row(1, "a", 10)),
+        event("d", 4, None, {"id": 2, "name": None, "amount": None}),
+        None,
+        event("c", 5, row(3, "c")),
+    ])  # fmt: skip
+    assert mirror.rows() == [(1, "aa", 11), (3, "c", None)]
+    # Older than what is there, and one of a key that is gone.
+    mirror.apply([event("u", 2, row(1, "old", 0)), event("c", 2, row(2, "b", 20)), event("u", 3, row(1, "x", 0))], 1)
+    assert mirror.rows() == [(1, "aa", 11), (3, "c", None)]
+    mirror.apply([event("c", 6, row(2, "again", 21)), event("d", 7, None, {"id": 3})], 2)
+    assert mirror.rows() == [(1, "aa", 11), (2, "again", 21)]
+
+
+def test_columns_that_a_change_does_not_carry_stay(mirror: Mirror) -> None:
+    mirror.apply([event("c", 1, row(1, "a", 10)), event("c", 2, row(2, "b", 20)), event("c", 3, row(3, "c", 30))])
+    mirror.apply([
+        event("u", 4, {"id": 1, "name": "aa"}),
+        event("u", 5, {"id": 1, "amount": 11}),
+        event("u", 6, {"id": 2, "name": "__debezium_unavailable_value", "amount": None}),
+        event("d", 7, None, {"id": 3}),
+        event("c", 8, {"id": 3, "name": "new"}),
+    ])  # fmt: skip
+    assert mirror.rows() == [(1, "aa", 11), (2, "b", None), (3, "new", None)]
+
+
+def test_a_changed_key_moves_its_row(mirror: Mirror) -> None:
+    mirror = replace(mirror, table=PAIRS)
+    mirror.apply([event("c", 1, {"a": 1, "b": "x", "amount": 1}), event("c", 2, {"a": 1, "b": "X", "amount": 2})])
+    mirror.apply([event("u", 3, {"a": 2, "b": "x", "amount": 3}, {"a": 1, "b": "x", "amount": 1})])
+    assert mirror.rows() == [(1, "X", 2), (2, "x", 3)]
+
+
+def test_a_truncated_table_is_emptied_but_for_what_came_later(mirror: Mirror) -> None:
+    mirror.apply([event("c", 1, row(1, "a", 1)), event("c", 2, row(2, "b", 2)), event("c", 9, row(3, "later", 3))])
+    mirror.apply([event("t", 5), event("u", 6, {"id": 2, "name": "again"})], 1)
+    assert mirror.rows() == [(2, "again", None), (3, "later", 3)]
+    mirror.apply([event("c", 4, row(4, "before the truncate", 4))], 2)
+    assert mirror.rows() == [(2, "again", None), (3, "later", 3)]
+
+
+def test_deleted_rows_can_be_marked(mirror: Mirror) -> None:
+    mirror = replace(mirror, table=SOFT, cdc=CDC(delete_mode="soft", soft_delete_column="gone_at"))
+    mirror.apply([event("c", 1, row(1, "a", 1)), event("c", 2, row(2, "b", 2))])
+    mirror.apply([event("d", 3, None, {"id": 1}), event("d", 5, None, row(3, "c", 3))])
+    marked: list[Any] = mirror.rows("id", "name", "amount", "CASE WHEN gone_at IS NULL THEN 0 ELSE 1 END")
+    assert marked == [(1, "a", 1, 1), (2, "b", 2, 0), (3, "c", 3, 1)]
+    mirror.apply([event("c", 4, row(3, "c", 3)), event("c", 6, row(1, "back", 1))], 1)
+    marked = mirror.rows("id", "name", "amount", "CASE WHEN gone_at IS NULL THEN 0 ELSE 1 END")
+    assert marked == [(1, "back", 1, 0), (2, "b", 2, 0), (3, "c", 3, 1)]
