@@ -26,8 +26,9 @@ OURS: dict[str, dict[str, str]] = {
     "ours": {},
     "cold": {"EMATIX_FLOW_SPARK_WARM": "off"},
     "local": {"EMATIX_FLOW_ENGINE": "local"},
+    "before": {},
 }
-"""This product as it comes, with a Spark that starts with the command, and without Spark."""
+"""This product as it comes, with a Spark that starts with the command, without Spark, and in an earlier version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Bench:
         return {
             **kept,
             "HOME": str(self.home(contender)),
-            "PYTHONPATH": str(CONTENDERS) + (f"{os.pathsep}{places.ROOT / 'src'}" if contender in OURS else ""),
+            "PYTHONPATH": os.pathsep.join(str(one) for one in (CONTENDERS, *_source_tree(contender))),
             "BENCH_SRC_URL": source,
             "BENCH_DST_URL": target,
             "EMATIX_FLOW_DSN_SRC": source,
@@ -72,7 +73,7 @@ class Bench:
             "BENCH_LAKE": str(self.home(contender) / "lake"),
             "NO_BANNER": "1",
             # The homes of contenders go after each case; the engine is ended by whoever measures.
-            "EMATIX_FLOW_ENGINE_DIR": str(places.ENGINES),
+            "EMATIX_FLOW_ENGINE_DIR": str(engines_of(contender)),
             **({"EMATIX_FLOW_SPARK_CONF_spark__driver__memory": self.heap} if self.heap else {}),
             **{key: str(value) for key, value in more.items()},
         }
@@ -81,7 +82,7 @@ class Bench:
         """Give the file in which our command notes its moments."""
         if contender.startswith("slots"):
             return self.home("ours") / "moments"
-        return self.home(contender) / "moments" if contender in OURS else None
+        return self.home(contender) / "moments" if contender in OURS and contender != "before" else None
 
     def source(self, table: str, changed: str = "false") -> None:
         """Make a source table, once."""
@@ -114,6 +115,21 @@ class Case:
     """Gives what was measured beside the time of the command, after its end."""
 
 
+def python_of(contender: str) -> str | Path:
+    """Give the Python of this product, or of the checkout of an earlier version."""
+    return places.earlier() / ".venv/bin/python" if contender == "before" else sys.executable
+
+
+def engines_of(contender: str) -> Path:
+    """Give where the warm engine of a version is: two versions do not share one."""
+    return places.ENGINES_BEFORE if contender == "before" else places.ENGINES
+
+
+def _source_tree(contender: str) -> tuple[Path, ...]:
+    root = places.earlier() if contender == "before" else places.ROOT
+    return (root / "src",) if contender in OURS else ()
+
+
 # Commands
 
 
@@ -121,9 +137,9 @@ def flow(bench: Bench, contender: str, pipeline: str, module: str = "flows", **e
     """Give `flow run` of ours or of 1.0.0."""
     more = dict(env) | OURS.get(contender, {})
     if contender in OURS:
-        notes = bench.notes(contender)
-        more["FLOW_FAILPOINTS"] = ",".join(f"{name}=note:{notes}" for name in MOMENTS)
-        start: list[str | Path] = [sys.executable, "-m", "ematix_flow"]
+        if (notes := bench.notes(contender)) is not None:  # an earlier version has other names for its moments
+            more["FLOW_FAILPOINTS"] = ",".join(f"{name}=note:{notes}" for name in MOMENTS)
+        start: list[str | Path] = [python_of(contender), "-m", "ematix_flow"]
     else:
         start = [places.python_of("ematix").with_name("flow")]
     return Command([*start, "run", pipeline, "--module", module], bench.env(contender, **more))
@@ -138,7 +154,7 @@ def script(bench: Bench, contender: str, name: str, *arguments: object, **env: o
 def load(bench: Bench, contender: str, mode: str, table: str) -> Command:
     """Give the command that loads a table into a contender's database."""
     match contender:
-        case "ours" | "cold" | "local" | "ematix":
+        case "ours" | "cold" | "local" | "before" | "ematix":
             return flow(bench, contender, mode, BENCH_TABLE=f"raw.{table}")
         case "dlt":
             return script(bench, contender, "dlt_load.py", mode, f"raw.{table}", "postgres")

@@ -17,6 +17,10 @@ WORK = Path(os.environ.get("BENCH_HOME", ROOT / "bench-work"))
 
 ENGINES = WORK / "engines"
 """Where warm engines of the bench are known."""
+ENGINES_BEFORE = WORK / "engines-before"
+"""Where those of an earlier version are."""
+BEFORE = "BENCH_BEFORE"
+"""Names the checkout of an earlier version, which has a `.venv` of its own."""
 
 PACKAGES = {
     "ematix": ["ematix-flow==1.0.0"],
@@ -38,6 +42,11 @@ COLUMNS = (
     "active boolean not null"
 )
 NAMES = "id, customer, name, code, amount, score, happened_at, active"
+
+
+def earlier() -> Path:
+    """Give the checkout of the earlier version that is measured beside this one."""
+    return Path(os.environ[BEFORE])
 
 
 class Server(PostgresServer):

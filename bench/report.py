@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 NAMES = {
     "ours": "this product",
+    "before": "this product before the rooms",
     "ematix": "ematix-flow 1.0.0",
     "spark": "plain PySpark",
     "dlt": "dlt",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import sys
 import time
@@ -50,10 +51,15 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, help="rounds, instead of the case's own number")
     parser.add_argument("--minutes", type=float, help="how long the soak of a stream lasts, instead of 15")
     parser.add_argument("--only", action="append", help="contenders, instead of all")
+    parser.add_argument(
+        "--before", type=Path, help="a checkout of an earlier version with its own .venv, to take turns with this one"
+    )
     parser.add_argument("--label", default="", help="a word that marks these results")
     parser.add_argument("--anew", action="store_true", help="forget earlier results of these cases")
     parser.add_argument("--dry", action="store_true", help="print, and write nothing")
     asked = parser.parse_args()
+    if asked.before:
+        os.environ[places.BEFORE] = str(asked.before.resolve())
     names = [name for name in asked.case or CASES if name != "none"]
     if asked.anew and not asked.dry:
         forget(names)
@@ -79,7 +85,7 @@ def measure_all(cases: list[Case], asked: argparse.Namespace) -> None:
             measure_case(case, server, asked)
     finally:
         server.close()
-        end_engines(places.ENGINES)
+        end_all_engines()
 
 
 def measure_case(case: Case, server: places.Server, asked: argparse.Namespace) -> None:
@@ -89,26 +95,35 @@ def measure_case(case: Case, server: places.Server, asked: argparse.Namespace) -
     bench = Bench(server, rows_of(case, asked), folder, case.heap)
     if case.heap:
         end_engines(places.ENGINES)
-    contenders = [name for name in case.contenders if not asked.only or name in asked.only]
+    entered = (*case.contenders, "before") if asked.before else case.contenders
+    contenders = [name for name in entered if not asked.only or name in asked.only]
     # Without its preparation a contender would be timed at another load than the others.
     contenders = [c for c in contenders if attempt(lambda c=c: case.prepare(bench, c), f"{case.name} {c} preparation")]
+    for contender in ("ours", "before"):
+        if contender in contenders:
+            warm_up(bench, contender)
     if "ours" in contenders:
-        warm_up(bench)
         check_heap(case)
     for number in range(asked.rounds or case.rounds):
         turn = number % len(contenders)
         for contender in contenders[turn:] + contenders[:turn]:
             attempt(lambda c=contender, n=number: one(case, bench, c, n, asked), f"{case.name} {contender}")
-    for contender in {*case.contenders, "ours"}:
+    for contender in {*entered, "ours"}:
         server.execute(f"DROP DATABASE IF EXISTS dst_{contender} WITH (FORCE)")
     shutil.rmtree(folder, ignore_errors=True)
     if case.heap:
         end_engines(places.ENGINES)
 
 
-def warm_up(bench: Bench) -> None:
+def warm_up(bench: Bench, contender: str) -> None:
     """Start the warm engine, as commands before this one would have done."""
-    measure.run([sys.executable, "-m", "ematix_flow", "engine", "start"], bench.env("ours"))
+    measure.run([cases.python_of(contender), "-m", "ematix_flow", "engine", "start"], bench.env(contender))
+
+
+def end_all_engines() -> None:
+    """End the warm engines of this version and of an earlier one."""
+    for folder in (places.ENGINES, places.ENGINES_BEFORE):
+        end_engines(folder)
 
 
 def check_heap(case: Case) -> None:

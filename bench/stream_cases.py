@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import places
 import records
-from cases import CONTENDERS, Case, Command, empty_target, no_preparation
+from cases import CONTENDERS, Case, Command, empty_target, no_preparation, python_of
 
 from tests.services.kafka import KafkaBroker
 from tests.services.rabbitmq import RabbitMQServer
@@ -103,9 +103,9 @@ def consume(bench: Bench, contender: str, target: str, env: dict[str, object], *
     env = {
         "BENCH_BATCH": BATCH, "BENCH_STREAM_TARGET": target, "BENCH_GROUP": uuid.uuid4().hex, "BENCH_LAKE": lake, **env,
     }  # fmt: skip
-    if contender == "ours":
+    if contender in ("ours", "before"):
         start: list[str | Path] = [
-            sys.executable,
+            python_of(contender),
             "-m",
             "ematix_flow",
             "consume",

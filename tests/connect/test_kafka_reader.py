@@ -73,6 +73,22 @@ def test_a_stretch_that_does_not_follow_the_last_one_is_read_from_its_beginning(
     assert [value for value, _ in again] == list(range(22, 82, 4))
 
 
+def test_partitions_that_waited_for_others_are_read_also_by_a_range_that_does_not_follow(
+    kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One partition is paused while the many records of the other are read, which take more than one call.
+    monkeypatch.setattr(kafka_reader, "SILENCE", 5.0)
+    monkeypatch.setattr(kafka_reader, "AT_ONCE", 50)
+    name = kafka_broker.create_topic(2)
+    _write(kafka_broker, name, 2, 2000)
+    connection = KafkaConnection("events", bootstrap_servers=kafka_broker.address)
+    try:
+        assert len(_read(connection, name, (0, 0, 10), (1, 0, 900))) == 910
+        assert len(_read(connection, name, (0, 500, 600), (1, 950, 1000))) == 150
+    finally:
+        close_readers(connection, name)
+
+
 def test_consumers_of_a_topic_do_not_pile_up(topic: tuple[KafkaConnection, str]) -> None:
     connection, name = topic
     sets = [(a, b) for a in range(4) for b in range(a, 4)]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Annotated, Any
 
 import psycopg
 import pytest
 from confluent_kafka import TopicPartition
 
-from ematix_flow import ematix, pk
+from ematix_flow import ematix, failpoints, pk
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.spark_settings import ENGINE_VARIABLE
 from ematix_flow.declare.stream.build import stream_from_keywords
@@ -21,7 +23,7 @@ from tests.depth import deep
 from tests.streams.feeds import drain, duckdb_at, rows_in
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from pyspark.sql import SparkSession
 
     from ematix_flow.events import Event
     from tests.streams.feeds import Topic
@@ -88,6 +90,31 @@ def test_batches_of_a_topic_are_staged_by_tasks_and_tell_how_far_event_time_has_
     # Tasks read the messages in processes of their own.
     newest = max(event.at for event in told if isinstance(event, StreamWatermark))
     assert newest == datetime.fromtimestamp((AT + 5000) / 1000, UTC)
+
+
+def test_a_stream_is_a_query_that_ends_with_it_and_survives_a_batch_that_failed(
+    topic: Topic, warehouse: Path, spark: SparkSession
+) -> None:
+    fill(topic)
+    stream = topic.stream(duckdb_at(warehouse), target_table=Orders, transform_on_error="dlq")
+    queries: list[str | None] = []
+
+    def look(event: Event) -> None:
+        if isinstance(event, RunStarted):
+            queries.extend(query.name for query in spark.streams.active)
+
+    bus = Bus()
+    bus.subscribe(look)
+    scratch = set(Path(gettempdir()).glob("flow-query-*"))
+    failpoints.arm("commit.before_commit=raise@1")
+    try:
+        assert drain(stream, most=12, bus=bus, restart=True)["total_rows"] == 31
+    finally:
+        failpoints.arm("")
+    assert queries == [f"{stream.name} into {stream.key_of(stream.targets[0])}"] * 4
+    assert not spark.streams.active
+    assert set(Path(gettempdir()).glob("flow-query-*")) <= scratch
+    assert rows_in(warehouse, "SELECT count(*), count(DISTINCT id) FROM shop.by_default") == [(30, 30)]
 
 
 def test_messages_that_are_gone_end_the_stream_also_where_a_task_finds_it_out(topic: Topic, warehouse: Path) -> None:

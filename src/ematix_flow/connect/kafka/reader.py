@@ -120,6 +120,8 @@ def _open_reader(
 ) -> _PartitionReader:
     from confluent_kafka import Consumer, TopicPartition
 
+    if before is not None:
+        _wake(before, topic)  # a paused partition stays paused when it is assigned again
     consumer = before.consumer if before is not None else Consumer(_QUIET | _TUNED | settings | _READING)
     consumer.assign([TopicPartition(topic, partition, begin) for partition, begin, _ in ranges])
     return _PartitionReader(consumer, {partition: begin for partition, begin, _ in ranges})

@@ -18,6 +18,7 @@ from ematix_flow.engine.stream.sinks.broker import BrokerSink, is_broker, open_b
 from ematix_flow.engine.stream.sinks.broker_from_files import FileBrokerSink
 from ematix_flow.engine.stream.sinks.from_files import open_file_sink
 from ematix_flow.engine.stream.sinks.from_lake import LakeTableSink
+from ematix_flow.engine.stream.sinks.query import as_query
 from ematix_flow.engine.stream.sinks.stateful import open_stateful_sink, refuse_stateless
 from ematix_flow.engine.stream.sinks.table import TableSink, open_table_sink
 from ematix_flow.engine.stream.sources import source_of
@@ -44,6 +45,11 @@ def open_context(stream: Stream, options: StreamOptions, resources: ExitStack) -
 
 def sink_for(context: StreamContext, target: StreamTarget, *, read_only: bool = False) -> StreamSink:
     """Return the sink of a target at its position; with `read_only` nothing is changed."""
+    sink = _own_sink(context, target, read_only=read_only)
+    return sink if read_only or context.stream.is_stateful else as_query(sink, context)
+
+
+def _own_sink(context: StreamContext, target: StreamTarget, *, read_only: bool) -> StreamSink:
     source = context.source
     if is_broker(target):
         kind = FileBrokerSink if isinstance(source, FileStream) else BrokerSink

@@ -8,35 +8,29 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import suppress
-from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.errors import FlowError, PositionMovedError, StreamLostError
+from ematix_flow.errors import PositionMovedError, StreamLostError
 from ematix_flow.run.spark.errors import reason_of
-from ematix_flow.run.spark.java_classes import JavaClasses
+from ematix_flow.run.streams.ranges import NO_RANGE, RangeQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
     from ematix_flow.plan.stream.state import StatePlan
 
     Apply = Callable[[DataFrame, int, str], None]
 
-RANGES, STATE = "ematix.flow.StreamRanges", "ematix.flow.StreamState"
-"""Our Java classes: the source of a query, and what it remembers."""
+STATE = "ematix.flow.StreamState"
+"""Our Java class for what a query remembers."""
 
 _LINE = "key string, side string, start bigint, end bigint, ts bigint, block string, watermark bigint"
 
 
 ERA = 62_135_596_800_000_000
 """Microseconds from the year 1 to 1970: the watermark of Spark begins with 0, so what it knows as time is later by that."""
-
-NO_RANGE = "0"
-"""The name of the range before the first one."""
 
 RESET = "begin again: flow stream reset NAME --from ... --confirm-state-reset."
 
@@ -143,69 +137,31 @@ class StateFolder:
         return at.getFileSystem(self._conf), at
 
 
-class StateQuery:
+class StateQuery(RangeQuery):
     """The query of one target; every batch of it is handed to `apply`, with its number and the name of its range."""
 
     def __init__(self, spark: SparkSession, folder: StateFolder, plan: StatePlan, apply: Apply) -> None:
-        self._spark = spark
+        super().__init__(spark, folder.input, folder.checkpoint)
         self._folder = folder
         self._plan = plan
         self._apply = apply
-        self._query: StreamingQuery | None = None
-        self._error: BaseException | None = None
-        self._context = copy_context()
-        self._java = JavaClasses(spark)
 
     def start(self) -> None:
         """Start the query where it stopped; a batch that was interrupted is handed over again."""
         last = self._folder.last_batch()
-        self._java.enter()
-        self._offer(NO_RANGE if last is None else self._folder.range_of(last) or NO_RANGE)
-        self._query = (
-            self._results()
-            .writeStream.foreachBatch(self._handle)
-            .option("checkpointLocation", self._folder.checkpoint)
-            .outputMode("append")
-            .trigger(processingTime="0 seconds")
-            .start()
-        )
-        self._finish()
+        self._start(NO_RANGE if last is None else self._folder.range_of(last) or NO_RANGE)
 
-    def advance(self, name: str) -> None:
-        """Let the query read a range, and return when everything that follows from it was handed over."""
-        self._offer(name)
-        self._finish()
+    def _translated(self, error: Exception) -> Exception:
+        return _of_state(error, self._folder)
 
-    def stop(self) -> None:
-        """Stop the query; its state stays."""
-        if self._query is not None:
-            # Java may be gone, and the query with it.
-            with suppress(Exception):
-                self._query.stop()
-                self._java.call(RANGES, "forget", self._folder.input)
-        self._query = None
-
-    def _offer(self, name: str) -> None:
-        self._java.call(RANGES, "offer", self._folder.input, name)
-
-    def _finish(self) -> None:
-        assert self._query is not None  # noqa: S101 - started before
-        self._context = copy_context()
-        try:
-            self._query.processAllAvailable()
-        except Exception as error:  # noqa: BLE001 - raised again, as what it means
-            self.stop()
-            reason, self._error = self._error or error, None
-            if isinstance(reason, Exception) and not isinstance(reason, FlowError):
-                raise _of_state(reason, self._folder) from reason
-            raise reason from None
+    def _load(self, results: DataFrame, batch: int) -> None:
+        self._apply(results, batch, self._folder.range_of(batch) or NO_RANGE)
 
     def _results(self) -> DataFrame:
         from pyspark.sql import DataFrame
         from pyspark.sql import functions as sf
 
-        lines = self._spark.readStream.format(RANGES).option("folder", self._folder.input).load()
-        values = lines.select(sf.from_json("line", _LINE).alias("one")).select("one.*")
+        values = self._lines().select(sf.from_json("line", _LINE).alias("one")).select("one.*")
         watermark = sf.timestamp_micros(sf.col("watermark") + ERA)
         timed = values.withColumn("watermark", watermark).withWatermark("watermark", "0 seconds")
         events: Any = timed.select("key", "side", "start", "end", "ts", "block")
@@ -223,14 +179,6 @@ class StateQuery:
             plan.outer,
         )
         return DataFrame(results, self._spark)
-
-    def _handle(self, results: DataFrame, batch: int) -> None:
-        try:
-            name = self._folder.range_of(batch) or NO_RANGE
-            self._context.run(self._apply, results, batch, name)
-        except BaseException as error:
-            self._error = error
-            raise
 
 
 _OVERTAKEN = ("CONCURRENT_STREAM_LOG_UPDATE", "Concurrent update to the log")

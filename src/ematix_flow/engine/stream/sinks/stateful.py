@@ -39,7 +39,8 @@ from ematix_flow.plan.source import SourceValue
 from ematix_flow.plan.steps import OffsetRange
 from ematix_flow.plan.stream.state import changes_of_state, open_windows, state_definition
 from ematix_flow.records import Counts
-from ematix_flow.run.streams.query import NO_RANGE, RESET, StateFolder, damaged, range_number
+from ematix_flow.run.streams.query import RESET, StateFolder, damaged, range_number
+from ematix_flow.run.streams.ranges import NO_RANGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
