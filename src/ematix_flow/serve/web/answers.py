@@ -9,9 +9,18 @@ from fastapi import Depends, HTTPException, Request
 from starlette.responses import JSONResponse
 
 from ematix_flow.connect.config.redact import redacted, safe_text
-from ematix_flow.errors import FlowError, RunError, TransientError, UnknownNameError, UnsupportedError
+from ematix_flow.engine.query import QueryTimeoutError
+from ematix_flow.errors import (
+    ConnectionMissingError,
+    FlowError,
+    RunError,
+    TransientError,
+    UnknownNameError,
+    UnsupportedError,
+)
 from ematix_flow.serve.cli.common.errors import failure_of
 from ematix_flow.serve.web.identity import Viewer
+from ematix_flow.serve.web.jobs import TooManyJobsError
 from ematix_flow.serve.web.state import WebState
 
 if TYPE_CHECKING:
@@ -61,10 +70,12 @@ def require(permission: str) -> dict[str, Any]:
 def status_of(error: FlowError) -> int:
     """Return the status code of an error."""
     match error:
-        case UnknownNameError():
+        case UnknownNameError() | ConnectionMissingError():
             return 404
         case Conflict():
             return 409
+        case QueryTimeoutError():
+            return 504
         case TransientError():
             return 503
         case UnsupportedError():
@@ -85,5 +96,9 @@ def add_error_answers(app: FastAPI) -> None:
         text = f"{type(error).__name__}: {safe_text(error)}"
         return PlainJSON({"detail": "the page has failed", "error": text[:500]}, status_code=500)
 
+    def full(_: Request, __: Exception) -> PlainJSON:
+        return PlainJSON({"detail": "too much is under way already"}, status_code=429, headers={"Retry-After": "5"})
+
     app.add_exception_handler(FlowError, refused)
+    app.add_exception_handler(TooManyJobsError, full)
     app.add_exception_handler(Exception, failed)

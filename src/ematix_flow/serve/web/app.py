@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 
+from ematix_flow.commit.analytics import AnalyticsStore
+from ematix_flow.engine.query import Datasources
 from ematix_flow.engine.stream import operations
 from ematix_flow.serve.web.answers import PlainJSON, add_error_answers
-from ematix_flow.serve.web.api import pipelines, runs, system, workflows
+from ematix_flow.serve.web.api import pipelines, plans, quality, query, runs, saved, streams, system, workflows
 from ematix_flow.serve.web.events import EventHub
 from ematix_flow.serve.web.guard import Guard
+from ematix_flow.serve.web.queries import Queries
 from ematix_flow.serve.web.state import WebState
 
 if TYPE_CHECKING:
@@ -19,14 +22,20 @@ if TYPE_CHECKING:
 
     from ematix_flow.serve.web.settings import WebSettings
 
-ROUTERS = (system.router, runs.router, pipelines.router, workflows.router)
+SUBJECTS = (system, runs, pipelines, workflows, streams, plans, quality, query, saved)
 
 
 def build_app(settings: WebSettings, dead_letters: Any = None) -> FastAPI:
     """Return the application of a page."""
     from ematix_flow import __version__
 
-    shared = WebState(settings, EventHub(settings.log), dead_letters or operations)
+    shared = WebState(
+        settings,
+        EventHub(settings.log),
+        Queries(Datasources(settings.datasources)),
+        AnalyticsStore(settings.analytics or settings.log.folder / "analytics.db"),
+        dead_letters or operations,
+    )
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -45,8 +54,8 @@ def build_app(settings: WebSettings, dead_letters: Any = None) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.flow = shared
-    for router in ROUTERS:
-        app.include_router(router)
+    for subject in SUBJECTS:
+        app.include_router(subject.router)
     add_error_answers(app)
     app.add_middleware(Guard, settings=settings, logins=shared.logins)
     return app

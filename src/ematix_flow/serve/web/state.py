@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.observe.bus import Bus
 from ematix_flow.serve.web.identity import Logins
+from ematix_flow.serve.web.jobs import Jobs
 from ematix_flow.serve.web.limits import RateLimit
 
 if TYPE_CHECKING:
+    from ematix_flow.commit.analytics import AnalyticsStore
     from ematix_flow.commit.runlog.log import RunLog
     from ematix_flow.serve.web.events import EventHub
+    from ematix_flow.serve.web.queries import Queries
     from ematix_flow.serve.web.settings import WebSettings
 
 
@@ -22,6 +25,8 @@ class WebState:
 
     settings: WebSettings
     events: EventHub
+    queries: Queries
+    store: AnalyticsStore
     dead_letters: Any
     """Functions about dead letters and positions, as `engine.stream.operations` has them."""
     bus: Bus = field(default_factory=Bus)
@@ -31,6 +36,8 @@ class WebState:
     query_limit: RateLimit = field(default_factory=lambda: RateLimit(120, 60.0))
     backfills: set[str] = field(default_factory=set)
     """Ids of the backfills that this process runs."""
+    jobs: Jobs = field(default_factory=lambda: Jobs(2, 100))
+    """Plans that are made or applied."""
     stopping: threading.Event = field(default_factory=threading.Event)
 
     @property
