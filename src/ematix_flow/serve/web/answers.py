@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Depends, HTTPException, Request
-from starlette.responses import JSONResponse
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.responses import JSONResponse, Response
 
 from ematix_flow.connect.config.redact import redacted, safe_text
 from ematix_flow.engine.query import QueryTimeoutError
@@ -83,22 +85,37 @@ def status_of(error: FlowError) -> int:
     return 400
 
 
-def add_error_answers(app: FastAPI) -> None:
-    """Answer errors as JSON: what, hint and location."""
+ErrorPage = Callable[[Request, int, dict[str, Any]], Response]
 
-    def refused(_: Request, error: Exception) -> PlainJSON:
+
+def add_error_answers(app: FastAPI, page: ErrorPage) -> None:
+    """Answer errors with what, hint and location: as JSON to programs, as a page to browsers."""
+
+    def answer(
+        request: Request, status: int, content: dict[str, Any], headers: Mapping[str, str] | None = None
+    ) -> Response:
+        if request.url.path.startswith("/api/") and request.url.path != "/api/docs":
+            return PlainJSON(content, status_code=status, headers=headers)
+        return page(request, status, content)
+
+    def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, FlowError)  # noqa: S101 - registered for them
         failure = failure_of(error)
         content = {"detail": failure.error, "type": failure.error_type, "hint": failure.hint, "at": failure.at}
-        return PlainJSON(content, status_code=status_of(error))
+        return answer(request, status_of(error), content)
 
-    def failed(_: Request, error: Exception) -> PlainJSON:
+    def failed(request: Request, error: Exception) -> Response:
         text = f"{type(error).__name__}: {safe_text(error)}"
-        return PlainJSON({"detail": "the page has failed", "error": text[:500]}, status_code=500)
+        return answer(request, 500, {"detail": "the page has failed", "error": text[:500]})
 
-    def full(_: Request, __: Exception) -> PlainJSON:
-        return PlainJSON({"detail": "too much is under way already"}, status_code=429, headers={"Retry-After": "5"})
+    def full(request: Request, _: Exception) -> Response:
+        return answer(request, 429, {"detail": "too much is under way already"}, {"Retry-After": "5"})
+
+    def http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, StarletteHTTPException)  # noqa: S101 - registered for them
+        return answer(request, error.status_code, {"detail": error.detail}, error.headers)
 
     app.add_exception_handler(FlowError, refused)
     app.add_exception_handler(TooManyJobsError, full)
+    app.add_exception_handler(StarletteHTTPException, http)
     app.add_exception_handler(Exception, failed)

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
+from starlette.staticfiles import StaticFiles
 
 from ematix_flow.commit.analytics import AnalyticsStore
 from ematix_flow.engine.query import Datasources
@@ -14,6 +15,8 @@ from ematix_flow.serve.web.answers import PlainJSON, add_error_answers
 from ematix_flow.serve.web.api import pipelines, plans, quality, query, runs, saved, streams, system, workflows
 from ematix_flow.serve.web.events import EventHub
 from ematix_flow.serve.web.guard import Guard
+from ematix_flow.serve.web.pages import login, routes
+from ematix_flow.serve.web.pages.render import STATIC, error_page
 from ematix_flow.serve.web.queries import Queries
 from ematix_flow.serve.web.state import WebState
 
@@ -56,6 +59,12 @@ def build_app(settings: WebSettings, dead_letters: Any = None) -> FastAPI:
     app.state.flow = shared
     for subject in SUBJECTS:
         app.include_router(subject.router)
-    add_error_answers(app)
+    if settings.ui_folder is not None:
+        app.mount("/", StaticFiles(directory=settings.ui_folder, html=True))
+    else:
+        app.include_router(login.router)
+        app.include_router(routes.router)
+        app.mount("/static", StaticFiles(directory=STATIC))
+    add_error_answers(app, error_page)
     app.add_middleware(Guard, settings=settings, logins=shared.logins)
     return app
