@@ -55,7 +55,7 @@ def broken(conn):
     return "SELECT id, name FROM nowhere"
 
 
-@ematix.pipeline(target=Copies, target_connection="lite", mode="append")
+@ematix.pipeline(target=Copies, target_connection="lite", mode="merge")
 def never(conn):
     return "SELECT 3 AS id, 'c' AS name"
 

@@ -14,9 +14,9 @@ _NODE_WIDTH, _NODE_HEIGHT, _GAP_X, _GAP_Y = 190, 44, 60, 18
 _TEXT_LENGTH = 24
 
 
-def _svg(width: float, height: float, label: str, body: Sequence[Markup], css: str) -> Markup:
-    head = Markup('<svg class="{}" viewBox="0 0 {:.0f} {:.0f}" role="img" aria-label="{}">')
-    return Markup("").join([head.format(css, width, height, label), *body, Markup("</svg>")])
+def _svg(width: float, height: float, label: str, body: Sequence[Markup], css: str, role: str = "img") -> Markup:
+    head = Markup('<svg class="{}" viewBox="0 0 {:.0f} {:.0f}" role="{}" aria-label="{}">')
+    return Markup("").join([head.format(css, width, height, role, label), *body, Markup("</svg>")])
 
 
 def run_bars(runs: Sequence[Mapping[str, Any]]) -> Markup:
@@ -28,12 +28,12 @@ def run_bars(runs: Sequence[Mapping[str, Any]]) -> Markup:
     for number, run in enumerate(runs):
         height = 6 + 18 * (run["duration_ms"] or longest) / longest
         bar = Markup(
-            '<a href="/runs/{}"><rect class="s-{}" x="{}" y="{:.1f}" width="8" height="{:.1f}" rx="1">'
-            "<title>{} {}</title></rect></a>"
+            '<a href="/runs/{}" aria-label="{}"><rect class="s-{}" x="{}" y="{:.1f}" width="8" height="{:.1f}" rx="1">'
+            "<title>{}</title></rect></a>"
         )
-        key = quote(run["key"], safe="")
-        bars.append(bar.format(key, run["status"], number * 10, 24 - height, height, run["status"], run["started_at"]))
-    return _svg(100, 24, f"{len(runs)} recent runs", bars, "bars")
+        key, text = quote(run["key"], safe=""), f"{run['status']} {run['started_at']}"
+        bars.append(bar.format(key, text, run["status"], number * 10, 24 - height, height, text))
+    return _svg(100, 24, f"{len(runs)} recent runs", bars, "bars", "group")
 
 
 def history_chart(runs: Sequence[Mapping[str, Any]]) -> Markup:
@@ -41,7 +41,7 @@ def history_chart(runs: Sequence[Mapping[str, Any]]) -> Markup:
     known = [run for run in runs if run["duration_ms"] is not None]
     if not known:
         return Markup("")
-    width, height, step = 720.0, 140.0, 700.0 / len(known)
+    width, height, step = 720.0, 140.0, min(30.0, 700.0 / len(known))
     longest = max(run["duration_ms"] for run in known) or 1
     rows = [(run["rows_inserted"] or 0) + (run["rows_updated"] or 0) for run in known]
     most = max(rows) or 1
@@ -51,10 +51,18 @@ def history_chart(runs: Sequence[Mapping[str, Any]]) -> Markup:
         text = f"{run['started_at']}: {run['status']}, {run['duration_ms']} ms, {rows[number]:,} rows"
         body.append(
             Markup(
-                '<a href="/runs/{}"><rect class="s-{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}">'
+                '<a href="/runs/{}" aria-label="{}">'
+                '<rect class="s-{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}">'
                 "<title>{}</title></rect></a>"
             ).format(
-                quote(run["key"], safe=""), run["status"], 10 + number * step, height - 15 - bar, step * 0.8, bar, text
+                quote(run["key"], safe=""),
+                text,
+                run["status"],
+                10 + number * step,
+                height - 15 - bar,
+                step * 0.8,
+                bar,
+                text,
             )
         )
     points = " ".join(
@@ -63,7 +71,7 @@ def history_chart(runs: Sequence[Mapping[str, Any]]) -> Markup:
     )
     body.append(Markup('<polyline class="rows" points="{}"/>').format(points))
     body.append(_text(10, 11, f"bars: up to {longest:,} ms; line: up to {most:,} rows"))
-    return _svg(width, height, "seconds and rows of recent runs", body, "chart")
+    return _svg(width, height, "seconds and rows of recent runs", body, "chart", "group")
 
 
 def timeline(steps: Sequence[Mapping[str, Any]]) -> Markup:
@@ -98,7 +106,7 @@ def graph_picture(graph: Mapping[str, Any]) -> Markup:
     body += [_node(nodes[key], *spot) for key, spot in spots.items()]
     width = max(x for x, _ in spots.values()) + _NODE_WIDTH + 10
     height = max(y for _, y in spots.values()) + _NODE_HEIGHT + 10
-    return _svg(width, height, "what waits for what", body, "graph").replace(
+    return _svg(width, height, "what waits for what", body, "graph", "group").replace(
         'class="graph"', Markup('class="graph" width="{:.0f}" height="{:.0f}"').format(width, height), 1
     )
 

@@ -116,7 +116,7 @@ function localTimes(within = document) {
 function sortable(within = document) {
   for (const table of all("table[data-sortable]", within)) {
     all("thead th", table).forEach((heading, column) => {
-      if (one("button", heading)) return;
+      if (one("button", heading) || heading.dataset.plain !== undefined) return;
       const button = document.createElement("button");
       button.type = "button";
       button.textContent = heading.textContent;
