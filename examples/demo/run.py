@@ -42,7 +42,9 @@ def main() -> int:
     load_rest(out)
     show_runs(out)
     show_versions(out)
-    return check(out, shop)
+    code = check(out, shop)
+    show_page(out)
+    return code
 
 
 def load_day(out: object, day: int) -> None:
@@ -132,6 +134,14 @@ def check(out: object, shop: object) -> int:
         out.print(f"  {name}: {found} in the target, {expected} in the source")
     out.print("[green]Counts match the source.[/green]" if good else "[red]Counts differ from the source.[/red]")
     return 0 if good else 1
+
+
+def show_page(out: object) -> None:
+    """Print the command that opens the page on these runs."""
+    flow = Path(sys.executable).parent / "flow"
+    settings = f"PYTHONPATH={HERE} SHOP_FOLDER={FOLDER}"
+    out.print("[bold]The same runs in a browser[/bold], until Ctrl-C:")
+    out.print(f"  {settings} {flow} web -m shop --run-log-path {FOLDER / 'run_log.db'}", soft_wrap=True)
 
 
 def query(sql: str) -> list[tuple]:

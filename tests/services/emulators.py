@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 HOME = Path(sys.prefix) / "services"
 AZURITE = "azurite@3.37.0"
+AXE = "axe-core@4.11.0"
+"""Looks for what keeps people from using a page."""
 GCS = "github.com/fsouza/fake-gcs-server@v1.56.1"
 """Takes Go 1.21 or newer, which fetches the version that it needs by itself."""
 
@@ -37,6 +39,14 @@ def azurite_command() -> list[str]:
     raise MissingServerError("Azurite")
 
 
+def axe_script() -> Path:
+    """Give the script that checks whether a page can be used by everybody."""
+    script = HOME / "node_modules" / "axe-core" / "axe.min.js"
+    if not script.exists():
+        raise MissingServerError("axe-core")
+    return script
+
+
 def gcs_program() -> str:
     """Give the program of the Google Cloud Storage server."""
     found = shutil.which("fake-gcs-server", path=os.pathsep.join([str(HOME / "bin"), _SEARCH]))
@@ -47,13 +57,15 @@ def gcs_program() -> str:
 
 def ensure_installed() -> None:
     """Install what is missing with npm and Go; these come from Debian where this is root on it."""
-    if _is_missing(azurite_command):
+    if _is_missing(azurite_command) or _is_missing(axe_script):
         npm = _tool("npm", "npm")
-        subprocess.run([npm, "install", "--silent", "--no-fund", "--no-audit", "--prefix", HOME, AZURITE], check=True)
+        quietly = ["--silent", "--no-fund", "--no-audit"]
+        subprocess.run([npm, "install", *quietly, "--prefix", HOME, AZURITE, AXE], check=True)
     if _is_missing(gcs_program):
         environment = {**os.environ, "GOBIN": str(HOME / "bin")}
         subprocess.run([_tool("go", "golang-go"), "install", GCS], check=True, env=environment)
     azurite_command()
+    axe_script()
     gcs_program()
 
 

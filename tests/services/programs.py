@@ -20,12 +20,22 @@ from tests.services.fetched import JAVA_SERVERS, fetch_java_server, java_files
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-PACKAGES = {"PostgreSQL": "postgresql", "MariaDB": "mariadb-server", "RabbitMQ": "rabbitmq-server"}
-COMMANDS = {"S3": "make setup", "Azurite": "make services", "fake-gcs-server": "make services"}
+PACKAGES = {
+    "PostgreSQL": "postgresql",
+    "MariaDB": "mariadb-server",
+    "RabbitMQ": "rabbitmq-server",
+    "Chromium": "chromium",
+}
+COMMANDS = {
+    "S3": "make setup",
+    "axe-core": "make services",
+    "Azurite": "make services",
+    "fake-gcs-server": "make services",
+}
 """Servers that the package manager of the system does not have -> the command that installs them."""
 FETCHED = (*JAVA_SERVERS, "Pub/Sub")
 """Servers that `make services` fetches or builds itself, without rights of any kind."""
-_BREW = {"PostgreSQL": "postgresql@17", "MariaDB": "mariadb", "RabbitMQ": "rabbitmq"}
+_BREW = {"PostgreSQL": "postgresql@17", "MariaDB": "mariadb", "RabbitMQ": "rabbitmq", "Chromium": "chromium"}
 _OLDEST_POSTGRES = 13
 _POLICY = Path("/usr/sbin/policy-rc.d")
 """Debian asks this file before it starts a freshly installed server; exit code 101 means: do not."""
@@ -67,10 +77,25 @@ def rabbitmq_server() -> Path:
     return Path(found)
 
 
+def chromium() -> Path:
+    """Give the browser that the tests of the web page drive."""
+    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
+    found = next((path for name in names if (path := shutil.which(name))), None)
+    if found is None:
+        raise MissingServerError("Chromium")
+    return Path(found)
+
+
 def missing() -> list[str]:
     """Give the names of the servers that are not installed."""
     names = []
-    for name, find in (("PostgreSQL", postgres_bin), ("MariaDB", mariadb_programs), ("RabbitMQ", rabbitmq_server)):
+    programs = {
+        "PostgreSQL": postgres_bin,
+        "MariaDB": mariadb_programs,
+        "RabbitMQ": rabbitmq_server,
+        "Chromium": chromium,
+    }
+    for name, find in programs.items():
         try:
             find()
         except MissingServerError:

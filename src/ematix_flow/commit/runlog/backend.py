@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,12 @@ class RunFilter:
     """Only runs of these projects; None for all."""
     since: datetime | None = None
     """Only runs that began then or later."""
+    request_id: str | None = None
+    """Only the attempts at this request."""
+
+
+RECENT = 10_000
+"""Runs that are read to count them, where a backend cannot count by itself."""
 
 
 def last_of(attempts: Sequence[RunRecord]) -> RunRecord | None:
@@ -100,6 +107,18 @@ class RunLogBackend(ABC):
     @abstractmethod
     def runs(self, run_filter: RunFilter) -> tuple[list[RunRecord], int]:
         """Return the newest runs, and how many there are."""
+
+    def newest_runs(
+        self, pipelines: Sequence[str], limit: int, projects: tuple[str, ...] | None = None
+    ) -> list[RunRecord]:
+        """Return the newest runs of each of some pipelines, those of one pipeline newest first."""
+        pages = [self.runs(RunFilter(name, limit=limit, projects=projects))[0] for name in pipelines]
+        return [run for page in pages for run in page]
+
+    def count_outcomes(self, since: datetime, projects: tuple[str, ...] | None = None) -> dict[tuple[str, str], int]:
+        """Return how many runs began since then, by pipeline and status."""
+        runs, _ = self.runs(RunFilter(since=since, limit=RECENT, projects=projects))
+        return dict(Counter((run.pipeline, run.status) for run in runs))
 
     @abstractmethod
     def run(self, run_id: str, projects: tuple[str, ...] | None = None) -> RunRecord | None:

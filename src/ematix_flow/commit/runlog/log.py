@@ -27,7 +27,7 @@ from ematix_flow.records import Incident, PipelineState, record_key
 from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from ematix_flow.commit.runlog.backend import RunLogBackend
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from ematix_flow.records import Request, RunRecord
 
 PRUNE_EVERY = timedelta(days=1)
+_ATTEMPTS = 1000
+"""Attempts at one request that are read."""
 
 
 class RunLog(LegacyNames):
@@ -147,6 +149,25 @@ class RunLog(LegacyNames):
         """Return the newest runs of the project, or of all, and how many there are."""
         projects = None if all_projects else self.backend.projects
         return self.backend.runs(RunFilter(pipeline, status, limit, offset, projects, since))
+
+    def newest_runs(self, pipelines: Sequence[str], limit: int) -> dict[str, list[RunRecord]]:
+        """Return the newest runs of each of some pipelines of the project, newest first."""
+        by_pipeline: dict[str, list[RunRecord]] = {name: [] for name in pipelines}
+        for run in self.backend.newest_runs(pipelines, limit, self.backend.projects):
+            by_pipeline[run.pipeline].append(run)
+        return {
+            name: sorted(runs, key=lambda run: (run.started_at, record_key(run)), reverse=True)
+            for name, runs in by_pipeline.items()
+        }
+
+    def count_outcomes(self, since: datetime) -> dict[tuple[str, str], int]:
+        """Return how many runs of the project began since then, by pipeline and status."""
+        return self.backend.count_outcomes(since, self.backend.projects)
+
+    def runs_of_request(self, request_id: str, pipeline: str) -> list[RunRecord]:
+        """Return every attempt at every target of a request, oldest first."""
+        run_filter = RunFilter(pipeline, limit=_ATTEMPTS, projects=self.backend.projects, request_id=request_id)
+        return sorted(self.backend.runs(run_filter)[0], key=lambda run: (run.attempt, run.started_at))
 
     def get_run(self, run_id: str, *, all_projects: bool = False) -> RunRecord | None:
         """Return one run of the project, or of any, by its id or a unique beginning of it."""

@@ -28,7 +28,7 @@ from ematix_flow.failpoints import failpoint
 from ematix_flow.records import split_key
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -195,8 +195,28 @@ class ProjectBackend(RunLogBackend):
 
     def runs(self, run_filter: RunFilter) -> tuple[list[RunRecord], int]:
         """Return the newest runs of the requested projects."""
+        if run_filter.request_id is not None:
+            return self._of_request(run_filter, run_filter.request_id)
         page, total = self._inner.runs(run_filter)
         return [unscoped_run(run) for run in page], total
+
+    def _of_request(self, run_filter: RunFilter, request_id: str) -> tuple[list[RunRecord], int]:
+        """Return the attempts at a request of this project, or of one under an earlier name of it."""
+        for digest in self._digests:
+            page, total = self._inner.runs(replace(run_filter, request_id=scoped(request_id, digest)))
+            if page:
+                return [unscoped_run(run) for run in page], total
+        return [], 0
+
+    def newest_runs(
+        self, pipelines: Sequence[str], limit: int, projects: tuple[str, ...] | None = None
+    ) -> list[RunRecord]:
+        """Return the newest runs of the requested projects."""
+        return [unscoped_run(run) for run in self._inner.newest_runs(pipelines, limit, projects)]
+
+    def count_outcomes(self, since: datetime, projects: tuple[str, ...] | None = None) -> dict[tuple[str, str], int]:
+        """Count the runs of the requested projects."""
+        return self._inner.count_outcomes(since, projects)
 
     def run(self, run_id: str, projects: tuple[str, ...] | None = None) -> RunRecord | None:
         """Return a run by its whole id, that of this project first, or by a beginning of it that no other has."""

@@ -15,6 +15,7 @@ from ematix_flow.commit.publish import metrics_of, publish
 from ematix_flow.connect.base.cancellation import current, unwatched
 from ematix_flow.connect.base.retry import COMMIT, OVERTAKEN, STAGING, attempts
 from ematix_flow.connect.config.redact import safe_text
+from ematix_flow.engine.batch import step_times
 from ematix_flow.engine.batch.commit_request import commit_request_for
 from ematix_flow.engine.batch.ddl import expand
 from ematix_flow.engine.batch.events import facts_about
@@ -23,6 +24,7 @@ from ematix_flow.engine.batch.own_target import over_missing_target
 from ematix_flow.engine.batch.planner import load_inspector, plan_load, request_for, token_for
 from ematix_flow.engine.batch.progress import reporting
 from ematix_flow.engine.batch.stager import Staging, stage, stage_name
+from ematix_flow.engine.batch.step_times import StepTimes
 from ematix_flow.engine.batch.target import expect_work, target_for
 from ematix_flow.engine.spark.session import session_for
 from ematix_flow.errors import (
@@ -137,24 +139,33 @@ class _Staged:
     reports: tuple[TaskReport, ...] = ()
 
 
-def load_target(pipeline: Pipeline, target: TargetDeclaration, rows: LoadRows, options: Options) -> LoadResult:
-    """Load one target, or find that an earlier attempt already did."""
+def load_target(
+    pipeline: Pipeline, target: TargetDeclaration, rows: LoadRows, options: Options, times: StepTimes | None = None
+) -> LoadResult:
+    """Load one target, or find that an earlier attempt already did; `times` notes how long each step takes."""
+    times = times or StepTimes()
+    times.begin(step_times.OPEN)
     load = _prepared(pipeline, target, rows, options)
     fence, earlier = _open_run(load)
     if earlier is not None:
         return _recovered(load, earlier)
     with _noting_failure(load):
+        times.begin(step_times.PLAN)
         plan, load_inspection = _inspect_and_plan(load)
         load.history = replace(
             load.history, path=plan.path.value, engine=engine_of(plan), engine_reason=plan.stage.by.reason
         )
         _emit_plan(load, plan)
+        times.begin(step_times.EXPAND)
         _expand(load.database, plan)
         current().check_known()
         for attempt in attempts(STAGING):
             with attempt:
+                times.begin(step_times.STAGE)
                 staged = _stage(load, plan, load_inspection)
+                times.begin(step_times.COMMIT)
                 committed = _commit(load, plan, fence, staged)
+        times.begin(step_times.CLEAN_UP)
         _clean_up(load, staged)
         _emit_commit(load, committed)
     return LoadResult(plan, committed, plan.path.value)

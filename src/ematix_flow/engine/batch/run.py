@@ -17,6 +17,7 @@ from ematix_flow.engine.batch.result import errors_in, result_of
 from ematix_flow.engine.batch.run_records import Recorder
 from ematix_flow.engine.batch.run_request import emitting_run, ending, finished_result, open_request, reconciling
 from ematix_flow.engine.batch.source import called, source_for
+from ematix_flow.engine.batch.step_times import StepTimes
 from ematix_flow.engine.batch.target import refuse_duplicate_targets
 from ematix_flow.engine.errors import translating_errors
 from ematix_flow.engine.schedule.cancel import stoppable
@@ -114,13 +115,14 @@ def load_targets(
     for target, rows in targets:
         key = pipeline.key_of(target)
         record, begun = begun or recorder.begun(rows.token(pipeline, target).run_id, key), None
-        progress.record = record
+        progress.record, times = record, StepTimes()
         try:
-            with translating_errors(pipeline.origin), recorder.failure_of(record):
+            with translating_errors(pipeline.origin), recorder.failure_of(record, times):
                 current().next_step()
-                done = load_target(pipeline, target, rows, recorder.options)
+                done = load_target(pipeline, target, rows, recorder.options, times)
                 progress.loaded.append(target)
-            recorder.succeeded(record, **_measured(done, target))
+            measured = _measured(done, target)
+            recorder.succeeded(record, **{**measured, "extras": measured["extras"] | times.as_extras()})
             results[key] = result_of(done, target)
         except Exception as error:
             errors[key] = safe_text(error)

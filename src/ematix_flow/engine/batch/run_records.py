@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.commit.runlog.log import RunLog
     from ematix_flow.engine.batch.options import Options
+    from ematix_flow.engine.batch.step_times import StepTimes
     from ematix_flow.records import Request
 
 RUNNING, SUCCEEDED, FAILED, CANCELLED, INTERRUPTED = "running", "succeeded", "failed", "cancelled", "interrupted"
@@ -72,16 +73,21 @@ class Recorder:
         error_text = safe_text(error) if isinstance(error, FlowError) else f"{type(error).__name__}: {safe_text(error)}"
         audited = error.audited if isinstance(error, QualityCheckFailed) else None
         extras = {} if audited is None else {"quality": audited.to_dict()}
-        self._end(record, status=status, error_summary=error_text[:_SUMMARY], **{"extras": extras, **known})
+        extras |= known.pop("extras", {})
+        self._end(record, status=status, error_summary=error_text[:_SUMMARY], extras=extras, **known)
 
     @contextmanager
-    def failure_of(self, record: RunRecord) -> Iterator[None]:
-        """Record an error of this block; what was interrupted because of a stop ends with the stop's error."""
+    def failure_of(self, record: RunRecord, times: StepTimes | None = None) -> Iterator[None]:
+        """Record an error of this block; what was interrupted because of a stop ends with the stop's error.
+
+        `times` has the step in which it happened.
+        """
         try:
             yield
         except BaseException as error:
             reason = current().blamed(error)
-            self.failed(record, reason)
+            steps = {} if times is None else {"failed_step": times.current, "extras": times.as_extras()}
+            self.failed(record, reason, **steps)
             if reason is error:
                 raise
             raise reason from error

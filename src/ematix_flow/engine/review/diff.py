@@ -112,8 +112,13 @@ def diff_pipeline(pipeline: Pipeline, options: Options | None = None, sample: in
             _give_up(load_request, error, options)
         raise translate_error(error, pipeline.origin) from error
     store.forget_old(created_at)
-    diffs = tuple(one.diff for one in waiting)
-    return DiffResult(plan_id, pipeline.name, created_at.isoformat(), stored.expires_at.isoformat(), diffs)
+    return stored_diff(stored)
+
+
+def stored_diff(stored: StoredPlan) -> DiffResult:
+    """Return what a stored plan has shown."""
+    diffs = tuple(one.diff for one in stored.targets)
+    return DiffResult(stored.id, stored.pipeline, stored.made_at.isoformat(), stored.expires_at.isoformat(), diffs)
 
 
 def plan_store(log: RunLog) -> PlanStore:

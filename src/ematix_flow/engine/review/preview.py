@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.config.redact import redact, safe_text
+from ematix_flow.engine.batch.events import facts_about
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.planner import plan_load, request_for, token_for
 from ematix_flow.engine.batch.stager import raw_frame, translate_spark_error
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ematix_flow.engine.batch.planner import LoadRequest
     from ematix_flow.engine.batch.source import OpenSource
     from ematix_flow.engine.review.inspect_offline import OfflineSource, PartialInspection
+    from ematix_flow.events import LoadFacts
     from ematix_flow.plan.explain.report import TargetSummary
     from ematix_flow.plan.steps import TargetPlan
 
@@ -102,6 +104,21 @@ def preview_pipeline(pipeline: Pipeline, options: Options | None = None, *, phys
         notes += [note for note in target_inspection.notes if note not in notes]
     result = report(pipeline, offline_source.source, targets, notes)
     return result if offline_source.resolved else _without_source_info(result)
+
+
+def lineage_of(pipeline: Pipeline, options: Options | None = None) -> list[LoadFacts]:
+    """Return where the columns of every target come from, without touching any data; nothing where that is unknown."""
+    refuse_plain(pipeline)
+    offline_source = inspect_source_offline(pipeline)
+    if offline_source.source.value.result is not None or not offline_source.resolved:
+        return []
+    facts = []
+    for target in pipeline.targets:
+        load_request, target_inspection = _load_request(pipeline, target, offline_source, options or Options())
+        if target_inspection.resolved:
+            plan = _plan(load_request, offline_source, target_inspection)
+            facts.append(facts_about(plan, load_request.database, load_request.source))
+    return facts
 
 
 def refuse_plain(pipeline: Pipeline) -> None:

@@ -13,13 +13,16 @@ from ematix_flow.plan.schedule import retry as retrying
 from ematix_flow.records import PipelineState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ematix_flow.commit.runlog.log import RunLog
     from ematix_flow.declare.schedule.workflow import Workflow
 
 DONE, FAILED = "done", "failed"
 RUN, RERUN, RESTART = "run", "rerun", "restart"
+CASCADE = "after "
+"""Begins the note of a run that was requested together with one that it depends on; the id of that follows."""
+_UNFINISHED = (ACTION_REQUESTED, ACTION_CLAIMED)
 _RESUMABLE = (retrying.FAILED, retrying.GAVE_UP, retrying.INTERRUPTED, retrying.CANCELLED)
 
 
@@ -91,13 +94,26 @@ def request_run(
 
 
 def requested_runs(log: RunLog, held: Callable[[str], bool]) -> list[Action]:
-    """Return the requested runs that no worker has claimed, oldest first."""
-    requested = [
-        one
-        for one in log.all(Action)
-        if one.kind in (RUN, RERUN, RESTART) and one.state in (ACTION_REQUESTED, ACTION_CLAIMED)
-    ]
-    return sorted((one for one in requested if not held(one.pipeline)), key=lambda one: one.asked_at)
+    """Return the requested runs that no worker has claimed and that wait for nothing, oldest first."""
+    everything = log.all(Action)
+    requested = [one for one in everything if one.kind in (RUN, RERUN, RESTART) and one.state in _UNFINISHED]
+    ready = [one for one in requested if not held(one.pipeline) and _is_ready(log, one, everything)]
+    return sorted(ready, key=lambda one: one.asked_at)
+
+
+def _is_ready(log: RunLog, action: Action, everything: Sequence[Action]) -> bool:
+    """Return whether what was requested with a run, and what it depends on, is done; if that failed, so has this."""
+    if not action.note.startswith(CASCADE) or action.pipeline not in PROJECT.pipelines:
+        return True
+    first = action.note.removeprefix(CASCADE)
+    upstream = PROJECT.pipelines[action.pipeline].depends_on
+    before = [one for one in everything if first in (one.id, one.note.removeprefix(CASCADE))]
+    waits = [one for one in before if one.pipeline in upstream]
+    failed = next((one for one in waits if one.state == FAILED), None)
+    if failed is not None:
+        ended = format_instant(log.backend.now())
+        log.swap(action, replace(action, state=FAILED, ended_at=ended, outcome=f"{failed.pipeline} failed"))
+    return all(one.state == DONE for one in waits)
 
 
 def pipeline_of(log: RunLog, name: str) -> str:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.runlog.requests import is_gone
-from ematix_flow.engine.batch.run_records import INTERRUPTED, LEASED, RUNNING
+from ematix_flow.engine.batch.run_records import CANCELLED, FAILED, INTERRUPTED, LEASED, RUNNING
 from ematix_flow.engine.schedule.lease import held_now
+from ematix_flow.records import record_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ematix_flow.commit.runlog.log import RunLog
     from ematix_flow.records import RunRecord
 
+_FOLLOWED = (FAILED, CANCELLED, INTERRUPTED)
 _MOST = 10_000
 """Runs that have not ended, of all processes that ever died."""
 
@@ -47,6 +49,17 @@ def list_current_runs(log: RunLog, query: RunListQuery) -> tuple[list[RunRecord]
 def current_run(log: RunLog, run: RunRecord) -> RunRecord:
     """Return a run with the status that is true now."""
     return _with_current_status(log, [run])[0]
+
+
+def current_runs(log: RunLog, runs: list[RunRecord]) -> list[RunRecord]:
+    """Return runs with the status that is true now."""
+    return _with_current_status(log, runs)
+
+
+def run_label(run: RunRecord) -> str:
+    """Return the id of a run as every command takes it; that of a first attempt that others may follow has #1."""
+    followed = run.attempt == 1 and run.status in _FOLLOWED and run.kind != "streaming"
+    return f"{run.run_id}#1" if followed else record_key(run)
 
 
 def _listed(

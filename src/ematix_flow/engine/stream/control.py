@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.stream_offsets import TURN, position_in, remember, without_state
 from ematix_flow.connect.base.sink import SinkCheckpointKey
@@ -51,6 +51,18 @@ class StreamStatus:
     def lag(self) -> int:
         """Return how many messages wait in all."""
         return sum(self.waiting.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the status as plain data."""
+        return {
+            "target": self.target,
+            "position": self.position,
+            "lag": self.lag,
+            "waiting": dict(self.waiting),
+            "problem": self.problem,
+            "state": None if self.state is None else self.state.to_dict(),
+            **({"source": dict(self.source)} if self.source else {}),
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.stream_offsets import STATE
 from ematix_flow.engine.stream.sinks.stateful import state_folder
@@ -32,6 +32,17 @@ class StateStatus:
     """The beginning of the oldest of them."""
     bytes: int
     """The size of the folder."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the state as plain data."""
+        return {
+            "watermark": None if self.watermark is None else self.watermark.isoformat(),
+            "open_windows": self.windows,
+            "oldest_open_window": None if self.oldest is None else self.oldest.isoformat(),
+            "bytes": self.bytes,
+            "batch": self.batch,
+            "folder": self.folder,
+        }
 
 
 def state_status(stream: Stream, target: StreamTarget, position: Position) -> StateStatus | None:

@@ -59,6 +59,7 @@ COMMANDS = {
     "dag": CommandEntry("dag", "dag", "Show what waits for what.", _SCHEDULES),
     "pause": CommandEntry("control", "pause", "Pause a pipeline or workflow.", _SCHEDULES),
     "unpause": CommandEntry("control", "unpause", "Unpause it.", _SCHEDULES),
+    "web": CommandEntry("web", "web", "Serve a page with runs, pipelines, streams and plans.", _HISTORY),
     "runs": CommandEntry("runs", "runs", "List runs, show one, resume, repeat or cancel it.", _HISTORY),
     "logs": CommandEntry("logs", "logs", "Show the log of a run, also while it runs.", _HISTORY),
     "freshness-check": CommandEntry(

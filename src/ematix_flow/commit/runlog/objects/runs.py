@@ -31,6 +31,8 @@ ATTEMPTS = "attempts/"
 _RUN_KEY = re.compile(r"runs/([\d-]+/\d+)~([^~]+)~([^~]+)~([^~]+?)(?:~([0-9a-f]{12}))?\.jsonl")
 _ATTEMPT = re.compile(r"(?<!%20)%23\d+$")
 """The number of an attempt at the end of a name; the digest of a project has a blank before it."""
+_SEARCHED = 200
+"""The newest runs among which those of a request are searched; names do not hold it."""
 _FIELDS = frozenset(field.name for field in fields(RunRecord))
 
 
@@ -85,6 +87,10 @@ class ObjectRuns:
             if name.started >= earliest
         ]
         newest = sorted(names, key=lambda name: (name.started, name.run_id), reverse=True)
+        if run_filter.request_id is not None:
+            attempts = self._read(name.key for name in newest[:_SEARCHED])
+            matching = [run for run in attempts if run.request_id == run_filter.request_id]
+            return matching[run_filter.offset : run_filter.offset + run_filter.limit], len(matching)
         return self._read(n.key for n in newest[run_filter.offset : run_filter.offset + run_filter.limit]), len(names)
 
     def get(self, run_id: str, projects: tuple[str, ...] | None = None) -> RunRecord | None:

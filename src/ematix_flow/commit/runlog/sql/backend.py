@@ -17,7 +17,7 @@ from ematix_flow.errors import DeclareError
 from ematix_flow.records import RunRecord, record_key, split_key
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 _MANY = 1000
 """Attempts that are read to find out whether they are all of one run."""
+
+_TOGETHER = 100
+"""Pipelines whose newest runs are selected by one statement."""
 
 _CLOCKS = {
     "postgres": """SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US')""",
@@ -174,20 +177,48 @@ class SqlBackend(RunLogBackend):
 
     def runs(self, run_filter: RunFilter) -> tuple[list[RunRecord], int]:
         """Count the runs and select one page of them."""
-        named = (("pipeline", run_filter.pipeline), ("status", run_filter.status))
+        named = (
+            ("pipeline", run_filter.pipeline),
+            ("status", run_filter.status),
+            ("request_id", run_filter.request_id),
+        )
         filters = {name: value for name, value in named if value}
         conditions = [f"{self._tables.quote(name)} = ?" for name in filters] + self._of_projects(run_filter.projects)
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         values = (*filters.values(), *(run_filter.projects or ()))
         if run_filter.since is not None:
-            # To the second: some instants are written without a fraction, which would sort before one.
             where = f"{where} AND started_at >= ?" if where else " WHERE started_at >= ?"
-            values = (*values, f"{run_filter.since.astimezone(UTC):%Y-%m-%dT%H:%M:%S}")
+            values = (*values, _second(run_filter.since))
         page = f"{where} ORDER BY started_at DESC, run_id DESC LIMIT {int(run_filter.limit)} OFFSET {int(run_filter.offset)}"
         with self._session() as session:
             total = session.query(f"SELECT COUNT(*) FROM {self._tables.name(RUNS)}{where}", values)[0][0]
             rows = session.query(f"{self._select_runs()}{page}", values)
         return [_run(row) for row in rows], int(total)
+
+    def newest_runs(
+        self, pipelines: Sequence[str], limit: int, projects: tuple[str, ...] | None = None
+    ) -> list[RunRecord]:
+        """Select the newest runs of many pipelines at once, each by the index of its own."""
+        conditions = " AND ".join(["pipeline = ?", *self._of_projects(projects)])
+        newest = f"{self._select_runs()} WHERE {conditions} ORDER BY started_at DESC, run_id DESC LIMIT {int(limit)}"
+        rows: list[tuple[Any, ...]] = []
+        with self._session() as session:
+            for start in range(0, len(pipelines), _TOGETHER):
+                some = pipelines[start : start + _TOGETHER]
+                sql = " UNION ALL ".join(f"SELECT * FROM ({newest}) AS n{number}" for number in range(len(some)))
+                rows += session.query(sql, [value for name in some for value in (name, *(projects or ()))])
+        return [_run(row) for row in rows]
+
+    def count_outcomes(self, since: datetime, projects: tuple[str, ...] | None = None) -> dict[tuple[str, str], int]:
+        """Count by one statement."""
+        conditions = " AND ".join(["started_at >= ?", *self._of_projects(projects)])
+        sql = (
+            f"SELECT pipeline, status, COUNT(*) FROM {self._tables.name(RUNS)} WHERE {conditions} "
+            "GROUP BY pipeline, status"
+        )
+        with self._session() as session:
+            rows = session.query(sql, (_second(since), *(projects or ())))
+        return {(str(pipeline), str(status)): int(count) for pipeline, status, count in rows}
 
     def run(self, run_id: str, projects: tuple[str, ...] | None = None) -> RunRecord | None:
         """Select the id itself with its other attempts, then those that begin like it."""
@@ -245,6 +276,11 @@ class SqlBackend(RunLogBackend):
 
     def _select_runs(self) -> str:
         return f"SELECT {self._tables.columns(RUN_COLUMNS)} FROM {self._tables.name(RUNS)}"
+
+
+def _second(at: datetime) -> str:
+    """Return an instant to the second: some are written without a fraction, which would sort before one."""
+    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def _run(row: tuple[Any, ...]) -> RunRecord:

@@ -45,33 +45,19 @@ def dag(module: str | None, form: str, **location: Any) -> int:
         return DONE
     states = _states(**location)
     if form == "json":
-        emit_json(_as_dict(graph, states))
+        from ematix_flow.engine.report.graph import graph_dict
+
+        emit_json(graph_dict(graph, states))
     else:
         emit(_mermaid(graph, states) if form == "mermaid" else "\n".join(Tree(graph, states).lines()))
     return DONE
 
 
 def _states(**location: Any) -> States:
-    """Return the status of each as one word: what it does now, or else how its last run ended."""
+    from ematix_flow.engine.report.graph import states_by_node
     from ematix_flow.engine.schedule.status import pipeline_statuses
-    from ematix_flow.plan.schedule.graph import Node
 
-    statuses = pipeline_statuses(read_log(**location), SYSTEM_CLOCK.now())
-    calm = ("idle", "due", "waiting")
-    return {
-        Node(one.name, one.kind): (one.outcome or "never ran") if one.state in calm else one.state for one in statuses
-    }
-
-
-def _as_dict(graph: Graph, states: States) -> dict[str, Any]:
-    edges = [(one.first, one.second, one.why) for one in graph.edges]
-    return {
-        "nodes": [{"name": node.name, "kind": node.kind, "state": states[node]} for node in graph.nodes],
-        "edges": [
-            {"from": first.name, "from_kind": first.kind, "to": second.name, "to_kind": second.kind, "why": why}
-            for first, second, why in edges
-        ],
-    }
+    return states_by_node(pipeline_statuses(read_log(**location), SYSTEM_CLOCK.now()))
 
 
 def _mermaid(graph: Graph, states: States) -> str:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ematix_flow.errors import UnknownNameError
-from ematix_flow.records import record_key
 from ematix_flow.serve.cli.commands.control import cancel, rerun, resume
 from ematix_flow.serve.cli.common.errors import DONE, UsageRefusedError
 from ematix_flow.serve.cli.common.filters import Since
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("RUN", "PIPELINE", "TARGET", "STATUS", "STARTED", "SECONDS", "ROWS")
 _STATUSES = ("requested", "running", "paused", "succeeded", "failed", "cancelled", "interrupted")
-_FOLLOWED = ("failed", "cancelled", "interrupted")
 
 
 @click.group(cls=NearGroup)
@@ -94,6 +92,8 @@ for _command in (resume, rerun, cancel):
 
 
 def _table_row(run: RunRecord, with_project: bool) -> tuple[object, ...]:
+    from ematix_flow.engine.schedule.run_lists import run_label
+
     changed = [("inserted", run.rows_inserted), ("updated", run.rows_updated), ("deleted", run.rows_deleted)]
     changed += [("rejected", run.rows_rejected)]
     rows = ", ".join(f"{count:,} {label}" for label, count in changed if count)
@@ -101,7 +101,7 @@ def _table_row(run: RunRecord, with_project: bool) -> tuple[object, ...]:
     seconds = (datetime.fromisoformat(run.finished_at) - started).total_seconds() if run.finished_at else None
     return (
         *((run.project,) if with_project else ()),
-        _run_label(run),
+        run_label(run),
         run.pipeline,
         run.target,
         run.status,
@@ -109,9 +109,3 @@ def _table_row(run: RunRecord, with_project: bool) -> tuple[object, ...]:
         "" if seconds is None else f"{seconds:.1f}",
         rows or (run.error_summary or "").partition("\n")[0],
     )
-
-
-def _run_label(run: RunRecord) -> str:
-    """Return the id of a run as every command takes it; that of a first attempt that others may follow has #1."""
-    followed = run.attempt == 1 and run.status in _FOLLOWED and run.kind != "streaming"
-    return f"{run.run_id}#1" if followed else record_key(run)

@@ -47,20 +47,19 @@ _COLOURS = {"failure": "red", "success": "green", "running": "cyan", "paused": "
     "--watch", is_flag=False, flag_value=EVERY, type=click.FloatRange(0.1), metavar="[SECONDS]",
     help=f"Refresh every so many seconds, {EVERY:.0f} by default, until Ctrl-C.",
 )  # fmt: skip
+@click.option("--port", type=click.IntRange(0, 65535), help="Serve a page on this machine instead, read-only.")
 @run_log_options
 @format_option
 @common_options
-def status(
-    names: tuple[str, ...],
-    module: str | None,
-    state: str | None,
-    since: datetime | None,
-    watch: float | None,
-    form: str,
-    **location: Any,
-) -> int:
+def status(names: tuple[str, ...], module: str | None, watch: float | None, form: str, **options: Any) -> int:
     """Show the last and the next run of everything declared, and why something that is due does not run."""
     load(module)
+    state, since, port, location = _parted(options)
+    if port is not None:
+        from ematix_flow.serve.cli.commands.web import serve
+
+        serve(read_log(**location), "127.0.0.1", port, "warning", read_only=True)
+        return DONE
     check_names(names, (*PROJECT.pipelines, *PROJECT.workflows, *PROJECT.streams))
     log, criteria = read_log(**location), Narrowed(names, state, since)
     if watch is None:
@@ -72,6 +71,12 @@ def status(
             _show(log, criteria, form)
             time.sleep(watch)
     return DONE
+
+
+def _parted(options: dict[str, Any]) -> tuple[str | None, datetime | None, int | None, dict[str, Any]]:
+    """Return what narrows the list down and the port of a page, apart from the options of the run log."""
+    state, since, port = (options.pop(name) for name in ("state", "since", "port"))
+    return state, since, port, options
 
 
 @dataclass(frozen=True, slots=True)

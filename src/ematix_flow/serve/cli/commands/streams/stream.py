@@ -53,7 +53,7 @@ def status(name: str, module: str | None, config: str | None, form: str) -> int:
             {
                 "stream": declaration.name,
                 "source": ", ".join(source.id for source in declaration.sources),
-                "targets": [_as_dict(s) for s in statuses],
+                "targets": [one.to_dict() for one in statuses],
             }
         )
     else:
@@ -118,29 +118,6 @@ def _move(
         emit(table(("TARGET", "BEFORE", "AFTER"), [_move_row(one) for one in moves]))
     talk("messages behind the new position are loaded again; a target with mode append gets their rows once more.")
     return DONE
-
-
-def _as_dict(status: StreamStatus) -> dict[str, Any]:
-    return {
-        "target": status.target,
-        "position": status.position,
-        "lag": status.lag,
-        "waiting": dict(status.waiting),
-        "problem": status.problem,
-        "state": None if status.state is None else _state_dict(status.state),
-        **({"source": dict(status.source)} if status.source else {}),
-    }
-
-
-def _state_dict(state: StateStatus) -> dict[str, Any]:
-    return {
-        "watermark": None if state.watermark is None else state.watermark.isoformat(),
-        "open_windows": state.windows,
-        "oldest_open_window": None if state.oldest is None else state.oldest.isoformat(),
-        "bytes": state.bytes,
-        "batch": state.batch,
-        "folder": state.folder,
-    }
 
 
 def _state_row(target: str, state: StateStatus) -> tuple[object, ...]:

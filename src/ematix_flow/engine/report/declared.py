@@ -1,0 +1,97 @@
+"""The declarations of a project as plain data: what `flow list` prints and pages show; nothing is opened."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.declare.project import PROJECT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+    from ematix_flow.declare.stream.stream import Stream
+
+
+def declared_entries() -> list[dict[str, Any]]:
+    """Return pipelines, streams and transforms by name."""
+    entries: list[dict[str, Any]] = [
+        {
+            "name": pipeline.name,
+            "kind": "pipeline",
+            "schedule": pipeline.schedule,
+            "timezone": pipeline.timezone,
+            "timeout": None if pipeline.timeout is None else pipeline.timeout.total_seconds(),
+            "depends_on": list(pipeline.depends_on),
+            "targets": [target.table.qualified_name for target in pipeline.targets],
+        }
+        for pipeline in PROJECT.pipelines.values()
+    ]
+    entries += [
+        {"name": t.name, "kind": "transform", "schedule": t.schedule, "timezone": None, "depends_on": [], "targets": []}
+        for t in PROJECT.transforms.values()
+    ]
+    entries += [
+        {
+            "name": stream.name,
+            "kind": "stream",
+            "schedule": None,
+            "timezone": None,
+            "depends_on": [],
+            "targets": [stream.key_of(target) for target in stream.targets],
+        }
+        for stream in PROJECT.streams.values()
+    ]
+    return sorted(entries, key=lambda entry: str(entry["name"]))
+
+
+def pipeline_declaration(pipeline: Pipeline) -> dict[str, Any]:
+    """Return how a pipeline is declared, with the text of its function."""
+    retry = pipeline.retry
+    return {
+        "name": pipeline.name,
+        "origin": None if pipeline.origin is None else str(pipeline.origin),
+        "schedule": pipeline.schedule,
+        "timezone": pipeline.timezone,
+        "depends_on": list(pipeline.depends_on),
+        "timeout": None if pipeline.timeout is None else pipeline.timeout.total_seconds(),
+        "catchup": pipeline.catchup,
+        "pool": pipeline.pool,
+        "priority": pipeline.priority,
+        "retry": None if retry is None else {"max_attempts": retry.max_attempts, "backoff": retry.backoff},
+        "targets": [_target(pipeline, target) for target in pipeline.targets],
+        "source": source_text(pipeline.function),
+    }
+
+
+def _target(pipeline: Pipeline, target: TargetDeclaration) -> dict[str, Any]:
+    return {
+        "name": pipeline.key_of(target),
+        "connection": target.connection_name,
+        "mode": target.write.spelled,
+        "columns": [{"name": column.name, "type": str(column.type)} for column in target.table.columns],
+        "expectations": [one.name for one in target.quality.expectations],
+    }
+
+
+def stream_declaration(stream: Stream) -> dict[str, Any]:
+    """Return how a stream is declared."""
+    return {
+        "name": stream.name,
+        "origin": None if stream.origin is None else str(stream.origin),
+        "sources": [{"id": one.id, "connection": one.connection_name, "query": one.query} for one in stream.sources],
+        "targets": [
+            {"name": stream.key_of(one), "connection": one.connection_name, "mode": one.write.spelled}
+            for one in stream.targets
+        ],
+        "stateful": stream.is_stateful,
+    }
+
+
+def source_text(function: Callable[..., Any]) -> str:
+    """Return the text of a function as its file has it; empty where there is none."""
+    try:
+        return inspect.cleandoc(inspect.getsource(function))
+    except (OSError, TypeError):
+        return ""

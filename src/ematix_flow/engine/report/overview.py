@@ -1,0 +1,44 @@
+"""One glance at everything: what fails, is late, runs, and comes next; read from the run log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.declare.project import PROJECT
+from ematix_flow.engine.report.pipelines import WEEK
+from ematix_flow.engine.report.runs import run_page
+from ematix_flow.engine.schedule.freshness import evaluate_freshness
+from ematix_flow.engine.schedule.heartbeat import scheduler_liveness
+from ematix_flow.engine.schedule.run_lists import RunListQuery
+from ematix_flow.engine.schedule.status import pipeline_statuses
+from ematix_flow.plan.schedule.freshness import BREACHED
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ematix_flow.commit.runlog.log import RunLog
+
+_BROKEN = ("gave_up", "interrupted", "backoff")
+_SHOWN = 12
+
+
+def overview_facts(log: RunLog, now: datetime) -> dict[str, Any]:
+    """Return what fails, is late, runs and comes next, with the newest runs and the counts of a week."""
+    statuses = [one.as_dict() for one in pipeline_statuses(log, now)]
+    failing = [one for one in statuses if one["state"] in _BROKEN or one["outcome"] == "failure"]
+    upcoming = sorted((one for one in statuses if one["next_run_at"]), key=lambda one: str(one["next_run_at"]))
+    counts: dict[str, int] = {}
+    for (_, status), count in log.count_outcomes(now - WEEK).items():
+        counts[status] = counts.get(status, 0) + count
+    liveness = scheduler_liveness(log)
+    return {
+        "declared": len(statuses),
+        "failing": failing,
+        "running": [one for one in statuses if one["state"] == "running"],
+        "waiting": [one for one in statuses if one["state"] in ("due", "waiting", "paused")],
+        "upcoming": upcoming[:_SHOWN],
+        "late": [one.to_dict() for one in evaluate_freshness(now=now, run_log=log) if one.state == BREACHED],
+        "recent": run_page(log, RunListQuery(limit=_SHOWN)),
+        "counts": counts,
+        "scheduler": {"alive": liveness.alive, "text": liveness.text, "needed": PROJECT.has_schedules},
+    }

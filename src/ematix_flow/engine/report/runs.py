@@ -1,0 +1,145 @@
+"""Runs as plain data: lines of lists, and one run with its attempts, its steps and what can be done with it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.commit.runlog.records import Action
+from ematix_flow.declare.project import PROJECT
+from ematix_flow.engine.batch.run_records import CANCELLED, FAILED, INTERRUPTED, RUNNING
+from ematix_flow.engine.schedule.run_lists import current_run, list_current_runs, run_label
+from ematix_flow.errors import UnknownNameError
+from ematix_flow.plan.schedule.cron import slot_id
+from ematix_flow.records import PipelineState, RunRecord
+
+if TYPE_CHECKING:
+    from ematix_flow.commit.runlog.log import RunLog
+    from ematix_flow.engine.schedule.run_lists import RunListQuery
+
+REQUESTED = "requested"
+_ENDED_BADLY = (FAILED, CANCELLED, INTERRUPTED)
+_ROWS = ("rows_inserted", "rows_updated", "rows_deleted", "rows_rejected")
+
+
+def run_page(log: RunLog, query: RunListQuery) -> dict[str, Any]:
+    """Return one page of runs, newest first."""
+    listed, total = list_current_runs(log, query)
+    end = query.offset + len(listed)
+    return {
+        "runs": [run_summary(run) for run in listed],
+        "total": total,
+        "next_offset": end if listed and end < total else None,
+    }
+
+
+def run_summary(run: RunRecord) -> dict[str, Any]:
+    """Return the line of a run; `key` names its attempt, as commands and addresses take it."""
+    return {
+        "run_id": run.run_id,
+        "key": run_label(run),
+        "pipeline": run.pipeline,
+        "target": run.target,
+        "status": run.status,
+        "started_at": run.started_at,
+        "finished_at": run.finished_at,
+        "duration_ms": duration_ms(run),
+        "attempt": run.attempt,
+        "failed_step": run.failed_step,
+        "kind": run.kind,
+        "error": (run.error_summary or "").partition("\n")[0] or None,
+        **{name: getattr(run, name) for name in _ROWS},
+    }
+
+
+def duration_ms(run: RunRecord) -> int | None:
+    """Return how long a run took; None while it goes on."""
+    if run.finished_at is None:
+        return None
+    began, ended = datetime.fromisoformat(run.started_at), datetime.fromisoformat(run.finished_at)
+    return int((ended - began).total_seconds() * 1000)
+
+
+def find_run(log: RunLog, run_id: str) -> RunRecord:
+    """Return a run by its id, a beginning of it, or the id of the request that it answers."""
+    run = log.get_run(run_id)
+    if run is not None:
+        return current_run(log, run)
+    action = log.find(Action, run_id)
+    if action is None:
+        raise UnknownNameError(f"no single run has the id {run_id!r}", hint="flow runs list shows the ids.")
+    return run_of_action(log, action)
+
+
+def run_of_action(log: RunLog, action: Action) -> RunRecord:
+    """Return the run that an operator's request became, or a record that it waits."""
+    attempts = log.runs_of_request(slot_id(action.pipeline, action.id), action.pipeline)
+    if attempts:
+        return current_run(log, attempts[-1])
+    ended = {"done": "succeeded", "failed": FAILED}.get(action.state, REQUESTED)
+    extras: dict[str, object] = {"action": action.kind, "requested_by": action.asked_by, "prior_run_id": action.run_id}
+    return RunRecord(
+        action.id,
+        action.pipeline,
+        ended,
+        action.asked_at,
+        action.ended_at or None,
+        error_summary=action.outcome or None,
+        extras=extras,
+    )
+
+
+def run_detail(log: RunLog, run: RunRecord) -> dict[str, Any]:
+    """Return a run with its attempts, the steps of this attempt and what can be done with it."""
+    siblings = log.runs_of_request(run.request_id, run.pipeline) if run.request_id else []
+    own = [one for one in siblings if one.target == run.target] or [run]
+    together = [one for one in siblings if one.attempt == run.attempt] or [run]
+    state = log.find(PipelineState, run.pipeline) or PipelineState(run.pipeline)
+    declared = PROJECT.pipelines.get(run.pipeline)
+    return {
+        **run_summary(run),
+        "request_id": run.request_id,
+        "project": run.project,
+        "failed_watermark": run.failed_watermark,
+        "error_summary": run.error_summary,
+        "origin": None if declared is None or declared.origin is None else str(declared.origin),
+        "extras": run.extras,
+        "attempts": [run_summary(current_run(log, one)) for one in own],
+        "steps": [step for one in together for step in _steps(current_run(log, one))],
+        "actions": _actions(run, state, declared=declared is not None),
+    }
+
+
+def _steps(run: RunRecord) -> list[dict[str, Any]]:
+    """Return the steps of one target: those that were timed, or the whole load where none was."""
+    timed = run.extras.get("steps")
+    if not isinstance(timed, list) or not timed:
+        whole = {"step": run.target or run.pipeline, "started_at": run.started_at, "duration_ms": duration_ms(run)}
+        return [{**whole, "target": run.target, "status": run.status}]
+    failed = run.failed_step if run.status in _ENDED_BADLY else None
+    return [
+        {
+            "step": one["step"],
+            "target": run.target,
+            "status": FAILED if one["step"] == failed and one is timed[-1] else "succeeded",
+            "started_at": one["started_at"],
+            "duration_ms": int(float(one["seconds"]) * 1000),
+        }
+        for one in timed
+        if isinstance(one, dict)
+    ]
+
+
+def _actions(run: RunRecord, state: PipelineState, *, declared: bool) -> dict[str, Any]:
+    """Return what can be done with a run now."""
+    over = run.status not in (RUNNING, REQUESTED)
+    batch = declared and run.kind != "streaming"
+    badly = batch and run.status in _ENDED_BADLY
+    return {
+        "pause": batch and not state.paused,
+        "resume": batch and state.paused,
+        "restart_from_step": [run.failed_step or "first"] if badly else [],
+        "rerun_full": batch and over,
+        "resume_from_watermark": badly and run.failed_watermark is not None,
+        "cancel": run.status == RUNNING and run.kind != "streaming",
+    }

@@ -1,0 +1,121 @@
+"""Routes about runs: lists, one run, its log, and what an operator may do with it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from ematix_flow.engine.report.runs import find_run, run_detail, run_page
+from ematix_flow.engine.schedule import actions
+from ematix_flow.engine.schedule.manual import record_action
+from ematix_flow.engine.schedule.run_lists import RunListQuery
+from ematix_flow.serve.web.answers import Conflict, PlainJSON, Shared, Who, require
+from ematix_flow.serve.web.run_logs import log_part
+from ematix_flow.serve.web.settings import READ, WRITE
+
+router = APIRouter(prefix="/api/runs", tags=["runs"])
+
+Status = Literal["requested", "running", "paused", "succeeded", "failed", "cancelled", "interrupted"]
+Instant = Annotated[datetime, Field(description="An instant in ISO form; one without a zone counts as UTC.")]
+
+
+class Restart(BaseModel):
+    """Where a run goes on."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    from_step: str = ""
+
+
+@router.get("", summary="Runs, newest first", **require(READ))
+def runs(
+    shared: Shared,
+    pipeline: str | None = None,
+    status: Status | None = None,
+    since: Instant | None = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    offset: Annotated[int, Query(ge=0)] = 0,
+) -> PlainJSON:
+    """Return one page of runs; a run whose process is gone is interrupted."""
+    query = RunListQuery(pipeline or None, status, as_utc(since), limit, offset)
+    return PlainJSON(run_page(shared.log, query))
+
+
+def as_utc(at: datetime | None) -> datetime | None:
+    """Return an instant with its zone."""
+    return at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at
+
+
+@router.get("/{run_id}", summary="One run", **require(READ))
+def run(run_id: str, shared: Shared) -> PlainJSON:
+    """Return a run with its attempts, steps and error, and what can be done with it."""
+    return PlainJSON(run_detail(shared.log, find_run(shared.log, run_id)))
+
+
+@router.get("/{run_id}/log", summary="What a run wrote", **require(READ))
+def log(run_id: str, shared: Shared, offset: Annotated[int, Query(ge=0)] = 0) -> PlainJSON:
+    """Return the log of a run from a byte on, also while it runs; `next_offset` is where to go on."""
+    return PlainJSON(log_part(find_run(shared.log, run_id), offset))
+
+
+@router.post("/{run_id}/restart", summary="Go on where a run failed", **require(WRITE))
+def restart(run_id: str, shared: Shared, viewer: Who, body: Restart | None = None) -> PlainJSON:
+    """Request that a run is taken up: what it has committed is not done again."""
+    known, by = find_run(shared.log, run_id), viewer.identity or ""
+    step = body.from_step if body else ""
+    action = actions.request_run(
+        shared.log, actions.RESTART, known.pipeline, run_id=known.run_id, from_step=step, by=by
+    )
+    return PlainJSON({"new_run_id": action.id})
+
+
+@router.post("/{run_id}/rerun", summary="Repeat a run", **require(WRITE))
+def rerun(run_id: str, shared: Shared, viewer: Who) -> PlainJSON:
+    """Request that a run is repeated from the beginning."""
+    known = find_run(shared.log, run_id)
+    action = actions.request_run(
+        shared.log, actions.RERUN, known.pipeline, run_id=known.run_id, by=viewer.identity or ""
+    )
+    return PlainJSON({"new_run_id": action.id})
+
+
+@router.post("/{run_id}/pause", summary="Pause the pipeline of a run", **require(WRITE))
+def pause(run_id: str, shared: Shared, viewer: Who) -> PlainJSON:
+    """Let nothing of the pipeline begin; what runs goes on to its end."""
+    known = find_run(shared.log, run_id)
+    return PlainJSON(paused(shared, viewer, known.pipeline, run_id=known.run_id))
+
+
+@router.post("/{run_id}/resume", summary="End the pause of the pipeline of a run", **require(WRITE))
+def resume(run_id: str, shared: Shared, viewer: Who) -> PlainJSON:
+    """Let the pipeline go on; a slot of it that failed is tried again at once."""
+    known = find_run(shared.log, run_id)
+    return PlainJSON(resumed(shared, viewer, known.pipeline, run_id=known.run_id))
+
+
+@router.post("/{run_id}/cancel", summary="Stop a run", **require(WRITE))
+def cancel(run_id: str, shared: Shared, viewer: Who) -> PlainJSON:
+    """Request that a run stops, wherever it runs: what it has not committed is not committed."""
+    known, by = find_run(shared.log, run_id), viewer.identity or ""
+    notified = actions.cancel(shared.log, known.pipeline, by)
+    if not notified:
+        raise Conflict(f"nothing of {known.pipeline} runs")
+    record_action(shared.log, "cancel", known.pipeline, by, run_id=known.run_id)
+    return PlainJSON({"status": "cancel_requested", "notified": notified})
+
+
+def paused(shared: Shared, viewer: Who, name: str, run_id: str = "") -> dict[str, Any]:
+    """Pause a pipeline and record who did it."""
+    actions.pause(shared.log, name)
+    record_action(shared.log, "pause", name, viewer.identity or "", run_id=run_id)
+    return {"status": "pause_requested"}
+
+
+def resumed(shared: Shared, viewer: Who, name: str, run_id: str = "") -> dict[str, Any]:
+    """End the pause of a pipeline and record who did it."""
+    actions.resume(shared.log, name)
+    record_action(shared.log, "resume", name, viewer.identity or "", run_id=run_id)
+    return {"status": "resume_requested"}

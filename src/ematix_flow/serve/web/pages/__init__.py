@@ -1,0 +1,1 @@
+"""Server-rendered pages over the same facts as the JSON API."""

@@ -1,0 +1,122 @@
+"""A project with a history: real pipelines of SQLite tables, run by the command, and the page over their run log."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from ematix_flow.commit.runlog.open import open_run_log
+from ematix_flow.declare.project import load_module
+from ematix_flow.serve.cli.main import main
+from ematix_flow.web import create_app
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+FLOWS = """
+from typing import Annotated
+
+from ematix_flow import BigInt, Text, ematix, pk
+
+
+@ematix.connection
+class lite:
+    kind = "sqlite"
+    path = "lite.db"
+
+
+@ematix.table(schema="main", name="copies")
+class Copies:
+    id: Annotated[BigInt, pk()]
+    name: Text
+
+
+@ematix.table(schema="main", name="totals")
+class Totals:
+    many: BigInt
+
+
+@ematix.pipeline(target=Copies, target_connection="lite", mode="merge", schedule="*/5 * * * *")
+def copy(conn):
+    return "SELECT 1 AS id, 'a' AS name UNION ALL SELECT 2, 'b'"
+
+
+@ematix.pipeline(target=Totals, target_connection="lite", mode="truncate", depends_on=["copy"])
+def count(conn):
+    return "SELECT count(*) AS many FROM copies"
+
+
+@ematix.pipeline(target=Copies, target_connection="lite", mode="append")
+def broken(conn):
+    return "SELECT id, name FROM nowhere"
+
+
+@ematix.pipeline(target=Copies, target_connection="lite", mode="merge")
+def never(conn):
+    return "SELECT 3 AS id, 'c' AS name"
+
+
+ematix.workflow(name="nightly", jobs=["never"], triggered_by=["count"])
+"""
+
+
+@pytest.fixture
+def project() -> Iterator[Path]:
+    """Give a working folder with the module `flows`, which is loaded; it is forgotten afterwards."""
+    Path("flows.py").write_text(FLOWS, encoding="utf-8")
+    paths = list(sys.path)
+    load_module("flows")
+    yield Path.cwd()
+    sys.path[:] = paths
+    for name in [name for name, module in sys.modules.items() if _is_local(module)]:
+        del sys.modules[name]
+
+
+def _is_local(module: object) -> bool:
+    return str(getattr(module, "__file__", None) or "").startswith(str(Path.cwd()))
+
+
+@pytest.fixture
+def run(project: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., int]:
+    """Give the command, called in this process, on the project."""
+
+    def call(*arguments: str) -> int:
+        code = main([*arguments, "-m", "flows"])
+        capsys.readouterr()
+        return code
+
+    return call
+
+
+@pytest.fixture
+def history(run: Callable[..., int]) -> None:
+    """Run three pipelines, one of which fails."""
+    assert run("run", "copy") == 0
+    assert run("run", "count") == 0
+    assert run("run", "broken") == 1
+
+
+@pytest.fixture
+def page(project: Path) -> Iterator[Callable[..., TestClient]]:
+    """Give a client of the page over the default run log, with options of the application."""
+    clients: list[TestClient] = []
+
+    def client(**options: Any) -> TestClient:
+        app = create_app(**{"history": open_run_log(), **options})
+        clients.append(TestClient(app, base_url="http://localhost", follow_redirects=False))
+        clients[-1].__enter__()
+        return clients[-1]
+
+    yield client
+    for one in clients:
+        one.__exit__(None, None, None)
+
+
+@pytest.fixture
+def api(page: Callable[..., TestClient]) -> TestClient:
+    """Give a client of a page without login."""
+    return page()
