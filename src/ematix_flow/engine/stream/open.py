@@ -45,13 +45,13 @@ def open_context(stream: Stream, options: StreamOptions, resources: ExitStack) -
 def sink_for(context: StreamContext, target: StreamTarget, *, read_only: bool = False) -> StreamSink:
     """Return the sink of a target at its position; with `read_only` nothing is changed."""
     source = context.source
+    if context.stream.is_stateful:
+        return open_stateful_sink(context, target, read_only=read_only)
     if is_broker(target):
         kind = FileBrokerSink if isinstance(source, FileStream) else BrokerSink
         return open_broker_sink(context, target, kind, read_only=read_only)
     if isinstance(source, FileStream):
         return open_file_sink(context, target, source)
-    if context.stream.is_stateful:
-        return open_stateful_sink(context, target, read_only=read_only)
     return open_table_sink(
         context, target, LakeTableSink if isinstance(source, LakeStream) else TableSink, read_only=read_only
     )
