@@ -50,11 +50,13 @@ class CombinedSource(StreamSource):
     kind: ClassVar[str] = "several"
     line: ClassVar[str] = LINE
 
-    def __init__(self, parts: Sequence[StreamSource]) -> None:
+    def __init__(self, parts: Sequence[StreamSource], *, alike: bool = True) -> None:
+        """Take sources whose messages are read together; where each is read by itself, they need not be alike."""
         queries = Counter(part.query for part in parts)
         self._labels = tuple(part.query if queries[part.query] == 1 else f"{part.query}@{part.name}" for part in parts)
         super().__init__(", ".join(dict.fromkeys(part.name for part in parts)), ", ".join(self._labels))
-        _refuse_other_payloads(parts)
+        if alike:
+            _refuse_other_payloads(parts)
         self.payload_format, self.registry = parts[0].payload_format, parts[0].registry
         # What every other class of sources knows of all its sources depends on the parts here.
         self.columns = _shared_columns(parts)  # type: ignore[misc]
@@ -86,6 +88,10 @@ class CombinedSource(StreamSource):
         """Return the position in one of the sources; one that was added since then begins with its oldest message."""
         at = _positions(position).get(self._id_of(part))
         return part.start(EARLIEST) if at is None else at
+
+    def with_part_position(self, position: Position, part: StreamSource, at: Position) -> Position:
+        """Return a position with another one in one of the sources."""
+        return position | {SOURCES: {**_positions(position), self._id_of(part): at}}
 
     def begin(self) -> None:
         """Prepare every source to be read."""
@@ -127,9 +133,10 @@ class CombinedSource(StreamSource):
         for id_ in self._in_turn():
             # Also where nothing is left: a position whose messages are gone is refused.
             end, count = offer(id_, share)
-            if left >= count:
-                ends[id_], left = end, left - count
-                if count >= share:
+            whole = not self._parts[id_].divisible
+            if left >= count or whole:
+                ends[id_], left = end, max(0, left - count)
+                if count >= share and not whole:
                     hungry[id_] = count
         for number, (id_, count) in enumerate(hungry.items()):
             more = left // (len(hungry) - number)

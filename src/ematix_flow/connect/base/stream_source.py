@@ -76,6 +76,8 @@ class StreamSource(ABC):
     """The metadata columns that a message has besides its payload."""
     line: ClassVar[str] = ""
     """Column that names the part of the source within which messages have an order; empty where all of them have one."""
+    divisible: ClassVar[bool] = True
+    """Whether a batch can have as many messages as are wanted; what one commit or one file adds is read together."""
     payload_format: str = "json"
     registry: Registry | None = None
     """Where the schemas of the payloads are stored, for formats that need one."""
@@ -97,6 +99,11 @@ class StreamSource(ABC):
         return f"{self.kind}:{self.query}"
 
     @property
+    def full_id(self) -> str:
+        """Return the id with the name of the connection: two parts of a source may read topics of one name."""
+        return f"{self.source_id}@{self.name}"
+
+    @property
     def parts(self) -> tuple[StreamSource, ...]:
         """Return the sources that this one is put together of: itself, unless a stream reads several."""
         return (self,)
@@ -108,6 +115,11 @@ class StreamSource(ABC):
 
     def read_for(self, stream: str) -> None:  # noqa: B027 - most sources need no name
         """Set the name of the stream that reads; what a source leaves in its system is named after it."""
+
+    def with_part_position(self, position: Position, part: StreamSource, at: Position) -> Position:
+        """Return a position with another one in one of the parts."""
+        del part
+        return position | at
 
     def begin(self) -> None:  # noqa: B027 - most sources keep their messages themselves
         """Prepare to be read by a stream that runs; without it a source can be queried, and changes nothing."""

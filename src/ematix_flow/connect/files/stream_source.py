@@ -27,7 +27,10 @@ class FileStream(StreamSource):
 
     kind: ClassVar[str] = "object_store_local"
     columns: ClassVar[tuple[SourceColumn, ...]] = ()
+    divisible: ClassVar[bool] = False
     system: ClassVar[type[Files]] = Files
+    states_position: bool = False
+    """Whether the position says which files were read, because the stream remembers them; otherwise each target does."""
 
     def __init__(self, connection: Any, query: str) -> None:
         super().__init__(connection.name, query)
@@ -48,8 +51,13 @@ class FileStream(StreamSource):
         raise RunError(message, hint="a stream of files begins with all files that are there.")
 
     def seek(self, position: Position | None, where: str) -> Position:
-        """Refuse another position: the metadata of each target knows its files one by one."""
+        """Refuse another position: the metadata of each target knows its files one by one.
+
+        A stream that remembers them itself can forget them.
+        """
         del position
+        if self.states_position and where == EARLIEST:
+            return self.start(where)
         message = f"a stream of files cannot go on from {where!r}: which files were loaded is known file by file"
         raise RunError(message, hint="a stream with another name loads all files again.")
 

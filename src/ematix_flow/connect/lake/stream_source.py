@@ -97,6 +97,7 @@ class LakeStream(StreamSource):
     """One table of a lake; a stream takes the rows that are added to it."""
 
     columns: ClassVar[tuple[SourceColumn, ...]] = ()
+    divisible: ClassVar[bool] = False
     key: ClassVar[str]
     """What a position calls the number of a commit."""
 

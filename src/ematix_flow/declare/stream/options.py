@@ -67,6 +67,8 @@ class Lookup:
     refresh_interval_ms: int | None = None
     """How often the rows are read again; None reads them once, at the start."""
     query: str | None = None
+    as_of: str | None = None
+    """A column of the batch: a row is joined with the versions that were valid at its time, as scd2 tables have them."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "connection", connection_reference("connection", self.connection))
@@ -82,3 +84,5 @@ class Lookup:
             raise DeclareError(message, hint="write the schema into the query.")
         if self.refresh_interval_ms is not None:
             whole_number("refresh_interval_ms", self.refresh_interval_ms, 1)
+        if self.as_of is not None:
+            filled_text("as_of", self.as_of)

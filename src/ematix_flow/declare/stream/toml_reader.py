@@ -35,7 +35,7 @@ _TRANSFORM = {
     "optional_fields": "optional_fields",
 }
 _NESTED = ("peers", "tls", "lookups", "window", "join", "deduplicate", "cdc")
-_LOOKUP = ("schema", "table", "query", "refresh_interval_ms")
+_LOOKUP = ("schema", "table", "query", "refresh_interval_ms", "as_of")
 
 
 def keys() -> dict[str, tuple[str, ...]]:

@@ -113,7 +113,7 @@ def _transform(stream: Stream) -> dict[str, Any] | None:
 
 
 def _lookup(lookup: Lookup) -> dict[str, Any]:
-    options = _changed(lookup, ("table", "schema", "refresh_interval_ms", "query"))
+    options = _changed(lookup, ("table", "schema", "refresh_interval_ms", "query", "as_of"))
     return {**_connection(lookup.connection), **options}
 
 

@@ -13,6 +13,7 @@ from ematix_flow.engine.stream.sources import lake_frame
 from ematix_flow.errors import PlanError
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.columns import POSITION
+from ematix_flow.plan.sql.user.as_of import times_of
 from ematix_flow.plan.sql.user.stream import mentioned
 
 if TYPE_CHECKING:
@@ -102,7 +103,9 @@ class StreamFrames:
         if isinstance(source, LakeStream):
             return typed_by_spark(lake_frame(source, offset_range, self._spark))
         named = (self._state_names or frozenset()) | (
-            frozenset() if transform.sql is None else mentioned(transform.sql, transform.dialect)
+            frozenset()
+            if transform.sql is None
+            else mentioned(transform.sql, transform.dialect) | frozenset(times_of(self._stream.lookups).values())
         )
         metadata = tuple(column for column in source.columns if column.name in named)
         begin, end = from_text(offset_range.begin), from_text(offset_range.end)

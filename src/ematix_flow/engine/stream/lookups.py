@@ -74,6 +74,8 @@ class LookupRows:
             try:
                 rows = self._read()
             except self._failures as error:
+                if self._over.is_set():
+                    return
                 self._warn(f"could not be read again, the rows from before stay: {safe_text(error)}")
                 continue
             if rows.schema != self._rows.schema:

@@ -52,6 +52,8 @@ def sink_for(context: StreamContext, target: StreamTarget, *, read_only: bool = 
 
 def _own_sink(context: StreamContext, target: StreamTarget, *, read_only: bool) -> StreamSink:
     source = context.source
+    if context.stream.is_stateful:
+        return open_stateful_sink(context, target, read_only=read_only)
     if is_broker(target):
         kind = FileBrokerSink if isinstance(source, FileStream) else BrokerSink
         return open_broker_sink(context, target, kind, read_only=read_only)
@@ -59,8 +61,6 @@ def _own_sink(context: StreamContext, target: StreamTarget, *, read_only: bool) 
         return open_file_sink(context, target, source)
     if context.stream.cdc is not None:
         return open_table_sink(context, target, ChangeSink, read_only=read_only)
-    if context.stream.is_stateful:
-        return open_stateful_sink(context, target, read_only=read_only)
     return open_table_sink(
         context, target, LakeTableSink if isinstance(source, LakeStream) else TableSink, read_only=read_only
     )

@@ -26,27 +26,31 @@ if TYPE_CHECKING:
 def source_of(stream: Stream, options: StreamOptions) -> StreamSource:
     """Return the source of a stream, of several one for all; no connection is opened and no Spark is started yet."""
     opened = [open_stream(one.connection, one.query, stream.name) for one in stream.sources]
-    if len(opened) > 1:
-        return _combined(stream, opened)
-    source = opened[0]
-    if isinstance(source, LakeStream):
-        require(source.spark_requirements)
-        _expect_lakes(stream)
-        spark = session_for(options.load)
-        source.use(lambda: engine_on(spark))
-    return source
+    for source in opened:
+        if isinstance(source, LakeStream):
+            _use_spark(stream, source, options)
+        if isinstance(source, FileStream):
+            source.states_position = stream.is_stateful
+    return opened[0] if len(opened) == 1 else _combined(stream, opened)
+
+
+def _use_spark(stream: Stream, source: LakeStream, options: StreamOptions) -> None:
+    require(source.spark_requirements)
+    _expect_lakes(stream)
+    spark = session_for(options.load)
+    source.use(lambda: engine_on(spark))
 
 
 def _combined(stream: Stream, parts: Sequence[StreamSource]) -> CombinedSource:
-    """Return several sources as one; those that have no messages are refused."""
+    """Return several sources as one; those that have no messages are refused, unless each is read by itself for a state."""
     for part in parts:
-        if isinstance(part, FileStream | LakeStream):
+        if isinstance(part, FileStream | LakeStream) and not stream.is_stateful:
             what = "files" if isinstance(part, FileStream) else "a lake table"
             message = f"stream {stream.name!r} has several sources, and {part.query!r} is {what}"
             hint = "only brokers can be read together; declare a stream of its own for it."
             raise UnsupportedError(message, hint=hint, origin=stream.origin)
     try:
-        return CombinedSource(parts)
+        return CombinedSource(parts, alike=not stream.is_stateful)
     except FlowError as error:
         raise error.at(stream.origin) from None
 

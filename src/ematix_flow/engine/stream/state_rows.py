@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base.event_time import EVENT_TIME
 from ematix_flow.connect.base.stream_source import as_text
+from ematix_flow.connect.files.stream_source import FileStream
 from ematix_flow.declare.stream.windows import DLQ, SESSION
+from ematix_flow.engine.batch.new_files import refuse_changed
 from ematix_flow.engine.stream.frames import StreamFrames
 from ematix_flow.engine.stream.transform import reader_for
 from ematix_flow.errors import RunError
 from ematix_flow.events import StateChanged, StreamWatermark
+from ematix_flow.plan.columns import ORDER, ORDER_AT
 from ematix_flow.plan.steps import OffsetRange
 from ematix_flow.plan.stream.state import LEFT, RIGHT, instant_of, state_plan
 from ematix_flow.wording import quantity
@@ -25,11 +28,24 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.stream_source import Position, StreamSource
     from ematix_flow.declare.stream.windows import Dedupe, Join, Window
     from ematix_flow.engine.stream.sinks.base import StreamContext
+    from ematix_flow.engine.stream.sinks.read_files import NewFiles
     from ematix_flow.run.streams.input import EventFrame, TimeSpan
     from ematix_flow.run.streams.query import StateFolder
+    from ematix_flow.run.transform.frame_sql import FrameRows
 
 _LINE = "\n"
 """Between a source and one of its lines, in the names of times."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeInput:
+    """What a range reads: everything between two positions, of folders the files that are new."""
+
+    name: str
+    begin: Position
+    end: Position
+    files: Mapping[str, NewFiles] = field(default_factory=dict)
+    """By the ids of their sources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +66,8 @@ class GivenOut:
 
     rows: DataFrame
     rejects: DataFrame | None = None
+    order: str | None = None
+    """The column of our own that says in which order rows come, the same one on every try."""
     keeps_late: bool = False
     """Whether the rejects are rows that came late, which are kept whatever the stream does with bad ones."""
     cached: list[DataFrame] = field(default_factory=list)
@@ -72,9 +90,9 @@ class StateRows:
         assert plan is not None  # noqa: S101 - the sink is for such streams
         self.plan = plan
         self._parts = context.source.parts
-        self._frames = {_key(part): self._frames_of(part) for part in self._parts}
+        self._frames = {part.full_id: self._frames_of(part) for part in self._parts}
         now = context.options.clock.ticks()
-        self._active = {_key(part): now for part in self._parts}
+        self._active = {part.full_id: now for part in self._parts}
         """When each source had a message, in ticks of the clock."""
         self._held: dict[str, int | None] = {}
         """Sources with a line that is behind the others, and the newest time of that line, if it has one yet."""
@@ -99,8 +117,7 @@ class StateRows:
     def write(
         self,
         folder: StateFolder,
-        name: str,
-        span: tuple[Position, Position],
+        span: RangeInput,
         times: Mapping[str, int],
         before: int | None,
         schemas: Mapping[str, str],
@@ -115,29 +132,44 @@ class StateRows:
         waiting: dict[str, Mapping[str, int]] = {}
         try:
             for part in self._parts:
-                begin, end = (self._position_of(part, one) for one in span)
-                waiting[_key(part)] = part.waiting(end) if part.line else {}
-                if as_text(begin) != as_text(end):
+                begin, end = (self._position_of(part, one) for one in (span.begin, span.end))
+                waiting[part.full_id] = part.waiting(end) if part.line else {}
+                if as_text(begin) != as_text(end) and _has_rows(part, span.files):
                     offset_range = OffsetRange(part.source_id, as_text(begin), as_text(end))
-                    frames += self._read(part, offset_range, tuple(waiting[_key(part)]), schemas, rejects)
-            for frame, shown in zip(frames, write_range(folder, name, frames).values(), strict=True):
+                    range_rows = self._rows_of(part, offset_range, span.files)
+                    frames += self._read(part, range_rows, tuple(waiting[part.full_id]), schemas, rejects)
+            for frame, shown in zip(frames, write_range(folder, span.name, frames).values(), strict=True):
                 self._note(frame, shown, times, rejects)
                 windows += shown.windows if self.plan.operator == "window" else ()
             self._held = _held_back(waiting, times)
             watermark = self.watermark(times, before)
-            write_watermark(folder, name, watermark)
+            write_watermark(folder, span.name, watermark)
             if rejects:
-                _write_rejects(rejects, f"{folder.path}/rejects/{name}")
+                _write_rejects(rejects, f"{folder.path}/rejects/{span.name}")
+            self._refuse_changed(span.files)
         finally:
             for one in self._frames.values():
                 one.close()
         self._emit_watermark(times, watermark)
         return RangeSummary(times, watermark, schemas, bool(rejects), windows)
 
+    def _rows_of(self, part: StreamSource, offset_range: OffsetRange, files: Mapping[str, NewFiles]) -> FrameRows:
+        if not isinstance(part, FileStream):
+            return self._frames[part.full_id].rows(offset_range)
+        chosen = files[part.full_id]
+        paths = tuple(chosen.paths[file] for file in chosen.files)
+        return self._frames[part.full_id].of_files(part.files.described(paths, {}))
+
+    def _refuse_changed(self, files: Mapping[str, NewFiles]) -> None:
+        for part in self._parts:
+            chosen = files.get(part.full_id)
+            if isinstance(part, FileStream) and chosen is not None:
+                refuse_changed(part.files, tuple(chosen.paths[file] for file in chosen.files), chosen.files)
+
     def _read(
         self,
         part: StreamSource,
-        offset_range: OffsetRange,
+        range_rows: FrameRows,
         lines: tuple[str, ...],
         schemas: dict[str, str],
         rejects: list[DataFrame],
@@ -145,7 +177,6 @@ class StateRows:
         """Return the rows of a source, if it can be known what they are, and add their types and what is no row."""
         from ematix_flow.run.streams.input import EventFrame
 
-        range_rows = self._frames[_key(part)].rows(offset_range)
         if range_rows.rejects is not None:
             rejects.append(range_rows.rejects)
         side = self._side(part)
@@ -154,7 +185,7 @@ class StateRows:
             return []
         schemas[side] = _merged(schemas.get(side), self._schema(rows))
         time, events = self._options.event_time_column, partial(self._events, part)
-        return [EventFrame(_key(part), rows, time, events, part.line.lstrip("_"), lines)]
+        return [EventFrame(part.full_id, rows, time, events, part.line.lstrip("_"), lines)]
 
     def _note(self, frame: EventFrame, shown: TimeSpan, times: dict[str, int], rejects: list[DataFrame]) -> None:
         """Add what the event times of a source show."""
@@ -187,7 +218,8 @@ class StateRows:
         from ematix_flow.run.transform.frame_sql import together
 
         stream = self._context.stream
-        given = GivenOut(self._rows(results, schemas))
+        order = ORDER if stream.window is not None else ORDER_AT if stream.join is None else None
+        given = GivenOut(self._rows(results, schemas), order=order)
         if stream.window is not None and kinds.get("close"):
             given.rows = given.rows.persist()
             given.cached.append(given.rows)
@@ -292,8 +324,8 @@ class StateRows:
     def _emit_watermark(self, times: Mapping[str, int], watermark: int | None) -> None:
         name, bus = self._context.stream.name, self._context.options.bus
         for part in self._parts:
-            if _key(part) in times:
-                bus.emit(StreamWatermark(name, "", part.query, instant_of(times[_key(part)] - self.plan.lateness)))
+            if part.full_id in times:
+                bus.emit(StreamWatermark(name, "", part.query, instant_of(times[part.full_id] - self.plan.lateness)))
         if watermark is not None:
             bus.emit(StreamWatermark(name, "", "_global", instant_of(watermark)))
 
@@ -309,6 +341,11 @@ def _write_rejects(frames: list[DataFrame], path: str) -> None:
     rejects.write.mode("overwrite").json(path)
 
 
+def _has_rows(part: StreamSource, files: Mapping[str, NewFiles]) -> bool:
+    """Return whether there is something to read of a source: a folder may only have lost files."""
+    return not isinstance(part, FileStream) or bool(files[part.full_id].files)
+
+
 def _held_back(waiting: Mapping[str, Mapping[str, int]], times: Mapping[str, int]) -> dict[str, int | None]:
     """Return the sources with lines of which messages wait, and the least of the newest times of those lines.
 
@@ -321,11 +358,6 @@ def _held_back(waiting: Mapping[str, Mapping[str, int]], times: Mapping[str, int
         if len(lines) > 1 and behind and any(name.startswith(f"{source}{_LINE}") for name in times):
             held[source] = None if None in behind else min(time for time in behind if time is not None)
     return held
-
-
-def _key(part: StreamSource) -> str:
-    """Return the name of a source in what is written down; two of a stream may read topics of one name."""
-    return f"{part.source_id}@{part.name}"
 
 
 def _merged(before: str | None, now: str) -> str:

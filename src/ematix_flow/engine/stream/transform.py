@@ -18,6 +18,7 @@ from ematix_flow.engine.stream.lookups import open_lookups
 from ematix_flow.engine.stream.sinks.table_schema import UNKNOWN, columns_there, creates_columns
 from ematix_flow.engine.stream.sources import lake_frame
 from ematix_flow.errors import PlanError, UnsupportedError, did_you_mean
+from ematix_flow.plan.sql.user.as_of import BOUNDS, as_of_sql, times_of
 from ematix_flow.plan.sql.user.stream import SOURCE, mentioned, row_by_row, spark_sql, tables_in
 from ematix_flow.plan.sql.user.stream_columns import spark_type, strange
 from ematix_flow.run.read.infer_messages import (
@@ -97,8 +98,8 @@ class StreamRows:
         if isinstance(self._source, LakeStream):
             frame = lake_frame(self._source, offset_range, session_for(self._options.load))
             return self.transformed(TypedRows(frame.toArrow()))
-        sql = self._stream.transform.sql
-        named = mentioned(sql, self._stream.transform.dialect) if sql else metadata_columns
+        sql, times = self._stream.transform.sql, times_of(self._stream.lookups)
+        named = mentioned(sql, self._stream.transform.dialect) | frozenset(times.values()) if sql else metadata_columns
         metadata_names = [column.name for column in self._source.columns if column.name in named]
         line = self._source.line
         column_names = list(dict.fromkeys([*metadata_names, *([line] if line else [])]))
@@ -142,10 +143,13 @@ def _stage(stream: Stream, source: StreamSource, options: StreamOptions, resourc
     from ematix_flow.run.transform.stream_sql import SqlStage
 
     aggregates = frozenset(one.name for one in stream.aggregate_udfs)
-    sql = spark_sql(transform.sql, transform.dialect, aggregates)
+    times = times_of(stream.lookups)
+    sql = _at_times(stream, spark_sql(transform.sql, transform.dialect, aggregates))
     spark = session_for(options.load)
     lookups = open_lookups(stream.lookups, resources, spark if spark_transforms(options.load) else None)
-    _check_lookups(stream, sql, {name: rows.column_names for name, rows in lookups.items()})
+    columns = {name: rows.column_names for name, rows in lookups.items()}
+    _check_versions(stream, {name: columns[name] for name in times})
+    _check_lookups(stream, sql, columns)
     return SqlStage(
         spark,
         sql,
@@ -155,7 +159,16 @@ def _stage(stream: Stream, source: StreamSource, options: StreamOptions, resourc
         lookups,
         {name: spark_type(kind) for name, kind in transform.optional_fields.items()},
         partial(_columns_known, stream, source, options, {}),
+        times,
     )
+
+
+def _at_times(stream: Stream, sql: str) -> str:
+    """Return the SQL with its lookups of versions joined at the times of rows."""
+    try:
+        return as_of_sql(sql, times_of(stream.lookups))
+    except PlanError as error:
+        raise error.at(stream.origin) from None
 
 
 def _columns_known(
@@ -174,6 +187,17 @@ def _columns_known(
                 database = target_for(target.connection, table, session_for(options.load))
                 cache[number] = columns_there(target, database)
             yield cache[number]
+
+
+def _check_versions(stream: Stream, columns: Mapping[str, Collection[str]]) -> None:
+    """Refuse to join a lookup as of a time that has no versions."""
+    for name, known in columns.items():
+        missing = [bound for bound in BOUNDS if bound not in {one.lower() for one in known}]
+        if missing:
+            what = stream.lookups[name].table or "its query"
+            message = f"lookup {name!r} has as_of=, and {what} has no column {missing[0]!r}, so it has no versions"
+            hint = f"tables that mode='scd2' loads have {' and '.join(BOUNDS)}; leave as_of= out for others."
+            raise PlanError(message, hint=hint, origin=stream.origin)
 
 
 def _check_lookups(stream: Stream, sql: str, columns: Mapping[str, Collection[str]]) -> None:

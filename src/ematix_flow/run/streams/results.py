@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.declare.stream.windows import SESSION
-from ematix_flow.plan.columns import ORDER
+from ematix_flow.plan.columns import ORDER, ORDER_AT
 from ematix_flow.plan.stream.aggregates import END, KEY, ROWS, START, TIME, aggregates_of, group_names
 from ematix_flow.run.streams.events import JSON_OPTIONS, partial_frame
 from ematix_flow.run.streams.schemas import is_typed, readable
@@ -96,8 +96,9 @@ def first_rows(results: DataFrame, schema: StructType) -> DataFrame:
     """Return the rows that are the first of their keys."""
     from pyspark.sql import functions as sf
 
-    rows = results.where("kind = 'row'").select(sf.from_json("block", schema, JSON_OPTIONS).alias("value"))
-    return rows.select("value.*").withColumn(ORDER, sf.monotonically_increasing_id())
+    value = sf.from_json("block", schema, JSON_OPTIONS).alias("value")
+    rows = results.where("kind = 'row'").select(value, sf.col("start").alias(ORDER_AT))
+    return rows.select("value.*", ORDER_AT).withColumn(ORDER, sf.monotonically_increasing_id())
 
 
 def late_count(results: DataFrame, *, keeps_rows: bool) -> int:

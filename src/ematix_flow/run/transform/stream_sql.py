@@ -13,6 +13,7 @@ from ematix_flow.connect.types.arrow import REJECTS
 from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.errors import PlanError, did_you_mean
 from ematix_flow.plan.columns import POSITION
+from ematix_flow.plan.sql.user.as_of import is_as_of
 from ematix_flow.plan.sql.user.row_errors import ROW, TRYING, errors_query
 from ematix_flow.plan.sql.user.stream import SOURCE
 from ematix_flow.plan.sql.user.stream_columns import lacking
@@ -48,6 +49,8 @@ class SqlStage:
     """Fields that messages may lack, with their types; they are NULL then."""
     known: Callable[[], Iterable[Collection[str]]] = tuple
     """Returns the names of further columns that a batch may lack, some at a time."""
+    times: Mapping[str, str] = field(default_factory=dict)
+    """Lookups of versions, each with the column at whose time it is joined."""
     _registered: dict[str, pa.Table | DataFrame] = field(default_factory=dict)
     """The rows of lookups that the session has."""
     _known_types: dict[str, pa.DataType] = field(default_factory=dict)
@@ -151,15 +154,27 @@ class SqlStage:
         try:
             yield
         except AnalysisException as error:
+            parameters = dict(error.getMessageParameters() or {})
+            self._refuse_time(parameters.get("sqlExpr", ""))
             if not (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
                 raise
-            parameters = dict(error.getMessageParameters() or {})
             name = _unquoted(parameters.get("objectName", ""))
             near = [_unquoted(one).rpartition(".")[2] for one in parameters.get("proposal", "").split(", ") if one]
             others = [one for some in self.known() for one in some]
             names = dict.fromkeys([*fields, *self._known_types, *self.optional, *others, *near])
             message = f"the SQL reads {name!r}, which neither the messages nor the target have"
+            lookup = next((one for one, time in self.times.items() if time == name.rpartition(".")[2]), None)
+            if lookup is not None:
+                message = f"lookup {lookup!r} is joined as of {name!r}, which the rows that it is joined to do not have"
             raise PlanError(message, hint=_hint(name.rpartition(".")[2], tuple(names))) from None
+
+    def _refuse_time(self, expression: str) -> None:
+        """Refuse a column as the time of rows that Spark cannot read as one, by the expression that Spark reports."""
+        for lookup, column in self.times.items():
+            if is_as_of(_unquoted(expression), column):
+                message = f"lookup {lookup!r} is joined as of {column!r}, which is no timestamp"
+                hint = f"make it one in a subquery of transform_sql=, as in timestamp_millis({column}) AS {column}."
+                raise PlanError(message, hint=hint)
 
     def _teach(self, spark: SparkSession) -> None:
         """Let the session know functions and lookups, as far as it does not."""

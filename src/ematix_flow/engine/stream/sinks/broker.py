@@ -105,9 +105,11 @@ def open_broker_sink(
     With `read_only` no other process is disturbed and nothing is changed.
     """
     source, stream = context.source, context.stream
-    raw = source.payload_format == RAW and not context.rows.transforms
+    # What a state gives out are rows, whatever the messages were.
+    creates_rows = context.rows.transforms or stream.is_stateful
+    raw = source.payload_format == RAW and not creates_rows
     encoder = encoder_for(resolve_connection(target.connection), target.destination, RAW if raw else JSON)
-    if not context.rows.transforms:
+    if not creates_rows:
         _refuse_key(stream, target, source, encoder)
     if stream.transform.on_error == "dlq" and not has_dead_letter_topic(stream):
         message = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ematix_flow.commit.stream_offsets import position_in
 from ematix_flow.connect.base.stream_source import as_text
 from ematix_flow.declare.pipeline.write import ERROR
 from ematix_flow.engine.batch.load import SourceRows, load_target
@@ -93,7 +94,9 @@ def open_file_sink(context: StreamContext, target: StreamTarget, source: FileStr
 
 def file_position(
     stream: Stream, target: StreamTarget, source: FileStream, options: StreamOptions, name: str
-) -> Position:
-    """Return the position of a target in a folder."""
-    database = offset_store_of(stream, target, options, name).database
-    return position_among(source, loaded_into(stream, target, database, name))
+) -> Position | None:
+    """Return the position of a target in a folder; None where a stream with state has loaded nothing into it yet."""
+    offset_store = offset_store_of(stream, target, options, name)
+    if stream.is_stateful:
+        return position_in(offset_store, source.source_id)
+    return position_among(source, loaded_into(stream, target, offset_store.database, name))

@@ -1,4 +1,4 @@
-"""Tables as targets of streams with state: a range goes into the state, and what the state gives out through the load path.
+"""Targets of streams with state: a range goes into the state, and what the state gives out into the target.
 
 The state is a query of Structured Streaming under a folder of its own. Every batch of it is one load, and the position
 that the load moves names the query and the batch. So a batch that Spark works out again is recognised by its target.
@@ -7,39 +7,32 @@ that the load moves names the query and the batch. So a batch that Spark works o
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import shutil
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from ematix_flow.commit.stream_offsets import STATE, advanced, position_in, without_state
+from ematix_flow.commit.stream_offsets import STATE, advanced, without_state
 from ematix_flow.connect.base.stream_source import as_text
 from ematix_flow.connect.config.lookup import resolve_connection
-from ematix_flow.engine.batch.load import SourceRows, load_target
-from ematix_flow.engine.batch.source import OpenSource
+from ematix_flow.declare.stream.windows import DLQ
 from ematix_flow.engine.batch.stager import translate_spark_error
 from ematix_flow.engine.spark.session import local_reason, session_for, spark_settings
+from ematix_flow.engine.stream.dead_letter_topic import has_dead_letter_topic
 from ematix_flow.engine.stream.sinks.base import StreamSink
 from ematix_flow.engine.stream.sinks.broker import is_broker
-from ematix_flow.engine.stream.sinks.table import (
-    TableSink,
-    framed_declaration,
-    open_table_sink,
-    pipeline_of,
-    requires_order,
-)
-from ematix_flow.engine.stream.state_rows import StateRows
-from ematix_flow.errors import PositionMovedError, StreamLostError, UnsupportedError
+from ematix_flow.engine.stream.sinks.manifest import NOTHING, Manifest, manifest_of, refuse_missing_lines
+from ematix_flow.engine.stream.sinks.outlets import open_outlet
+from ematix_flow.engine.stream.sinks.read_files import as_digests, end_with, files_of_range
+from ematix_flow.engine.stream.state_rows import RangeInput, StateRows
+from ematix_flow.errors import PlanError, PositionMovedError, StreamLostError, UnsupportedError
 from ematix_flow.failpoints import failpoint
-from ematix_flow.plan.source import SourceValue
-from ematix_flow.plan.steps import OffsetRange
 from ematix_flow.plan.stream.state import changes_of_state, open_windows, state_definition
 from ematix_flow.records import Counts
-from ematix_flow.run.streams.query import RESET, StateFolder, damaged, range_number
+from ematix_flow.run.streams.query import RESET, StateFolder, range_number
 from ematix_flow.run.streams.ranges import NO_RANGE
 
 if TYPE_CHECKING:
@@ -51,43 +44,19 @@ if TYPE_CHECKING:
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
     from ematix_flow.engine.stream.options import StreamOptions
     from ematix_flow.engine.stream.sinks.base import StreamContext
+    from ematix_flow.engine.stream.sinks.outlets import Outlet
     from ematix_flow.run.streams.query import StateQuery
 
 RETAINED_RANGES = 2
 """How many ranges keep their lines: the last one may have to be read again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What is known of a range besides its lines: where it ends, and what its events have shown."""
-
-    begin: Position
-    end: Position
-    times: dict[str, int]
-    """The newest event time of every source, in microseconds."""
-    watermark: int | None
-    schemas: dict[str, str]
-    """The types of remembered values, by side of a join."""
-    rejects: bool
-    """Whether messages of it were no rows."""
-    files: dict[str, int]
-    """The files with its lines, and their sizes."""
-    definition: dict[str, object]
-    """What of the declaration is in the state."""
-    windows: list[list[int]] = field(default_factory=list)
-    """Beginning and end of windows of a fixed length that are open; of very many the oldest."""
-
-    def text(self) -> str:
-        """Return it as it is written down."""
-        return json.dumps({name: getattr(self, name) for name in self.__slots__})
-
-
 @dataclass
 class StatefulSink(StreamSink):
-    """A table that takes what windows, sessions and joins give out."""
+    """A target that takes what windows, sessions and joins give out."""
 
-    table: TableSink
-    """The table itself, at its position."""
+    outlet: Outlet
+    """The target itself, at its position."""
     key: str
     position: Position
     state: StateRows | None = None
@@ -120,10 +89,14 @@ class StatefulSink(StreamSink):
 
     def clean_up(self) -> None:
         """Remove old batches from the metadata of the target."""
-        self.table.clean_up()
+        self.outlet.clean_up()
 
     def close(self) -> None:
-        """Stop the query; its state stays."""
+        """Stop the query, whose state stays, and close the target."""
+        self._stop()
+        self.outlet.close()
+
+    def _stop(self) -> None:
         if self.query is not None:
             self.query.stop()
         self.query = None
@@ -132,19 +105,19 @@ class StatefulSink(StreamSink):
         """Start the query; a batch that was interrupted is worked out again, and loaded unless it was."""
         from ematix_flow.run.streams.query import StateQuery
 
-        spark = session_for(self.table.context.options.load)()
-        self.state = StateRows(self.table.context, spark, self.table.inspect_metadata_columns())
+        spark = session_for(self.outlet.context.options.load)()
+        self.state = StateRows(self.outlet.context, spark, self.outlet.metadata_columns())
         self.folder = StateFolder(
-            spark, state_folder(self.table.context.stream, self.table.target, self.table.context.name)
+            spark, state_folder(self.outlet.context.stream, self.outlet.target, self.outlet.context.name)
         )
         with self._working():
             self._agree(self.folder)
             begun = self.folder.last_batch()
             self.name = NO_RANGE if begun is None else self.folder.range_of(begun) or NO_RANGE
-            self.last = self._manifest(self.name)
+            self.last = manifest_of(self.folder, self.name)
             self._refuse_changed(self.last)
             if self.last is not None and begun != self.folder.last_done():
-                self._refuse_missing_lines(self.folder, self.last)
+                refuse_missing_lines(self.folder, self.name, self.last)
             self.query = StateQuery(spark, self.folder, self.state.plan, self._apply)
             self.query.start()
         last = self.folder.last_batch()
@@ -158,7 +131,10 @@ class StatefulSink(StreamSink):
         if known is None and not folder.last_done():
             self._forget_leftover(folder)
             return
-        actual, name = folder.query_id(), self.table.context.stream.name
+        actual, name = folder.query_id(), self.outlet.context.stream.name
+        if known is None and self.outlet.was_reset and self.outlet.known:
+            folder.remove(folder.path)
+            return
         if known is None:
             message = f"the state of stream {name!r} in {folder.path} is that of a target which had loads, and this one has none"
             raise StreamLostError(message, hint=RESET)
@@ -177,13 +153,13 @@ class StatefulSink(StreamSink):
         Otherwise it stays: the commit of its first load may still arrive, or be resolved by the next one.
         """
         begun = folder.last_batch()
-        manifest = None if begun is None else self._manifest(folder.range_of(begun) or NO_RANGE)
-        if manifest is not None and self.table.known and as_text(manifest.begin) != as_text(self.position):
+        manifest = None if begun is None else manifest_of(folder, folder.range_of(begun) or NO_RANGE)
+        if manifest is not None and self.outlet.known and as_text(manifest.begin) != as_text(self.position):
             folder.remove(folder.path)
 
     def _refuse_changed(self, last: Manifest | None) -> None:
         """Refuse a declaration that does not go with what is remembered."""
-        stream = self.table.context.stream
+        stream = self.outlet.context.stream
         changes = [] if last is None else changes_of_state(last.definition, state_definition(stream))
         if changes:
             message = f"stream {stream.name!r} remembers what another declaration of it needed: {'; '.join(changes)}"
@@ -192,23 +168,16 @@ class StatefulSink(StreamSink):
 
     def _refuse_moved(self) -> None:
         """Refuse a position that the target no longer has: another process has moved it since it was read."""
-        source_id = self.table.context.source.source_id
-        if position_in(self.table.offset_store, source_id) != self.position:
+        source_id = self.outlet.context.source.source_id
+        if self.outlet.stored() != self.position:
             message = f"the position of {source_id} in the target has moved since it was read"
             raise PositionMovedError(message, hint="another process runs this stream; nothing was changed.")
 
     def _disagreement(self, batch: int) -> StreamLostError:
         known = self.position.get(STATE, {"batch": 0})["batch"]
-        name = self.table.context.stream.name
+        name = self.outlet.context.stream.name
         message = f"the state of stream {name!r} is at batch {batch}, and its target at another one, {known}"
         return StreamLostError(message, hint=f"one of both is older than the other, or was restored; {RESET}")
-
-    def _refuse_missing_lines(self, folder: StateFolder, manifest: Manifest) -> None:
-        """Refuse a range that is to be read again, and of which files are gone."""
-        there = folder.sizes(f"{folder.input}/{self.name}")
-        wrong = sorted(file for file, size in manifest.files.items() if there.get(file) != size)
-        if wrong:
-            raise damaged(folder.path, f"input/{self.name}/{wrong[0]} is gone or cut")
 
     def _take_up(self, begin: Position, end: Position) -> None:
         """Write the lines of a range, and let the query read them."""
@@ -228,40 +197,31 @@ class StatefulSink(StreamSink):
         try:
             yield
         except Exception as error:
-            self.close()
+            self._stop()
             raise translate_spark_error(error) from error
 
     def _written(self, name: str, begin: Position, end: Position) -> Manifest:
         assert self.state is not None  # noqa: S101 - opened before
         assert self.folder is not None  # noqa: S101
-        before = self.last or Manifest({}, {}, {}, None, {}, rejects=False, files={}, definition={})
-        summary = self.state.write(self.folder, name, (begin, end), before.times, before.watermark, before.schemas)
-        files = self.folder.sizes(f"{self.folder.input}/{name}")
+        before = self.last or NOTHING
+        context = self.outlet.context
+        files = files_of_range(context, begin, end, None if self.last is None else before.digests)
+        span = RangeInput(name, begin, end_with(context, end, files), files)
+        summary = self.state.write(self.folder, span, before.times, before.watermark, before.schemas)
         manifest = Manifest(
             begin,
-            end,
+            span.end,
             summary.times,
             summary.watermark,
             summary.schemas,
             rejects=summary.rejects,
-            files=files,
-            definition=state_definition(self.table.context.stream),
+            files=self.folder.sizes(f"{self.folder.input}/{name}"),
+            definition=state_definition(context.stream),
             windows=open_windows([*before.windows, *summary.windows], summary.watermark),
+            digests=before.digests | {source: as_digests(one.digests_then) for source, one in files.items()},
         )
-        self.folder.write(f"{self.folder.path}/ranges/{name}.json", manifest.text())
+        manifest.write(self.folder, name)
         return manifest
-
-    def _manifest(self, name: str) -> Manifest | None:
-        if name == NO_RANGE:
-            return None
-        assert self.folder is not None  # noqa: S101 - opened before
-        text = self.folder.read(f"{self.folder.path}/ranges/{name}.json")
-        if text is None:
-            raise damaged(self.folder.path, f"ranges/{name}.json is gone")
-        try:
-            return Manifest(**json.loads(text))
-        except (ValueError, TypeError):
-            raise damaged(self.folder.path, f"ranges/{name}.json is cut") from None
 
     def _apply(self, results: DataFrame, batch: int, name: str) -> None:
         """Load what one batch of the query gives out, unless the target has it."""
@@ -283,7 +243,7 @@ class StatefulSink(StreamSink):
     def _load_batch(self, results: DataFrame, kinds: dict[str, int], batch: int, name: str) -> None:
         assert self.state is not None  # noqa: S101 - opened before
         assert self.folder is not None  # noqa: S101
-        manifest = self.last if name == self.name else self._manifest(name)
+        manifest = self.last if name == self.name else manifest_of(self.folder, name)
         assert manifest is not None  # noqa: S101 - written before the range was read
         is_first = self.folder.range_of(batch - 1) != name
         if as_text(without_state(self.position)) != as_text(manifest.begin if is_first else manifest.end):
@@ -292,39 +252,13 @@ class StatefulSink(StreamSink):
             results, kinds, manifest.schemas, self.folder if manifest.rejects and is_first else None, name
         )
         end = manifest.end | {STATE: {"id": self.folder.query_id(), "batch": batch, "range": name}}
-        offset_range = OffsetRange(
-            self.table.context.source.source_id, as_text(self.position), as_text(end), self.table.known
-        )
-        declared, rows = framed_declaration(
-            self.table.context.stream,
-            self.table.target,
-            given.rows,
-            self.table.offset_store.database,
-            # Rows that come as they are may have more fields than the table.
-            refuse=self.table.context.stream.transform.sql is not None or self.table.context.stream.window is not None,
-        )
-        if given.keeps_late:
-            declared = replace(declared, write=replace(declared.write, on_bad_row="reject"))
-        source = OpenSource(
-            SourceValue(self.table.context.source.name, frame=rows),
-            self.table.context.source.name,
-            span=offset_range,
-            rejects=given.rejects,
-            ordered=requires_order(self.table.target),
-            previously_loaded=self.table.previously_loaded,
-        )
-        pipeline = pipeline_of(self.table.context.stream, declared, self.table.context.name)
-        slot = f"{offset_range.source} {offset_range.begin} {offset_range.end}"
         try:
-            # Views that the load makes are seen in the session of the frame only, which is the query's own.
-            options = replace(self.table.context.options.load, spark=results.sparkSession)
-            loaded = load_target(pipeline, declared, SourceRows(source, slot), options)
+            counts = self.outlet.load(given, self.position, end, results.sparkSession)
         finally:
             given.release()
         failpoint("state.loaded")
         self.position, self.previously_loaded = end, True
-        self.table.known = self.table.previously_loaded = True
-        self.counts = _sum(self.counts, loaded.committed.counts)
+        self.counts = _sum(self.counts, counts)
 
     def _forget_ranges(self) -> None:
         assert self.folder is not None  # noqa: S101 - opened before
@@ -337,10 +271,14 @@ class StatefulSink(StreamSink):
 
 def open_stateful_sink(context: StreamContext, target: StreamTarget, *, read_only: bool = False) -> StatefulSink:
     """Return a target at its position, with its state; with `read_only` nothing is changed or started."""
-    table = open_table_sink(context, target, TableSink, read_only=read_only)
-    sink = StatefulSink(table, table.key, table.position)
-    if not read_only:
-        sink.open()
+    outlet = open_outlet(context, target, read_only=read_only)
+    sink = StatefulSink(outlet, context.stream.key_of(target), outlet.position)
+    try:
+        if not read_only:
+            sink.open()
+    except BaseException:
+        outlet.close()
+        raise
     return sink
 
 
@@ -355,15 +293,11 @@ def refuse_stateless(stream: Stream, options: StreamOptions) -> None:
     if spark_settings().remote is not None:
         message = f"stream {stream.name!r} uses {what}, which a Spark Connect server cannot run for this command"
         raise UnsupportedError(message, hint="name a master= instead of remote= under [spark].", origin=stream.origin)
-    for source in stream.sources:
-        kind = resolve_connection(source.connection).kind
-        if kind.startswith("object_store_"):
-            message = f"stream {stream.name!r} uses {what} over files, which is not built yet"
-            raise UnsupportedError(message, hint="read them from a topic or a lake table.", origin=stream.origin)
-    for target in stream.targets:
-        if is_broker(target):
-            message = f"stream {stream.name!r} uses {what}, and {stream.key_of(target)!r} is no table"
-            raise UnsupportedError(message, hint="write to a table of a database or a lake.", origin=stream.origin)
+    late = stream.window is not None and stream.window.late_data == DLQ
+    if late and any(map(is_broker, stream.targets)) and not has_dead_letter_topic(stream):
+        message = f"late rows of stream {stream.name!r} cannot be kept: {stream.key_of(stream.targets[0])!r} has no table for them"
+        hint = "name a dead_letter_topic=, or say late_data='drop'."
+        raise PlanError(message, hint=hint, origin=stream.origin)
 
 
 def state_folder(stream: Stream, target: StreamTarget, name: str) -> str:
