@@ -54,6 +54,8 @@ COMPLETE: dict[str, dict[str, object]] = {
     "rabbitmq": {"amqp_url": "amqp://h"},
     "pubsub": {"project_id": "p"},
     "kinesis": {"stream_name": "s"},
+    "postgres_cdc": {"url": "postgresql://u:p@h/d"},
+    "mysql_cdc": {"url": "mysql://u:p@h/d"},
     "schema_registry": {"url": "http://sr"},
     "glue_schema_registry": {"registry_name": "g", "region": "r"},
     "snowflake": {"account": "a", "user": "u", "password": "p"},

@@ -165,6 +165,9 @@ def test_a_document_can_be_followed(
     reader = Reader(tmp_path, engines)
     if "${KAFKA_BROKERS}" in document.read_text(encoding="utf-8"):
         reader.environment["KAFKA_BROKERS"] = request.getfixturevalue("empty_broker").address
+    if document.name == "cdc-sources.md":
+        databases = request.getfixturevalue("postgres_server")
+        reader.environment["SHOP_DSN"] = databases.create_database()
     if document.name == "cluster.md":
         reader.environment |= _cluster(request)
     for block in blocks(document):

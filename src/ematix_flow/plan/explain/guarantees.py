@@ -19,7 +19,7 @@ QUEUES = ("rabbitmq", "pubsub")
 CONFIRMING = ("rabbitmq", "pubsub", "kinesis")
 """Targets that confirm messages and remember no position."""
 
-SOURCES = ("kafka", "kinesis", "files", "lake", *QUEUES)
+SOURCES = ("kafka", "kinesis", "postgres_cdc", "mysql_cdc", "files", "lake", *QUEUES)
 TARGETS = ("table", "kafka", *CONFIRMING)
 """Kinds that differ in what can be promised; every database, lake and folder of files is a table."""
 
@@ -83,5 +83,7 @@ def _of_source(source: str) -> str:
             return "; messages need a message_id, or the queue may deliver one twice"
         case "pubsub":
             return "; redelivered messages are known by their ids"
+        case "mysql_cdc":
+            return "; what was changed while the first rows were read comes again as changes, which have later places in the log"
         case _:
             return ""
