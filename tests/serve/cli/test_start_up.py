@@ -25,7 +25,7 @@ HEAVY = {
     "pymysql",
     "rich",
     "adbc_driver_postgresql",
-} | {"apprise", "grpc", "opentelemetry", "prometheus_client", "requests"}
+} | {"apprise", "grpc", "opentelemetry", "prometheus_client", "requests", "fastapi", "starlette", "uvicorn", "jinja2"}
 
 NEEDS = """
 from flows import Copies
@@ -89,6 +89,7 @@ def loaded_by(*arguments: str) -> set[str]:
         ("next", "-m", "flows"),
         ("dag", "-m", "flows"),
         ("logs", "nothing"),
+        ("web", "--help"),
     ],
 )
 def test_quick_commands_load_nothing_heavy(project: Path, arguments: tuple[str, ...]) -> None:

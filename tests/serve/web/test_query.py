@@ -56,9 +56,8 @@ def test_a_query_returns_columns_rows_and_numbers(lab: TestClient) -> None:
     assert ask(lab, "SELECT 1", max_rows=100_001).status_code == 422
 
 
-@pytest.mark.parametrize("sql", FORBIDDEN)
-def test_what_does_more_than_read_is_refused(lab: TestClient, sql: str) -> None:
-    assert ask(lab, sql).status_code == 400
+def test_what_does_more_than_read_is_refused(lab: TestClient) -> None:
+    assert {sql: ask(lab, sql).status_code for sql in FORBIDDEN} == dict.fromkeys(FORBIDDEN, 400)
     with closing(sqlite3.connect("lite.db")) as connection:
         assert connection.execute("SELECT count(*) FROM copies").fetchone() == (2,)
 

@@ -89,6 +89,8 @@ def test_pipelines_have_their_recent_history(api: TestClient) -> None:
     assert copy["next_run_at"] is not None
     assert by_name["broken"]["failure_rate_7d"] == 1.0
     assert by_name["never"]["failure_rate_7d"] is None
+    some = api.get("/api/pipelines", params={"q": "C", "limit": 1, "offset": 1}).json()
+    assert ([one["name"] for one in some["pipelines"]], some["total"]) == (["count"], 2)
 
 
 def test_one_pipeline_has_its_declaration_its_plan_and_its_lineage(api: TestClient) -> None:

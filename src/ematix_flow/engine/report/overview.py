@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.project import PROJECT
-from ematix_flow.engine.report.pipelines import WEEK
+from ematix_flow.engine.report.pipelines import outcomes_of
 from ematix_flow.engine.report.runs import run_page
 from ematix_flow.engine.schedule.freshness import evaluate_freshness
 from ematix_flow.engine.schedule.heartbeat import scheduler_liveness
@@ -20,22 +20,27 @@ if TYPE_CHECKING:
 
 _BROKEN = ("gave_up", "interrupted", "backoff")
 _SHOWN = 12
+_LISTED = 50
+"""Lines of what fails, runs or waits; the totals count all."""
 
 
 def overview_facts(log: RunLog, now: datetime) -> dict[str, Any]:
     """Return what fails, is late, runs and comes next, with the newest runs and the counts of a week."""
     statuses = [one.as_dict() for one in pipeline_statuses(log, now)]
     failing = [one for one in statuses if one["state"] in _BROKEN or one["outcome"] == "failure"]
+    running = [one for one in statuses if one["state"] == "running"]
+    waiting = [one for one in statuses if one["state"] in ("due", "waiting", "paused")]
     upcoming = sorted((one for one in statuses if one["next_run_at"]), key=lambda one: str(one["next_run_at"]))
     counts: dict[str, int] = {}
-    for (_, status), count in log.count_outcomes(now - WEEK).items():
+    for (_, status), count in outcomes_of(log, now).items():
         counts[status] = counts.get(status, 0) + count
     liveness = scheduler_liveness(log)
     return {
         "declared": len(statuses),
-        "failing": failing,
-        "running": [one for one in statuses if one["state"] == "running"],
-        "waiting": [one for one in statuses if one["state"] in ("due", "waiting", "paused")],
+        "failing": failing[:_LISTED],
+        "running": running[:_LISTED],
+        "waiting": waiting[:_LISTED],
+        "totals": {"failing": len(failing), "running": len(running), "waiting": len(waiting)},
         "upcoming": upcoming[:_SHOWN],
         "late": [one.to_dict() for one in evaluate_freshness(now=now, run_log=log) if one.state == BREACHED],
         "recent": run_page(log, RunListQuery(limit=_SHOWN)),

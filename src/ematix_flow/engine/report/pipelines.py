@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
 from datetime import timedelta
 from statistics import median
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from ematix_flow.engine.batch.run_records import RUNNING
-from ematix_flow.engine.report.runs import duration_ms, run_summary
+from ematix_flow.engine.report.runs import duration_ms, run_summary, short_summary
 from ematix_flow.engine.schedule.run_lists import current_runs
 from ematix_flow.engine.schedule.status import pipeline_statuses
 
@@ -24,19 +27,40 @@ WEEK = timedelta(days=7)
 STREAM_STATS = ("stats_1m", "stats_5m", "rows_consumed_total", "rows_written_total", "batches_total", "errors_total")
 
 
-def pipeline_summaries(log: RunLog, now: datetime) -> list[dict[str, Any]]:
-    """Return every pipeline and stream with its state, its newest runs, its failures of a week and its usual time."""
-    statuses = [one for one in pipeline_statuses(log, now) if one.kind != "workflow"]
+@dataclass(frozen=True, slots=True)
+class PipelineQuery:
+    """Which pipelines and streams are requested."""
+
+    text: str = ""
+    """What their names contain; any without it."""
+    kind: str = ""
+    """batch or streaming; both without it."""
+    limit: int | None = None
+    offset: int = 0
+
+
+def pipeline_summaries(log: RunLog, now: datetime, query: PipelineQuery | None = None) -> list[dict[str, Any]]:
+    """Return pipelines and streams with their state, newest runs, failures of a week and usual time."""
+    return pipeline_page(log, now, query or PipelineQuery())[0]
+
+
+def pipeline_page(log: RunLog, now: datetime, query: PipelineQuery) -> tuple[list[dict[str, Any]], int]:
+    """Return one page of pipelines and streams by name, and how many there are."""
+    kinds = {"batch": ("pipeline",), "streaming": ("stream",)}.get(query.kind, ("pipeline", "stream"))
+    matching = [
+        one for one in pipeline_statuses(log, now) if one.kind in kinds and query.text.lower() in one.name.lower()
+    ]
+    end = None if query.limit is None else query.offset + query.limit
+    statuses = matching[query.offset : end]
     newest = log.newest_runs([one.name for one in statuses], RECENT)
-    flat = current_runs(log, [run for runs in newest.values() for run in runs])
     by_name: dict[str, list[RunRecord]] = {name: [] for name in newest}
-    for run in flat:
+    for run in current_runs(log, [run for runs in newest.values() for run in runs]):
         by_name[run.pipeline].append(run)
-    outcomes = log.count_outcomes(now - WEEK)
-    return [_summary(one, by_name[one.name], outcomes) for one in statuses]
+    rates = failure_rates(outcomes_of(log, now))
+    return [_summary(one, by_name[one.name], rates.get(one.name)) for one in statuses], len(matching)
 
 
-def _summary(one: PipelineStatus, runs: Sequence[RunRecord], outcomes: Mapping[tuple[str, str], int]) -> dict[str, Any]:
+def _summary(one: PipelineStatus, runs: Sequence[RunRecord], failure_rate: float | None) -> dict[str, Any]:
     durations = [ms for run in runs if run.status == "succeeded" and (ms := duration_ms(run)) is not None]
     latest = runs[0] if runs else None
     stream = one.kind == "stream"
@@ -44,9 +68,9 @@ def _summary(one: PipelineStatus, runs: Sequence[RunRecord], outcomes: Mapping[t
         "name": one.name,
         "kind": "streaming" if stream else "batch",
         "latest_run": None if latest is None else run_summary(latest),
-        "failure_rate_7d": failure_rate(one.name, outcomes),
+        "failure_rate_7d": failure_rate,
         "median_duration_ms": int(median(durations)) if durations else None,
-        "recent_runs": [run_summary(run) for run in reversed(runs)],
+        "recent_runs": [short_summary(run) for run in reversed(runs)],
         "next_run_at": one.next_run_at,
         "timezone": one.timezone,
         "streaming_stats": stream_stats(latest) if stream else None,
@@ -60,11 +84,31 @@ def _summary(one: PipelineStatus, runs: Sequence[RunRecord], outcomes: Mapping[t
     }
 
 
-def failure_rate(name: str, outcomes: Mapping[tuple[str, str], int]) -> float | None:
-    """Return which part of the runs of a pipeline failed; None without one that has ended."""
-    ended = {status: count for (pipeline, status), count in outcomes.items() if pipeline == name and status != RUNNING}
-    total = sum(ended.values())
-    return round(ended.get("failed", 0) / total, 4) if total else None
+_known: WeakKeyDictionary[RunLog, tuple[float, dict[tuple[str, str], int]]] = WeakKeyDictionary()
+"""The counts of each run log, and until when they are good enough."""
+_WORTH = 20.0
+"""For how many times as long as it took to count them, counts are returned again: exact where they are quick to get."""
+
+
+def outcomes_of(log: RunLog, now: datetime) -> dict[tuple[str, str], int]:
+    """Return how many runs of a week there are, by pipeline and status; those of a long history may be some seconds old."""
+    began = time.monotonic()
+    until, counts = _known.get(log, (0.0, {}))
+    if began < until:
+        return counts
+    counts = log.count_outcomes(now - WEEK)
+    took = time.monotonic() - began
+    _known[log] = (began + took * _WORTH, counts)
+    return counts
+
+
+def failure_rates(outcomes: Mapping[tuple[str, str], int]) -> dict[str, float]:
+    """Return which part of the ended runs of each pipeline failed."""
+    ended: dict[str, int] = {}
+    for (pipeline, status), count in outcomes.items():
+        if status != RUNNING:
+            ended[pipeline] = ended.get(pipeline, 0) + count
+    return {name: round(outcomes.get((name, "failed"), 0) / total, 4) for name, total in ended.items() if total}
 
 
 def stream_stats(run: RunRecord | None) -> dict[str, Any] | None:

@@ -34,12 +34,21 @@ def run_page(log: RunLog, query: RunListQuery) -> dict[str, Any]:
 
 
 def run_summary(run: RunRecord) -> dict[str, Any]:
-    """Return the line of a run; `key` names its attempt, as commands and addresses take it."""
+    """Return the line of a run."""
+    return {
+        **short_summary(run),
+        "target": run.target,
+        "error": (run.error_summary or "").partition("\n")[0] or None,
+        **{name: getattr(run, name) for name in _ROWS},
+    }
+
+
+def short_summary(run: RunRecord) -> dict[str, Any]:
+    """Return what is needed to show a run among others; `key` names its attempt, as commands and addresses take it."""
     return {
         "run_id": run.run_id,
         "key": run_label(run),
         "pipeline": run.pipeline,
-        "target": run.target,
         "status": run.status,
         "started_at": run.started_at,
         "finished_at": run.finished_at,
@@ -47,8 +56,6 @@ def run_summary(run: RunRecord) -> dict[str, Any]:
         "attempt": run.attempt,
         "failed_step": run.failed_step,
         "kind": run.kind,
-        "error": (run.error_summary or "").partition("\n")[0] or None,
-        **{name: getattr(run, name) for name in _ROWS},
     }
 
 

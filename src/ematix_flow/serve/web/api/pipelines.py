@@ -14,7 +14,7 @@ from ematix_flow.commit.runlog.records import Backfill
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.rejects import list_rejects
 from ematix_flow.engine.report.declared import pipeline_declaration, stream_declaration
-from ematix_flow.engine.report.pipelines import pipeline_summaries
+from ematix_flow.engine.report.pipelines import PipelineQuery, pipeline_page
 from ematix_flow.engine.review.preview import lineage_of, preview_pipeline
 from ematix_flow.engine.schedule.manual import record_action
 from ematix_flow.errors import FlowError
@@ -37,9 +37,15 @@ class Interval(BaseModel):
 
 
 @router.get("/pipelines", summary="Pipelines and streams with their recent history", **require(READ))
-def pipelines(shared: Shared) -> PlainJSON:
-    """Return every pipeline and stream with its newest runs, its failures of a week and its next run."""
-    return PlainJSON({"pipelines": pipeline_summaries(shared.log, SYSTEM_CLOCK.now())})
+def pipelines(
+    shared: Shared,
+    q: str = "",
+    limit: Annotated[int | None, Query(ge=1, le=10_000)] = None,
+    offset: Annotated[int, Query(ge=0)] = 0,
+) -> PlainJSON:
+    """Return pipelines and streams by name, all or a page, with newest runs, failures of a week and next run."""
+    listed, total = pipeline_page(shared.log, SYSTEM_CLOCK.now(), PipelineQuery(q, limit=limit, offset=offset))
+    return PlainJSON({"pipelines": listed, "total": total})
 
 
 @router.get("/pipelines/{name}", summary="One pipeline: declaration, plan and lineage", **require(READ))

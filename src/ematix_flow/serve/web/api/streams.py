@@ -12,7 +12,7 @@ from starlette.responses import Response
 from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.report.declared import stream_declaration
-from ematix_flow.engine.report.pipelines import pipeline_summaries
+from ematix_flow.engine.report.pipelines import PipelineQuery, pipeline_summaries
 from ematix_flow.engine.schedule.manual import record_action
 from ematix_flow.engine.schedule.status import running_now
 from ematix_flow.engine.stream.control import stream_status
@@ -64,8 +64,8 @@ def streams(shared: Shared) -> PlainJSON:
 
 def stream_summaries(shared: WebState) -> list[dict[str, Any]]:
     """Return the streams as plain data."""
-    summaries = pipeline_summaries(shared.log, SYSTEM_CLOCK.now())
-    return [one | stream_declaration(PROJECT.streams[one["name"]]) for one in summaries if one["kind"] == "streaming"]
+    summaries = pipeline_summaries(shared.log, SYSTEM_CLOCK.now(), PipelineQuery(kind="streaming"))
+    return [one | stream_declaration(PROJECT.streams[one["name"]]) for one in summaries]
 
 
 @router.get("/{name}", summary="One stream: declaration and positions", **require(READ))

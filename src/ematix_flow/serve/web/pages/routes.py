@@ -15,7 +15,7 @@ from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.rejects import list_rejects
 from ematix_flow.engine.report.graph import graph_dict, states_by_node
 from ematix_flow.engine.report.overview import overview_facts
-from ematix_flow.engine.report.pipelines import pipeline_summaries
+from ematix_flow.engine.report.pipelines import PipelineQuery, pipeline_page
 from ematix_flow.engine.report.quality import quality_runs
 from ematix_flow.engine.report.runs import find_run, run_detail, run_page
 from ematix_flow.engine.report.workflows import workflow_entries
@@ -40,6 +40,8 @@ from ematix_flow.serve.web.settings import READ
 router = APIRouter(include_in_schema=False, dependencies=require(READ)["dependencies"])
 
 PER_PAGE = 50
+PIPELINES = 100
+"""Pipelines of one page."""
 HISTORY = 60
 """Runs that the chart of a pipeline shows."""
 STATUSES = ("running", "succeeded", "failed", "cancelled", "interrupted", "requested")
@@ -54,9 +56,11 @@ def overview(request: Request, shared: Shared) -> HTMLResponse:
 
 
 @router.get("/pipelines")
-def pipelines(request: Request, shared: Shared) -> HTMLResponse:
+def pipelines(request: Request, shared: Shared, q: str = "", page: Page = 1) -> HTMLResponse:
     """Show every pipeline and stream with its recent history."""
-    return render(request, "pipelines.html", pipelines=pipeline_summaries(shared.log, SYSTEM_CLOCK.now()))
+    query = PipelineQuery(q, limit=PIPELINES, offset=(page - 1) * PIPELINES)
+    listed, total = pipeline_page(shared.log, SYSTEM_CLOCK.now(), query)
+    return render(request, "pipelines.html", pipelines=listed, total=total, text=q, page=page, per_page=PIPELINES)
 
 
 @router.get("/pipelines/{name}")
