@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("streams")]
 
-LAKES = [pytest.param(kind, marks=[pytest.mark.spark]) for kind in ("delta_local", "iceberg")]
+LAKES = [pytest.param(kind, marks=[pytest.mark.spark, pytest.mark.deep]) for kind in ("delta_local", "iceberg")]
 
 
 @pytest.fixture(params=[*(parameter(system) for system in SYSTEMS), *LAKES])

@@ -101,6 +101,8 @@ class Inspection:
     """Columns of the source with the position of each row, where a stream has one."""
     changes: bool = False
     """The rows are changes, with the columns that say what they do."""
+    payloads: bool = False
+    """Every row has the message that it came in, which a reject of it keeps."""
     latest_version: datetime | None = None
     """The newest `valid_from` in an scd2 target that is loaded by load time."""
     notes: tuple[str, ...] = ()

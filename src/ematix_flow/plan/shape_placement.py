@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.base.stream_source import PAYLOAD
 from ematix_flow.errors import OWN_PREFIX, PlanError, did_you_mean
 from ematix_flow.plan.bounds import bounded_sql, range_condition, watermark_column
 from ematix_flow.plan.columns import (
@@ -155,6 +156,8 @@ def _known_columns(inspection: Inspection, *, over_rows: bool) -> dict[str, str]
         _refuse_own(columns)
         columns[RAW] = "text"
     columns |= dict.fromkeys(inspection.order, "integer")
+    if inspection.payloads:
+        columns[PAYLOAD] = "text"
     if inspection.changes:
         columns |= dict(zip(CHANGE_COLUMNS, CHANGE_FAMILIES, strict=True))
     if inspection.source_format and not inspection.source_sql:
@@ -213,7 +216,8 @@ def _shaped(  # noqa: PLR0913 - the parts of a shape
     dialect = reading.inputs.dialects.dialect
     event = target.write.event_timestamp_column
     declared = {column.name for column in target.table.columns}
-    carry = [event] if event is not None and event in columns and event not in declared else []
+    given = event is not None and event in columns and event not in (*declared, *CHANGE_COLUMNS)
+    carry = [event] if given and event is not None else []
     query = shape_query(
         # Around the user's own query is SQL of ours, in the evaluating dialect.
         sql if user_dialect == dialect else read_query(sql, dialect, dialect),
@@ -223,7 +227,7 @@ def _shaped(  # noqa: PLR0913 - the parts of a shape
         column_map=target.column_map,
         transforms_pre=transforms_pre,
         carry=carry,
-        own=[name for name in (*CHANGE_COLUMNS, ORDER_AT, ORDER, POSITION, RAW) if name in columns],
+        own=[name for name in (*CHANGE_COLUMNS, PAYLOAD, ORDER_AT, ORDER, POSITION, RAW) if name in columns],
         corrupt=CORRUPT if CORRUPT in columns else None,
         user_dialect=user_dialect,
         failure_column=FAILED if FAILED in failure_columns else None,
@@ -248,7 +252,7 @@ def _final(
     event = target.write.event_timestamp_column
     if event is not None:
         parts.append(f"{native_column(event, dialect)} AS {native_column(EVENT, dialect)}")
-    own = (*CHANGE_COLUMNS, ORDER_AT, ORDER, POSITION)
+    own = (*CHANGE_COLUMNS, PAYLOAD, ORDER_AT, ORDER, POSITION)
     parts += [native_column(name, dialect) for name in own if name in columns]
     if failure_columns:
         failed = native_column(FAILED, dialect)

@@ -66,6 +66,8 @@ class ChangeDecoder(Decoder):
     """Reads payloads that have schemas in a registry; None where they are JSON."""
     keyed: bool = False
     """Whether messages have keys."""
+    whole: bool = False
+    """Whether a change that lacks columns cannot be applied, because it is a version of its own."""
     format: ClassVar[str] = "json_lines"
     tombstones: ClassVar[bool] = False
 
@@ -80,20 +82,25 @@ class ChangeDecoder(Decoder):
         return True
 
     @property
+    def replays_messages(self) -> bool:
+        """Return True: without its message nobody knows what a row would change."""
+        return True
+
+    @property
     def schema(self) -> pa.Schema:
         """Return the columns of the table, and those of a change."""
         import pyarrow as pa
 
-        types = [pa.string(), pa.string(), pa.timestamp("us", tz="UTC"), pa.int64(), pa.string()]
-        more = [pa.field(name, kind) for name, kind in zip(CHANGE_COLUMNS, types, strict=True)]
-        return pa.schema([*self._own(), *more])
+        more = [pa.field(name, kind) for name, kind in zip(CHANGE_COLUMNS, change_types(), strict=True)]
+        return pa.schema([*self.table_fields(), *more])
 
     @property
     def columns(self) -> tuple[SourceColumn, ...]:
         """Return the columns of the table."""
-        return tuple(SourceColumn(one.name, family_of(one.type), str(one.type)) for one in self._own())
+        return tuple(SourceColumn(one.name, family_of(one.type), str(one.type)) for one in self.table_fields())
 
-    def _own(self) -> list[pa.Field]:
+    def table_fields(self) -> list[pa.Field]:
+        """Return the columns of the table."""
         import pyarrow as pa
 
         return [pa.field(name, pa.binary() if kind == "bytes" else pa.string()) for name, kind in self.table.columns]
@@ -184,9 +191,9 @@ class _Rows:
         """Return all rows."""
         import pyarrow as pa
 
-        schema = self.decoder.schema
-        columns = zip(*self.values, strict=True) if self.values else [()] * len(schema)
-        arrays = tuple(pa.array(one, kind) for one, kind in zip(columns, schema.types, strict=True))
+        types = [*(one.type for one in self.decoder.table_fields()), *change_types()]
+        columns = zip(*self.values, strict=True) if self.values else [()] * len(types)
+        arrays = tuple(pa.array(one, kind) for one, kind in zip(columns, types, strict=True))
         return Decoded(arrays, self.wrong, self.messages)
 
     def _row(self, number: int, row: list[Any], wrong: str | None) -> None:
@@ -197,6 +204,9 @@ class _Rows:
     def _change(self, change: Change, arrival: str, at: datetime | None) -> list[Any]:
         cdc, table = self.decoder.cdc, self.decoder.table
         self._refuse_unknown(change)
+        if self.decoder.whole and change.operation == TRUNCATE:
+            message = 'a history does not know which rows a truncated table had; on_truncate="skip" leaves it out'
+            raise ChangeError(message)
         row, carries = [], ""
         for name, kind in table.columns:
             value, carried = self._value(change, name, kind)
@@ -205,6 +215,9 @@ class _Rows:
         at_ms = change.at_ms
         if at_ms is None and at is not None:
             at_ms = (at - _EPOCH) // timedelta(milliseconds=1)
+        if self.decoder.whole and at_ms is None:
+            message = "a version needs the time of its change"
+            raise ChangeError(message)
         version = version_of(change.order, arrival, at_ms, unique=change.unique)
         full = "0" not in carries or (cdc.missing_columns == "null" and change.operation != DELETE)
         instant = None if at_ms is None else _EPOCH + timedelta(milliseconds=at_ms)
@@ -218,6 +231,9 @@ class _Rows:
         if name not in change.values:
             if name in table.required and change.operation not in (UPDATE, DELETE, TRUNCATE):
                 message = f"{name}: the change creates a row and carries no value for it"
+                raise ChangeError(message)
+            if self.decoder.whole and cdc.missing_columns == "keep" and change.operation not in (DELETE, TRUNCATE):
+                message = f"{name}: the change does not carry it, and a version needs whole rows"
                 raise ChangeError(message)
             return None, False
         try:
@@ -238,6 +254,13 @@ class _Rows:
         if unknown and change.operation != DELETE:
             message = f"the change has the column {unknown[0]!r}, which {self.decoder.table.name} lacks"
             raise ChangeError(message)
+
+
+def change_types() -> list[pa.DataType]:
+    """Return the types of the columns that a change has besides those of its table."""
+    import pyarrow as pa
+
+    return [pa.string(), pa.string(), pa.timestamp("us", tz="UTC"), pa.int64(), pa.string()]
 
 
 def _key_values(key: Any) -> Mapping[str, Any]:

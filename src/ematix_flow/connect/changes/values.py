@@ -19,7 +19,7 @@ from ematix_flow.connect.formats.values import UnfitError, text_of
 _PER_MICRO = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
 """Unit -> by what a number is multiplied and then divided, to count microseconds."""
 
-_UNITS = {
+UNITS = {
     "io.debezium.time.Timestamp": "ms",
     "io.debezium.time.MicroTimestamp": "us",
     "io.debezium.time.NanoTimestamp": "ns",
@@ -31,8 +31,8 @@ _CLOCKS = {
     "io.debezium.time.NanoTime": "ns",
     "org.apache.kafka.connect.data.Time": "ms",
 }
-_DATES = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
-_DECIMAL, _VARIABLE = "org.apache.kafka.connect.data.Decimal", "io.debezium.data.VariableScaleDecimal"
+DATES = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
+DECIMAL, _VARIABLE = "org.apache.kafka.connect.data.Decimal", "io.debezium.data.VariableScaleDecimal"
 _SIZES = ((10**11, ""), (10**14, "ms"), (10**17, "us"), (10**20, "ns"))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMES = ("timestamp", "timestamp_tz")
@@ -55,18 +55,18 @@ def _converted(value: Any, kind: str, semantic: Semantic, time_unit: str | None)
     name, number = semantic.name, _whole(value)
     if kind == "bytes":
         return _bytes(value)
-    if name == _DECIMAL:
+    if name == DECIMAL:
         return _decimal(value, semantic.scale)
     if isinstance(value, dict) and {"scale", "value"} <= set(value) and (name == _VARIABLE or kind == "numeric"):
         return _decimal(value["value"], int(value["scale"]))
     if number is None:
         return text_of(value, kind)
-    if name in _DATES or (kind == "date" and name not in _UNITS):
+    if name in DATES or (kind == "date" and name not in UNITS):
         return (date(1970, 1, 1) + timedelta(days=number)).isoformat()
     if name in _CLOCKS:
         return _instant(number, _CLOCKS[name]).time().isoformat(timespec="microseconds")
-    if name in _UNITS or kind in _TIMES:
-        at = _instant(number, _UNITS.get(name) or time_unit or _unit_of(number))
+    if name in UNITS or kind in _TIMES:
+        at = _instant(number, UNITS.get(name) or time_unit or _unit_of(number))
         return (
             at.date().isoformat() if kind == "date" else f"{at.replace(tzinfo=None).isoformat(timespec='microseconds')}"
         )

@@ -55,6 +55,11 @@ class Decoder(ABC):
         """Return whether rows are changes, with columns that say what they do."""
         return False
 
+    @property
+    def replays_messages(self) -> bool:
+        """Return whether every row that cannot be loaded is tried again as the message that it came in."""
+        return False
+
     @abstractmethod
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
         """Return the columns of some payloads."""

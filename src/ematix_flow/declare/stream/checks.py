@@ -72,6 +72,12 @@ def _check_changes(stream: Stream, target: StreamTarget) -> None:
     if target.table is None:
         message = f"cdc= changes and deletes rows, which {target.destination!r} of {target.connection_name!r} cannot"
         raise DeclareError(message, hint="write to a table of a database or a lake.")
+    if target.write.mode != CHANGES and stream.cdc.delete_mode == "soft":
+        message = f'delete_mode="soft" does not go with mode={target.write.spelled!r}, which keeps what was deleted'
+        raise DeclareError(message, hint="leave delete_mode= and soft_delete_column= out.")
+    if target.write.mode == "scd2" and target.write.event_timestamp_column is not None:
+        message = "event_timestamp_column= does not go with cdc=: the time of a change is that of its event"
+        raise DeclareError(message)
     if target.write.mode == "merge":
         message = 'cdc= applies changes in their order, which mode="merge" would not'
         raise DeclareError(message, hint='leave mode= out; "scd2" makes a history of changes, "append" a log of them.')

@@ -117,6 +117,7 @@ def _inspect_range(message_range: MessageRange, inspection: Inspection) -> Inspe
         source_format=message_range.decoder.format,
         order=message_range.order,
         changes=message_range.decoder.changes,
+        payloads=message_range.decoder.replays_messages,
     )
 
 

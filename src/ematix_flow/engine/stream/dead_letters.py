@@ -16,7 +16,14 @@ from ematix_flow.engine.rejects import list_rejects, replay_slot
 from ematix_flow.engine.stream.dead_letter_topic import SENT
 from ematix_flow.engine.stream.names import filled_in
 from ematix_flow.engine.stream.options import StreamOptions
-from ematix_flow.engine.stream.sinks.table import pipeline_into, pipeline_of, requires_order, typed_declaration
+from ematix_flow.engine.stream.sinks.changes import ChangeTarget
+from ematix_flow.engine.stream.sinks.table import (
+    offset_store_of,
+    pipeline_into,
+    pipeline_of,
+    requires_order,
+    typed_declaration,
+)
 from ematix_flow.engine.stream.sinks.table_schema import name_of
 from ematix_flow.engine.stream.sources import source_of
 from ematix_flow.engine.stream.transform import StreamRows
@@ -27,6 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ematix_flow.commit.rejects import Reject
+    from ematix_flow.connect.base.stream_source import StreamSource
+    from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
 
 ATTEMPTS = 3
@@ -137,7 +146,7 @@ def _replayed(stream: Stream, chosen: Selection, options: StreamOptions) -> Coun
     done = Counter({"taken": len(dead_letters)})
     with ExitStack() as resources:
         source = resources.enter_context(closing(source_of(stream, options)))
-        replayer = _Replay(stream, StreamRows(stream, source, options, resources), options)
+        replayer = _Replay(stream, source, StreamRows(stream, source, options, resources), options)
         for target in _tables(stream):
             for group in _groups(dead_letters, target):
                 done.update(replayer.load(target, group))
@@ -147,6 +156,7 @@ def _replayed(stream: Stream, chosen: Selection, options: StreamOptions) -> Coun
 @dataclass(frozen=True, slots=True)
 class _Replay:
     stream: Stream
+    source: StreamSource
     rows: StreamRows
     options: StreamOptions
 
@@ -157,11 +167,10 @@ class _Replay:
         payloads = [
             (payload_of(dead_letter.row_json), dead_letter.source_position or "") for dead_letter in dead_letters
         ]
-        typed = self.rows.of_payloads(payloads, transform=dead_letters[0].is_message)
-        declared, rows = typed_declaration(self.stream, target, typed.rows, refuse=False)
+        declared, source = (
+            self._changes(target, payloads) if self.stream.cdc else self._rows(target, payloads, dead_letters)
+        )
         declared = replace(declared, write=replace(declared.write, on_bad_row="reject"))
-        value = SourceValue(self.stream.sources[0].connection, frame=rows)
-        source = OpenSource(value, "dead letters", rejects=typed.rejects, ordered=requires_order(target))
         ids = tuple(dead_letter.reject_id for dead_letter in dead_letters)
         load_options = replace(self.options.load, replays=ids, attempt=attempt, last_attempt=last)
         pipeline = pipeline_of(self.stream, declared, self.stream.name)
@@ -174,6 +183,20 @@ class _Replay:
             "redeadlettered": 0 if last else failed,
             "parked": failed if last else 0,
         }
+
+    def _rows(
+        self, target: StreamTarget, payloads: Sequence[tuple[bytes, str]], dead_letters: Sequence[Reject]
+    ) -> tuple[TargetDeclaration, OpenSource]:
+        typed = self.rows.of_payloads(payloads, transform=dead_letters[0].is_message)
+        declared, rows = typed_declaration(self.stream, target, typed.rows, refuse=False)
+        value = SourceValue(self.stream.sources[0].connection, frame=rows)
+        return declared, OpenSource(value, "dead letters", rejects=typed.rejects, ordered=requires_order(target))
+
+    def _changes(
+        self, target: StreamTarget, payloads: Sequence[tuple[bytes, str]]
+    ) -> tuple[TargetDeclaration, OpenSource]:
+        database = offset_store_of(self.stream, target, self.options, self.stream.name).database
+        return ChangeTarget(self.stream, target, database).replayed(self.source, payloads)
 
 
 def _groups(dead_letters: Sequence[Reject], target: StreamTarget) -> list[list[Reject]]:

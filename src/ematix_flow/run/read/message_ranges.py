@@ -100,8 +100,7 @@ def _rows(
         payloads = there.column(VALUE).to_pylist()
         columns = dict(zip(decoder.schema.names, decoded.columns, strict=True))
         columns[CORRUPT] = pa.array(decoded.wrong, pa.string())
-        # A change that cannot be applied is tried again as the message that it came in.
-        always = decoder.changes
+        always = decoder.replays_messages
         columns[PAYLOAD] = _payloads(payloads) if always else _rejected_payloads(payloads, decoded.wrong)
         columns[POSITION] = there.column(MESSAGE_OFFSET)
         arrays = [columns[field.name] if field.name in columns else there.column(field.name) for field in schema]

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.base.message_list import MessageList
 from ematix_flow.connect.changes.decoder import KEY, ChangeDecoder, ChangeTable
+from ematix_flow.connect.changes.log_decoder import LOG_COLUMNS, ChangeLogDecoder
+from ematix_flow.connect.changes.schemas import ChangeReader
 from ematix_flow.connect.config.lookup import resolve_connection
+from ematix_flow.connect.formats.codecs import schema_decoder
+from ematix_flow.declare.table.schema import FRAMEWORK_COLUMNS, Column
+from ematix_flow.declare.table.types import Text, TimestampTZ
 from ematix_flow.engine.batch.source import OpenSource
+from ematix_flow.engine.stream.sinks.new_columns import new_columns
 from ematix_flow.engine.stream.sinks.table import TableSink, declaration_of
-from ematix_flow.engine.stream.sinks.table_schema import name_of, table_of
+from ematix_flow.engine.stream.sinks.table_schema import UNKNOWN, is_there, name_of, table_of
 from ematix_flow.errors import PlanError, UnsupportedError, did_you_mean
+from ematix_flow.plan.columns import CHANGE_AT
 from ematix_flow.plan.source import SourceValue
+from ematix_flow.plan.sql.ddl import VERSION
+from ematix_flow.plan.steps import OffsetRange
 from ematix_flow.run.read.message_ranges import MessageRange
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ematix_flow.connect.base.stream_source import StreamSource
     from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
-    from ematix_flow.declare.stream.cdc import CDC
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
     from ematix_flow.declare.table.schema import Table
-    from ematix_flow.plan.steps import OffsetRange
 
 FORMATS = ("json", "avro")
 """Payloads that envelopes are read from."""
@@ -33,21 +43,131 @@ class ChangeSink(TableSink):
 
     @property
     def reads_first(self) -> bool:
-        """Return False: what changes do is known without reading them."""
-        return False
+        """Return whether the changes themselves say which columns the table gets."""
+        return ChangeTarget(self.context.stream, self.target, self.offset_store.database).learns_columns
 
     def exact(self, offset_range: OffsetRange) -> tuple[TargetDeclaration, OpenSource] | None:
         """Return the changes of a range for the table as it is declared or exists."""
+        target = ChangeTarget(self.context.stream, self.target, self.offset_store.database)
+        declared, message_range = target.range(self.context.source, offset_range)
         source = self.context.source
-        cdc = self.context.stream.cdc
+        return declared, OpenSource(SourceValue(source.name), source.name, stream=message_range, span=offset_range)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeTarget:
+    """A target of change events: its table, the key of its rows and what reads the events."""
+
+    stream: Stream
+    target: StreamTarget
+    database: TargetSystem
+
+    @property
+    def learns_columns(self) -> bool:
+        """Return whether columns that the table lacks are added to it."""
+        cdc = self.stream.cdc
+        return (cdc is not None and cdc.schema_evolution == "evolve") or not self._is_known()
+
+    def range(self, source: StreamSource, offset_range: OffsetRange) -> tuple[TargetDeclaration, MessageRange]:
+        """Return the declaration of a load of changes, and the changes."""
+        table = self.table()
+        learns = self.learns_columns
+        if learns:
+            more = new_columns(source, offset_range, self.decoder(source, table))
+            known = [column for column in table.columns if column.name != UNKNOWN] if more else table.columns
+            table = replace(table, columns=(*known, *more))
+        keys = self.keys(table)
+        decoder = self.decoder(source, table)
+        if self.target.write.mode == "append":
+            table = _log_table(table)
+        declared = declaration_of(self.stream, self.target, table)
+        write = replace(declared.write, on_drift="evolve" if learns else declared.write.on_drift)
+        if write.mode != "append":
+            write = replace(write, keys=keys)
+        if write.mode == "scd2":
+            write = replace(write, event_timestamp_column=CHANGE_AT)
+        return replace(declared, write=write), MessageRange(source, offset_range, decoder, ordered=decoder.changes)
+
+    def replayed(
+        self, source: StreamSource, messages: Sequence[tuple[bytes, str]]
+    ) -> tuple[TargetDeclaration, OpenSource]:
+        """Return the load of dead letters."""
+        listed = MessageList("dead letters", messages)
+        listed.payload_format, listed.registry = source.payload_format, source.registry
+        nowhere = OffsetRange(listed.source_id, "{}", "{}")
+        declared, message_range = self.range(listed, nowhere)
+        return declared, OpenSource(SourceValue(listed.name), listed.name, stream=message_range)
+
+    def table(self) -> Table:
+        """Return the table that changes are applied to: as declared, as it exists, or without columns so far."""
+        import pyarrow as pa
+
+        if not self._is_known():
+            if not self.keys(None):
+                raise _keyless(".".join(name_of(self.target)), None)
+            return table_of(self.target, self.database, pa.schema([]))
+        declared = self.target.declared_table
+        cdc = self.stream.cdc
+        if declared is not None and (cdc is None or cdc.schema_evolution != "evolve" or not self._is_there()):
+            return declared
+        named = replace(self.target, table=name_of(self.target))
+        there = table_of(named, self.database, pa.schema([]))
+        hidden = {VERSION.name, *(FRAMEWORK_COLUMNS if declared is not None else ())}
+        columns = [one for one in there.columns if one.name not in hidden]
+        if declared is None:
+            return replace(there, columns=tuple(columns))
+        added = [one for one in columns if one.name not in declared.column_names and one.name not in LOG_COLUMNS]
+        return replace(declared, columns=(*declared.columns, *added))
+
+    def keys(self, table: Table | None) -> tuple[str, ...]:
+        """Return the columns that identify a row: those that are given, the declared ones, or the table's own."""
+        given = self.target.primary_key or self.target.write.keys or (table.primary_key if table is not None else ())
+        given = given or self._existing_key()
+        if table is None:
+            return tuple(given)
+        if not given:
+            raise _keyless(table.qualified_name, table)
+        for name in given:
+            if name not in table.column_names:
+                message = f"the key column {name!r} is no column of {table.qualified_name}"
+                raise PlanError(message, hint=did_you_mean(name, table.column_names), origin=table.origin)
+        return tuple(given)
+
+    def decoder(self, source: StreamSource, table: Table) -> ChangeDecoder:
+        """Return what turns messages into changes of a table."""
+        cdc, mode = self.stream.cdc, self.target.write.mode
         assert cdc is not None  # noqa: S101 - other streams have other sinks
-        table = changed_table(self.target, self.offset_store.database)
-        keys = change_keys(self.target, table, self.offset_store.database)
-        decoder = change_decoder(source, cdc, table, keys)
-        message_range = MessageRange(source, offset_range, decoder, ordered=True)
-        opened = OpenSource(SourceValue(source.name), source.name, stream=message_range, span=offset_range)
-        declared = declaration_of(self.context.stream, self.target, table)
-        return replace(declared, write=replace(declared.write, keys=keys)), opened
+        keys = self.keys(None) or self.keys(table)
+        required = [column.name for column in table.columns if not column.nullable or column.name in keys]
+        kind = ChangeLogDecoder if mode == "append" else ChangeDecoder
+        reader = None
+        if source.payload_format != "json":
+            reader = ChangeReader(schema_decoder(source), wraps=cdc.envelope == "debezium")
+        return kind(
+            cdc,
+            ChangeTable(
+                table.qualified_name,
+                tuple((column.name, column.type.kind) for column in table.columns),
+                keys,
+                () if mode == "append" else tuple(required),
+            ),
+            reader,
+            keyed=any(column.name == KEY for column in source.columns),
+            whole=mode == "scd2",
+        )
+
+    def _is_known(self) -> bool:
+        return self.target.declared_table is not None or self._is_there()
+
+    def _is_there(self) -> bool:
+        return is_there(self.target, self.database)
+
+    def _existing_key(self) -> tuple[str, ...]:
+        if self.target.declared_table is not None or not self.database.exists():
+            return ()
+        with closing(self.database.session()) as session:
+            existing = self.database.find_table(session, self.database.table_name(*name_of(self.target)))
+        return () if existing is None else existing.primary_key
 
 
 def refuse_rows(stream: Stream) -> None:
@@ -63,42 +183,15 @@ def refuse_rows(stream: Stream) -> None:
             raise UnsupportedError(message, hint=f"use {' or '.join(FORMATS)}.", origin=stream.origin)
 
 
-def changed_table(target: StreamTarget, database: TargetSystem) -> Table:
-    """Return the table that changes are applied to: as declared, or as it exists."""
-    import pyarrow as pa
-
-    return table_of(target, database, pa.schema([]))
-
-
-def change_keys(target: StreamTarget, table: Table, database: TargetSystem) -> tuple[str, ...]:
-    """Return the columns that identify a row: those that are given, the declared ones, or the table's own."""
-    given = target.primary_key or target.write.keys or table.primary_key or _existing_key(target, database)
-    if not given:
-        message = f"changes of {table.qualified_name} need to know its primary key"
-        hint = "mark columns with pk(), or say primary_key= of the target."
-        raise PlanError(message, hint=hint, origin=table.origin)
-    for name in given:
-        if name not in table.column_names:
-            message = f"the key column {name!r} is no column of {table.qualified_name}"
-            raise PlanError(message, hint=did_you_mean(name, table.column_names), origin=table.origin)
-    return tuple(given)
+def _keyless(name: str, table: Table | None) -> PlanError:
+    message = f"changes of {name} need to know its primary key"
+    hint = "mark columns with pk(), or say primary_key= of the target."
+    return PlanError(message, hint=hint, origin=None if table is None else table.origin)
 
 
-def _existing_key(target: StreamTarget, database: TargetSystem) -> tuple[str, ...]:
-    with closing(database.session()) as session:
-        existing = database.find_table(session, database.table_name(*name_of(target)))
-    return () if existing is None else existing.primary_key
-
-
-def change_decoder(source: StreamSource, cdc: CDC, table: Table, keys: tuple[str, ...]) -> ChangeDecoder:
-    """Return what turns messages into changes of a table."""
-    return ChangeDecoder(
-        cdc,
-        ChangeTable(
-            table.qualified_name,
-            tuple((column.name, column.type.kind) for column in table.columns),
-            keys,
-            tuple(column.name for column in table.columns if not column.nullable or column.name in keys),
-        ),
-        keyed=any(column.name == KEY for column in source.columns),
-    )
+def _log_table(table: Table) -> Table:
+    """Return the table of a log: a key has many rows there, and a change may lack any column."""
+    own = [replace(one, nullable=True, primary_key=False) for one in table.columns]
+    kinds = (Text(), Text(), TimestampTZ())
+    more = [Column(kind, nullable=True, name=name) for name, kind in zip(LOG_COLUMNS, kinds, strict=True)]
+    return replace(table, columns=(*own, *(one for one in more if one.name not in table.column_names)))

@@ -180,12 +180,22 @@ def rendered(canonical: str, dialect: str, inserts: dict[str, str] | None = None
 def tally_sql(events: str) -> str:
     """Return the query for the counts of changes, over the relation of those that were new, as canonical SQL."""
     change = quoted(CHANGE)
-    names = {DELETE: "deletes", TRUNCATE: "deletes", UPDATE: "updates"}
-    kind = " ".join(f"WHEN {change} = '{code}' THEN '{name}'" for code, name in names.items())
-    new = f"SELECT CASE {kind} ELSE 'creates' END AS kind, COUNT(*) AS number FROM {events} GROUP BY {change}"
+    new = _by_operation(events)
     staged = f'FROM "{STAGED}" AS s'
     skipped = f"SELECT 'skipped', COUNT(*) {staged} WHERE s.{change} = '{SKIP}'"
     repeated = (
         f"SELECT 'repeated', (SELECT COUNT(*) {staged} WHERE s.{change} <> '{SKIP}') - (SELECT COUNT(*) FROM {events})"
     )
     return f"{new} UNION ALL {skipped} UNION ALL {repeated}"
+
+
+def staged_tally() -> str:
+    """Return the query for the counts of changes where every staged one is a version, as canonical SQL."""
+    return _by_operation(f'"{STAGED}" AS s')
+
+
+def _by_operation(relation: str) -> str:
+    change = quoted(CHANGE)
+    names = {DELETE: "deletes", TRUNCATE: "deletes", UPDATE: "updates", SKIP: "skipped"}
+    kind = " ".join(f"WHEN {change} = '{code}' THEN '{name}'" for code, name in names.items())
+    return f"SELECT CASE {kind} ELSE 'creates' END AS kind, COUNT(*) AS number FROM {relation} GROUP BY {change}"

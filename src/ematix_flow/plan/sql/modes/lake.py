@@ -13,10 +13,11 @@ from ematix_flow.connect.base.session import Statement
 from ematix_flow.connect.base.stage import WorkTable
 from ematix_flow.connect.lake.sql_session import POINTS_FOLDER
 from ematix_flow.plan.sql.modes.append_truncate_merge import duplicate_checks
+from ematix_flow.plan.sql.modes.change_rows import staged_tally
 from ematix_flow.plan.sql.modes.row_hash import row_hash_sql
-from ematix_flow.plan.sql.modes.scd2 import ended, marked, points_columns
+from ematix_flow.plan.sql.modes.scd2 import ended, marked, points_columns, rows_only
 from ematix_flow.plan.sql.program import Program
-from ematix_flow.plan.sql.render import STAGED, identifier_value, instant, native_column, native_name, render
+from ematix_flow.plan.sql.render import STAGED, identifier_value, instant, listed, native_column, native_name, render
 from ematix_flow.records import run_tag
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def scd2_by_load_time(load: Load) -> Program:
 def scd2_by_event_time(load: Load) -> Program:
     """Rebuild the versions of every touched key from all its known events."""
     views = _scratch(load)
-    touched = f"SELECT DISTINCT {_listed(load.keys)} FROM {_staged()} AS s"
+    touched = render(f'SELECT DISTINCT {listed(load.keys)} FROM "{STAGED}" AS s{rows_only(load)}', DIALECT)
     statements = [
         _materialized(views.touched, touched, "collect the keys of this load"),
         _materialized(
@@ -145,7 +146,10 @@ def scd2_by_event_time(load: Load) -> Program:
         statements.append(Statement(_remember(load, views), "", "remember the folded events", fills_points=True))
     statements.append(_carry(load, views))
     known = (WorkTable(load.points.name, points_columns(load)),) if load.points is not None else ()
-    return Program("MERGE INTO (versions)", tuple(statements), known, tally=_tally(views))
+    tally = _tally(views)
+    if load.changes is not None:
+        tally = f"{render(staged_tally(), DIALECT)} UNION ALL {tally}"
+    return Program("MERGE INTO (versions)", tuple(statements), known, tally=tally)
 
 
 def _actions(load: Load, views: _Scratch) -> str:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base.session import Statement
 from ematix_flow.connect.base.stage import StageColumn, WorkTable
+from ematix_flow.connect.changes.change import DELETE, SKIP, TRUNCATE
 from ematix_flow.declare.table.types import Boolean, Integer, Text, TimestampTZ
+from ematix_flow.plan.columns import CHANGE
 from ematix_flow.plan.sql.modes.append_truncate_merge import (
     differs,
     duplicate_checks,
@@ -22,6 +24,7 @@ from ematix_flow.plan.sql.modes.append_truncate_merge import (
     same_key,
     stored,
 )
+from ematix_flow.plan.sql.modes.change_rows import staged_tally
 from ematix_flow.plan.sql.modes.latest import greatest_first, not_older, order_terms
 from ematix_flow.plan.sql.modes.row_hash import row_hash_sql
 from ematix_flow.plan.sql.program import Program
@@ -69,7 +72,7 @@ def by_event_time(load: Load) -> Program:
     )
     desired = WorkTable(DESIRED, (*load.columns, *version), load.keys)
     statements = [
-        Statement(_collect_touched(load), "", "collect the keys of this load"),
+        Statement(_collect_touched(load), "", "collect the keys of this load", tally=_changes_tally(load)),
         Statement(_lay_out(load), "", "lay out all events of these keys in time order and fold equal neighbours"),
         *_remember(load),
         Statement(_drop_folded(load), "deleted", "drop versions that are folded into an earlier one"),
@@ -79,6 +82,10 @@ def by_event_time(load: Load) -> Program:
         *_closings(load),
     ]
     return Program(LABEL, tuple(statements), (touched, desired), reads_staged_once=False, points=load.points)
+
+
+def _changes_tally(load: Load) -> str:
+    return "" if load.changes is None else render(staged_tally(), load.dialect)
 
 
 def points_columns(load: Load) -> tuple[StageColumn, ...]:
@@ -124,7 +131,18 @@ def _open_changed(load: Load) -> str:
 
 def _collect_touched(load: Load) -> str:
     keys = listed(load.keys)
-    return render(f'INSERT INTO {quoted(TOUCHED)} ({keys}) SELECT DISTINCT {keys} FROM "{STAGED}" AS s', load.dialect)
+    touched = f'SELECT DISTINCT {keys} FROM "{STAGED}" AS s{rows_only(load)}'
+    return render(f"INSERT INTO {quoted(TOUCHED)} ({keys}) {touched}", load.dialect)
+
+
+def _closes(load: Load) -> str:
+    """Return 1 for a staged row that ends a version, which only a change can, as canonical SQL."""
+    return "0" if load.changes is None else f"CASE WHEN s.{quoted(CHANGE)} = '{DELETE}' THEN 1 ELSE 0 END"
+
+
+def rows_only(load: Load) -> str:
+    """Return the condition that a staged change is one of a row."""
+    return "" if load.changes is None else f" WHERE NOT s.{quoted(CHANGE)} IN ('{SKIP}', '{TRUNCATE}')"
 
 
 def _events(load: Load, touched_by: str) -> str:
@@ -143,7 +161,7 @@ def _events(load: Load, touched_by: str) -> str:
             f"SELECT {closed}, tgt.{quoted('valid_to')}, 1 FROM {target} AS tgt {join} "
             f"WHERE NOT tgt.{quoted('valid_to')} IS NULL AND NOT EXISTS ({followed})"
         ),
-        f'SELECT {listed(load.names, "s")}, s.{quoted(load.event)}, 0 FROM "{STAGED}" AS s',
+        f'SELECT {listed(load.names, "s")}, s.{quoted(load.event)}, {_closes(load)} FROM "{STAGED}" AS s{rows_only(load)}',
     ]
     if load.points is not None:
         points = table_sql(load.points)

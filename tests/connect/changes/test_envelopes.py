@@ -1,0 +1,201 @@
+"""Envelopes of change events: what a message changes, in which order, and with which values."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from ematix_flow import CDC
+from ematix_flow.connect.changes.change import ChangeError, Semantic
+from ematix_flow.connect.changes.decoder import ChangeDecoder, ChangeTable
+from ematix_flow.connect.changes.values import converted
+from ematix_flow.connect.formats.json_lines import Number
+
+TABLE = ChangeTable("shop.things", (("id", "big_int"), ("name", "text"), ("at", "timestamp")), ("id",), ("id",))
+CUSTOM = {
+    "op_field": "o",
+    "after_field": "a.b",
+    "key_field": "k",
+    "op_map": {"I": "create", "D": "delete", "U": "update"},
+}
+
+
+def decoded(cdc: CDC, *documents: Any) -> list[tuple[Any, ...]]:
+    """Give the rows of messages: operation, id, name, version, what is carried, and what is wrong."""
+    decoder = ChangeDecoder(cdc, TABLE)
+    payloads = [one if one is None or isinstance(one, bytes) else json.dumps(one).encode() for one in documents]
+    result = decoder.decode(payloads)
+    columns = [column.to_pylist() for column in result.columns]
+    ids, names, _, operations, versions, _, _, carries = columns
+    return list(zip(operations, ids, names, versions, carries, result.wrong, strict=True))
+
+
+def short(cdc: CDC, *documents: Any) -> list[tuple[Any, ...]]:
+    """Give operation, id and name of every row."""
+    return [row[:3] for row in decoded(cdc, *documents)]
+
+
+def test_debezium_with_and_without_its_schema() -> None:
+    event = {"op": "u", "before": {"id": 1}, "after": {"id": 2, "name": "x"}, "source": {"lsn": 7, "ts_ms": 1}}
+    expected = [("d", "1", None), ("u", "2", "x")]
+    assert short(CDC(), event) == expected
+    assert short(CDC(), {"schema": None, "payload": event}) == expected
+    flat = {"id": 3, "name": "y", "__op": "c", "__lsn": 9, "__source_ts_ms": 5}
+    assert short(CDC(), flat, {"id": 3, "__deleted": "true"}) == [("c", "3", "y"), ("d", "3", None)]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        None,
+        {"schema": {}, "payload": None},
+        {"ddl": "CREATE TABLE x", "databaseName": "d"},
+        {"status": "BEGIN", "id": "1"},
+        {"op": "m", "message": {}},
+        {"op": "?", "after": {"id": 1}},
+    ],
+)
+def test_what_changes_no_row_is_skipped(message: Any) -> None:
+    assert short(CDC(), message) == [("s", None, None)]
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ({"op": "c", "after": None}, "without the row"),
+        ({"op": "c", "after": {"name": "x"}}, "without its key id"),
+        ({"op": "d", "before": None}, "without its key id"),
+        (b"{", "Expecting"),
+        (b"[]", "not an object"),
+        ({"op": "c", "after": {"id": 1, "at": 5}}, "time_unit="),
+    ],
+)
+def test_what_cannot_be_applied_is_reported(message: Any, words: str) -> None:
+    [(operation, *_, wrong)] = decoded(CDC(), message)
+    assert operation == "s"
+    assert words in wrong
+
+
+def test_the_order_is_the_logs_own() -> None:
+    def version(source: dict[str, Any]) -> str:
+        return str(decoded(CDC(), {"op": "c", "after": {"id": 1}, "source": source})[0][3])
+
+    assert version({"lsn": 9}) < version({"lsn": 10}) == version({"lsn": 10, "ts_ms": 1})
+    binlogs = [
+        {"file": "b.000009", "pos": 900, "row": 1},
+        {"file": "b.000010", "pos": 4},
+        {"file": "b.000010", "pos": 30},
+    ]
+    assert [version(one) for one in binlogs] == sorted(version(one) for one in binlogs)
+    server = [{"commit_lsn": "0000:0a:1", "change_lsn": "0000:0a:1", "event_serial_no": n} for n in (1, 2)]
+    assert version(server[0]) < version(server[1])
+    assert version({"ts_ms": 1_800_000_000_000}) < version({"lsn": 1}), "a snapshot without a place is never newer"
+    assert version({"ts_ms": 1_700_000_000}) == version({"ts_ms": 1_700_000_000_000}), "seconds where it is that small"
+
+
+def test_columns_that_the_log_does_not_have_are_not_carried() -> None:
+    event = {"op": "u", "after": {"id": 1, "name": "__debezium_unavailable_value"}, "source": {"lsn": 1}}
+    assert decoded(CDC(), event)[0][4] == "100"
+    assert decoded(CDC(missing_columns="null"), event)[0][4] is None
+
+
+def test_maxwell_with_its_bootstrap_and_moved_keys() -> None:
+    cdc = CDC(envelope="maxwell")
+    assert short(
+        cdc,
+        {"type": "insert", "data": {"id": 1, "name": "a"}, "ts": 1700000000},
+        {"type": "update", "data": {"id": 2, "name": "a"}, "old": {"id": 1}, "ts": 1700000001},
+        {"type": "bootstrap-start", "data": {}},
+        {"type": "bootstrap-insert", "data": {"id": 3}, "ts": 1700000001},
+        {"type": "table-create"},
+        {"type": "delete", "data": {"id": 2, "name": "a"}, "position": "master.000006:800911"},
+    ) == [
+        ("c", "1", "a"),
+        ("d", "1", None),
+        ("u", "2", "a"),
+        ("s", None, None),
+        ("r", "3", None),
+        ("s", None, None),
+        ("d", "2", "a"),
+    ]
+
+
+def test_canal_has_several_rows_in_a_message() -> None:
+    message = {
+        "type": "UPDATE",
+        "es": 1700000000000,
+        "data": [{"id": "1", "name": "a"}, {"id": "3"}],
+        "old": [{"name": "b"}, {"id": "2"}],
+    }
+    assert short(CDC(envelope="canal"), message) == [("u", "1", "a"), ("d", "2", None), ("u", "3", None)]
+    versions = [row[3] for row in decoded(CDC(envelope="canal"), message)]
+    assert versions == sorted(set(versions))
+
+
+def test_dms() -> None:
+    def message(operation: str, data: Any) -> dict[str, Any]:
+        return {"data": data, "metadata": {"operation": operation, "timestamp": "2026-01-01T00:00:00.5Z"}}
+
+    cdc = CDC(envelope="aws_dms")
+    assert short(cdc, message("load", {"id": 1}), message("delete", {"id": 1}), message("create-table", None)) == [
+        ("r", "1", None),
+        ("d", "1", None),
+        ("s", None, None),
+    ]
+
+
+def test_a_described_envelope() -> None:
+    cdc = CDC(envelope="custom", **CUSTOM, ts_field="t", order_field="n")  # type: ignore[arg-type]
+    rows = decoded(
+        cdc,
+        {"o": "I", "a": {"b": {"name": "x"}}, "k": 4, "t": 1700000000, "n": 2},
+        {"o": "D", "k": 4, "n": 10},
+        {"o": "?", "k": 4},
+    )
+    assert [row[:3] for row in rows] == [("c", "4", "x"), ("d", "4", None), ("s", None, None)]
+    assert rows[0][3] < rows[1][3]
+
+
+def test_a_new_column_can_be_refused() -> None:
+    event = {"op": "c", "after": {"id": 1, "colour": "red"}, "source": {"lsn": 1}}
+    assert short(CDC(), event) == [("c", "1", None)]
+    assert "'colour', which shop.things lacks" in decoded(CDC(schema_evolution="fail"), event)[0][5]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "semantic", "expected"),
+    [
+        (base64.b64encode((12345).to_bytes(2, "big")).decode(), "numeric", Semantic("org.apache.kafka.connect.data.Decimal", 2), "123.45"),
+        (base64.b64encode((-5).to_bytes(1, "big", signed=True)).decode(), "numeric", Semantic("org.apache.kafka.connect.data.Decimal", 1), "-0.5"),
+        ({"scale": Number("3"), "value": "AfQ="}, "numeric", None, "0.500"),
+        (Number("12.340"), "numeric", None, "12.340"),
+        (Number("20454"), "date", Semantic("io.debezium.time.Date"), "2026-01-01"),
+        (Number("20454"), "date", None, "2026-01-01"),
+        (Number("1767225600000001"), "timestamp", Semantic("io.debezium.time.MicroTimestamp"), "2026-01-01T00:00:00.000001"),
+        (Number("1767225600000"), "timestamp", None, "2026-01-01T00:00:00.000000"),
+        (Number("3661000000"), "text", Semantic("io.debezium.time.MicroTime"), "01:01:01.000000"),
+        ("2026-01-01T00:00:00Z", "timestamp_tz", Semantic("io.debezium.time.ZonedTimestamp"), "2026-01-01T00:00:00Z"),
+        ("aGk=", "bytes", None, b"hi"),
+        (True, "big_int", None, "1"),
+        ({"a": [Number("1.0")]}, "jsonb", None, '{"a":[1.0]}'),
+        (Number("1"), "text", None, "1"),
+        (None, "text", None, None),
+    ],
+)  # fmt: skip
+def test_values_as_connectors_write_them(value: Any, kind: str, semantic: Semantic | None, expected: Any) -> None:
+    assert converted(value, kind, semantic) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [(Number("5"), "timestamp"), ("not base64!", "bytes"), (Number("9" * 30), "date")]
+)
+def test_values_that_mean_nothing_are_refused(value: Any, kind: str) -> None:
+    with pytest.raises(ChangeError):
+        converted(value, kind)
+
+
+def test_a_declared_unit_reads_small_numbers() -> None:
+    assert converted(Number("86400000000"), "timestamp", None, "us") == "1970-01-02T00:00:00.000000"

@@ -1,0 +1,259 @@
+"""Change events beyond a mirror of known columns: dead letters, new columns, logs, histories, counters and refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ematix_flow import CDC, Target
+from ematix_flow.declare.stream.build import stream_from_keywords
+from ematix_flow.declare.stream.toml_reader import stream_from_toml
+from ematix_flow.declare.table.schema import Column
+from ematix_flow.declare.table.types import String
+from ematix_flow.engine.review.stream import dry_run_stream, preview_stream
+from ematix_flow.engine.stream.dead_letters import Selection, records, replay
+from ematix_flow.errors import BadRowsError, DeclareError, PlanError
+from ematix_flow.events import BatchLoaded
+from ematix_flow.observe.bus import Bus
+from ematix_flow.observe.metrics.stream import StreamMetrics
+from tests.depth import quick_or_deep
+from tests.streams.feeds import Topic, drain, duckdb_at, rows_in
+from tests.streams.mirrors import THINGS, Mirror, event, row
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.services.kafka import KafkaBroker
+
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("streams")]
+
+
+@pytest.fixture(autouse=True)
+def _on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMATIX_FLOW_ENGINE", "local")
+
+
+@pytest.fixture
+def mirror(topic: Topic, warehouse: Path) -> Mirror:
+    """Give an empty mirror in DuckDB."""
+    return Mirror(topic, duckdb_at(warehouse))
+
+
+def test_a_change_that_cannot_be_applied_is_a_dead_letter_and_can_be_replayed(mirror: Mirror) -> None:
+    bad = event("c", 2, {"id": 2, "name": "b", "amount": "many"})
+    with pytest.raises(BadRowsError, match="many"):
+        mirror.apply([event("c", 1, row(1, "a", 1)), bad, event("c", 3, {"name": "nobody"})])
+    mirror = replace(mirror, options={"transform_on_error": "dlq"})
+    mirror.apply([])
+    assert mirror.rows() == [(1, "a", 1)]
+    letters = records(mirror.stream)
+    assert len(letters) == 2
+    assert any("without its key id" in one.reason for one in letters)
+    # What was too much for the table is none for a wider one; the newer change of the row stays.
+    mirror.apply([event("u", 5, row(2, "newer", 5))])
+    done = replay(mirror.stream, Selection())
+    assert done["taken"] == 2
+    assert done["redeadlettered"] == 2
+    assert mirror.rows() == [(1, "a", 1), (2, "newer", 5)]
+
+
+def test_a_replayed_change_is_applied_by_its_own_place(mirror: Mirror) -> None:
+    cdc = CDC(schema_evolution="fail")
+    first = replace(mirror, cdc=cdc, options={"transform_on_error": "dlq"})
+    first.apply(
+        [event("c", 1, {**row(1, "a", 1), "colour": "red"}), event("c", 2, {**row(2, "b", 2), "colour": "red"})]
+    )
+    first.apply([event("u", 3, row(2, "newer", 3))])
+    assert first.rows() == [(2, "newer", 3)]
+    done = replay(replace(first, cdc=CDC()).stream, Selection())
+    assert (done["taken"], done["succeeded"]) == (2, 2)
+    assert first.rows() == [(1, "a", 1), (2, "newer", 3)]
+
+
+def test_a_value_that_the_target_cannot_store_is_replayed_as_a_change(mirror: Mirror) -> None:
+    short = replace(
+        THINGS, columns=(THINGS.columns[0], Column(String(3), nullable=True, name="name"), THINGS.columns[2])
+    )
+    short_mirror = replace(mirror, table=short, options={"transform_on_error": "dlq"})
+    short_mirror.apply([event("c", 1, row(1, "too long", 1)), event("c", 2, row(2, "ok", 2))])
+    assert short_mirror.rows() == [(2, "ok", 2)]
+    done = replay(short_mirror.stream, Selection())
+    assert (done["taken"], done["succeeded"], done["redeadlettered"]) == (1, 0, 1)
+
+
+def test_new_columns_are_added(mirror: Mirror, warehouse: Path) -> None:
+    mirror = replace(mirror, cdc=CDC(schema_evolution="evolve"))
+    mirror.apply([event("c", 1, row(1, "a", 1))])
+    mirror.apply(
+        [event("c", 2, {**row(2, "b", 2), "colour": "red", "weight": 1.5}), event("u", 3, {"id": 1, "colour": "blue"})]
+    )
+    mirror.apply([event("u", 4, {"id": 2, "weight": 2})])
+    assert rows_in(warehouse, "SELECT id, name, colour, weight FROM shop.things ORDER BY id") == [
+        (1, "a", "blue", None),
+        (2, "b", "red", 2.0),
+    ]
+
+
+def test_a_table_can_be_made_of_the_changes(topic: Topic, warehouse: Path) -> None:
+    options = {
+        "targets": [Target(duckdb_at(warehouse), table=("shop", "made"), primary_key=("id",), create_table=True)]
+    }
+    topic.write(
+        [event("c", 1, row(1, "a", 1)), event("d", 2, None, {"id": 1}), event("c", 3, row(2, "b", 2))], partition=0
+    )
+    given_ = {"name": "made", "source": topic.connection, "source_query": topic.name, "cdc": CDC(), **options}
+    drain(stream_from_keywords(given_, None))
+    assert rows_in(warehouse, "SELECT id, name, amount FROM shop.made") == [(2, "b", 2)]
+
+
+def test_a_log_has_every_change(mirror: Mirror) -> None:
+    mirror = replace(mirror, options={"mode": "append"})
+    mirror.apply([event("c", 1, row(1, "a", 1)), None, event("u", 2, row(1, "b", 1)), event("d", 3, None, {"id": 1})])
+    mirror.apply([event("t", 4)])
+    logged = mirror.rows("_cdc_order", "_cdc_op", "id", "name", "_cdc_at IS NOT NULL")
+    assert [entry[1:] for entry in logged] == [
+        ("create", 1, "a", True),
+        ("update", 1, "b", True),
+        ("delete", 1, None, True),
+        ("truncate", None, None, True),
+    ]
+
+
+def test_changes_make_a_history(mirror: Mirror) -> None:
+    mirror = replace(mirror, options={"mode": "scd2"})
+    mirror.apply([event("c", 1000, row(1, "a", 1)), None, event("c", 1000, row(2, "x", 1))])
+    mirror.apply([event("u", 2000, row(1, "b", 1)), event("d", 3000, None, {"id": 2})])
+    mirror.apply([event("u", 1500, row(1, "between", 1))], 1)
+    ended = "valid_to IS NULL"
+    assert mirror.rows("id", "name", "is_current", ended) == [
+        (1, "a", False, False),
+        (1, "b", True, True),
+        (1, "between", False, False),
+        (2, "x", False, False),
+    ]
+
+
+def test_changes_are_counted_by_what_became_of_them(mirror: Mirror) -> None:
+    metrics, bus, batches = StreamMetrics(), Bus(), []
+    bus.subscribe(metrics)
+    bus.subscribe(lambda one: batches.append(one) if isinstance(one, BatchLoaded) else None)
+    events = [event("c", 1, row(1)), event("r", 2, row(2)), event("u", 3, row(1)), event("d", 4, None, {"id": 2}), None]
+    mirror.apply([*events, event("u", 3, row(1)), {"op": "m"}], bus=bus)
+    mirror.apply([events[0]], bus=bus)
+
+    def number(name: str) -> float | None:
+        return metrics.registry.get_sample_value(f"ematix_streaming_cdc_{name}_total", {"pipeline": mirror.stream.name})
+
+    names = ("creates", "updates", "deletes", "skipped", "idempotent_skipped")
+    assert [number(name) for name in names] == [2, 1, 1, 2, 2]
+    assert batches[0].counts.staged == 7
+
+
+def test_an_update_of_a_missing_row_inserts_it_or_nothing(mirror: Mirror) -> None:
+    ignoring = replace(mirror, cdc=CDC(missing_rows="ignore"))
+    ignoring.apply([event("u", 1, row(1, "a")), event("c", 2, row(2, "b")), event("u", 3, row(2, "bb"))])
+    assert ignoring.rows() == [(2, "bb", None)]
+    mirror.apply([event("u", 4, row(3, "c"))])
+    assert mirror.rows() == [(2, "bb", None), (3, "c", None)]
+
+
+def test_the_program_is_shown_without_a_change(mirror: Mirror) -> None:
+    mirror.topic.write([event("c", 1, row(1, "a", 1))], partition=0)
+    shown = str(preview_stream(mirror.stream))
+    assert "CDC (changes by key)" in shown
+    assert "cdc" in shown
+    counts = dry_run_stream(mirror.stream).targets[0]
+    assert counts.dry_run_error is None
+    mirror.apply([])
+    assert mirror.rows() == [(1, "a", 1)]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"mode": "merge"}, "leave mode= out"),
+        ({"transform_sql": "SELECT * FROM source"}, "takes no transform_sql="),
+        ({"mode": "scd2", "cdc": CDC(delete_mode="soft", soft_delete_column="x")}, "does not go with mode='scd2'"),
+    ],
+)
+def test_what_does_not_go_with_changes_is_refused(mirror: Mirror, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(DeclareError, match=words):
+        replace(mirror, options=options).stream  # noqa: B018 - declared when it is read
+
+
+def test_a_table_without_a_key_is_refused(mirror: Mirror) -> None:
+    columns = tuple(replace(column, primary_key=False) for column in THINGS.columns)
+    keyless = replace(mirror, table=replace(THINGS, columns=columns))
+    with pytest.raises(PlanError, match="need to know its primary key"):
+        keyless.apply([event("c", 1, row(1))])
+    replace(keyless, options={"keys": ["id"]}).apply([])
+    assert mirror.rows() == [(1, None, None)]
+
+
+def test_toml_declares_the_same(topic: Topic, warehouse: Path) -> None:
+    topic.write(
+        [event("c", 1, row(1, "a", 1)), event("d", 2, None, {"id": 1}), event("c", 3, row(2, "b", 2))], partition=0
+    )
+    rows_in(warehouse, "CREATE SCHEMA shop; CREATE TABLE shop.plain (id BIGINT PRIMARY KEY, name TEXT)")
+    drain(stream_from_toml(f"""
+        pipeline_name = "plain"
+        source_query = "{topic.name}"
+        [source]
+        kind = "kafka"
+        bootstrap_servers = "{topic.broker.address}"
+        [target]
+        kind = "duckdb"
+        path = "{warehouse}"
+        [target.table]
+        schema = "shop"
+        name = "plain"
+        [transform.cdc]
+        envelope = "debezium"
+    """))  # fmt: skip
+    assert rows_in(warehouse, "SELECT * FROM shop.plain") == [(2, "b")]
+
+
+def model(events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """Give the table that changes lead to, one after the other in the order of the log."""
+    rows: dict[int, tuple[Any, ...]] = {}
+    for one in sorted(events, key=lambda each: each["source"]["lsn"]):
+        if one["op"] == "t":
+            rows.clear()
+        elif one["op"] == "d":
+            rows.pop(one["before"]["id"], None)
+        else:
+            rows[one["after"]["id"]] = tuple(one["after"].values())
+    return sorted(rows.values(), key=str)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
+    """Give a history, the same shuffled with repetitions, and the size of its batches."""
+    operations = draw(st.lists(st.tuples(st.sampled_from("ccuudt"), st.integers(1, 3)), min_size=1, max_size=10))
+    events = []
+    for lsn, (op, key) in enumerate(operations, 1):
+        if op == "t":
+            events.append(event("t", lsn))
+        elif op == "d":
+            events.append(event("d", lsn, None, {"id": key}))
+        else:
+            events.append(event(op, lsn, row(key, f"n{lsn}", lsn)))
+    repeated = draw(st.lists(st.sampled_from(events), max_size=4))
+    return events, draw(st.permutations([*events, *repeated])), draw(st.integers(1, 6))
+
+
+@settings(max_examples=quick_or_deep(6, 80), deadline=None, suppress_health_check=list(HealthCheck))
+@given(histories())
+def test_any_order_repetition_and_splitting_gives_the_same_table(
+    kafka_broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory, history: tuple[Any, ...]
+) -> None:
+    events, shuffled, size = history
+    topic = Topic(kafka_broker, kafka_broker.create_topic(1))
+    place = tmp_path_factory.mktemp("changes") / "warehouse.duckdb"
+    mirror = Mirror(topic, duckdb_at(place), options={"max_rows_per_batch": size})
+    mirror.apply(shuffled)
+    assert mirror.rows() == model(events)
