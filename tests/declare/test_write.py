@@ -24,7 +24,7 @@ def test_scd1_is_another_word_for_merge() -> None:
 def test_a_missing_mode_is_a_type_error_that_lists_the_modes() -> None:
     with pytest.raises(TypeError, match="needs a mode") as caught:
         write(None)
-    assert "append, truncate, merge, scd1, scd2" in str(caught.value)
+    assert "append, truncate, merge, scd1, scd2, mirror" in str(caught.value)
 
 
 def test_an_unknown_mode_is_not_implemented_and_names_the_nearest() -> None:

@@ -37,5 +37,5 @@ def test_only_kafka_is_sent_to_in_two_ways() -> None:
 
 def test_the_table_has_every_pair_once() -> None:
     rows = list(all_guarantees())
-    assert len({row[:3] for row in rows}) == len(rows) == 6 * 6
-    assert sum(row[3].level == EXACTLY_ONCE for row in rows) == 6 * 2
+    assert len({row[:3] for row in rows}) == len(rows) == 8 * 6
+    assert sum(row[3].level == EXACTLY_ONCE for row in rows) == 8 * 2

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.declare.schedule.workflow import Workflow
     from ematix_flow.declare.stream.handle import StreamHandle
+    from ematix_flow.declare.stream.replication import Replication
 
 __all__ = [
     "Ematix",
@@ -37,6 +38,7 @@ __all__ = [
     "ematix",
     "pipeline",
     "pool",
+    "replicate",
     "streaming_pipeline",
     "target",
     "transform",
@@ -66,6 +68,13 @@ def streaming_pipeline(**keywords: Any) -> Callable[[Callable[[], Any]], StreamH
     from ematix_flow.declare.stream import decorator as streaming
 
     return streaming.streaming_pipeline(**keywords)
+
+
+def replicate(source: Any, **keywords: Any) -> Replication:
+    """Declare mirrors of many tables: `tables=` says of which, `into=` where they are."""
+    from ematix_flow.declare.stream import replication
+
+    return replication.replicate(source, **keywords)
 
 
 def _pipeline(function: Callable[..., Any], keywords: dict[str, Any], origin: Any) -> Pipeline:
@@ -191,6 +200,7 @@ class Ematix:
     pipeline = staticmethod(pipeline)
     job = staticmethod(pipeline)
     streaming_pipeline = staticmethod(streaming_pipeline)
+    replicate = staticmethod(replicate)
     target = staticmethod(target)
     transform = staticmethod(transform)
     transform_ref = staticmethod(transform_ref)

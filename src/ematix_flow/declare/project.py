@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.declare.pipeline.pipeline import Pipeline, Transform
     from ematix_flow.declare.schedule.workflow import Workflow
+    from ematix_flow.declare.stream.replication import Replication
     from ematix_flow.declare.stream.stream import Stream
     from ematix_flow.errors import Origin
 
@@ -28,6 +29,7 @@ class Project:
     pipelines: dict[str, Pipeline] = field(default_factory=dict)
     transforms: dict[str, Transform] = field(default_factory=dict)
     streams: dict[str, Stream] = field(default_factory=dict)
+    replications: dict[str, Replication] = field(default_factory=dict)
     workflows: dict[str, Workflow] = field(default_factory=dict)
     pools: dict[str, int] = field(default_factory=dict)
     """How many pipelines of a pool run at the same time, as far as the module sets it."""
@@ -59,6 +61,12 @@ class Project:
         self._check_new("stream", stream.name, stream.origin, self.streams.get(stream.name))
         self._check_new("pipeline", stream.name, stream.origin, self.pipelines.get(stream.name))
         self.streams[stream.name] = stream
+
+    def add_replication(self, replication: Replication) -> None:
+        """Take a replication; no stream or pipeline may have its name."""
+        for kind, known in (("replication", self.replications), ("stream", self.streams), ("pipeline", self.pipelines)):
+            self._check_new(kind, replication.name, replication.origin, known.get(replication.name))
+        self.replications[replication.name] = replication
 
     def add_workflow(self, workflow: Workflow) -> None:
         """Take a workflow; its name must be new."""
@@ -121,6 +129,7 @@ class Project:
         self.pipelines.clear()
         self.transforms.clear()
         self.streams.clear()
+        self.replications.clear()
         self.workflows.clear()
         self.jobs.clear()
         self.pools.clear()
@@ -128,7 +137,10 @@ class Project:
 
     @staticmethod
     def _check_new(
-        kind: str, name: str, origin: Origin | None, existing: Pipeline | Stream | Transform | Workflow | None
+        kind: str,
+        name: str,
+        origin: Origin | None,
+        existing: Pipeline | Replication | Stream | Transform | Workflow | None,
     ) -> None:
         if existing is not None:
             message = f"a {kind} named {name!r} is declared already"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 WRITE_KEYWORDS = {
-    "mode": "append, truncate, merge (scd1) or scd2",
+    "mode": "append, truncate, merge (scd1), mirror (a merge that deletes absent keys) or scd2",
     "keys": "columns that identify a row, for merge and scd2",
     "update_columns": "columns that a merge writes when a row changed; every column that is not a key by default",
     "compare_columns": "columns whose change counts, for merge and scd2; every column that is not a key by default",

@@ -12,7 +12,17 @@ from ematix_flow.errors import DeclareError, DeclareTypeError, UnsupportedError,
 if TYPE_CHECKING:
     from ematix_flow.declare.stream.cdc import CDC
 
-MODES = {"append": "append", "truncate": "truncate", "merge": "merge", "scd1": "merge", "scd2": "scd2"}
+MIRROR = "mirror"
+"""The word for a merge that deletes what the source does not have."""
+
+MODES = {
+    "append": "append",
+    "truncate": "truncate",
+    "merge": "merge",
+    "scd1": "merge",
+    "scd2": "scd2",
+    MIRROR: "merge",
+}
 """Accepted mode words and the mode they mean."""
 
 MODES_OF = {
@@ -92,6 +102,8 @@ def write(mode: object, **options: Any) -> Write:
     for name in _COLUMNS:
         if name in specified:
             specified[name] = column_names(name, specified[name])
+    if mode == MIRROR:
+        specified = {"handle_deletes": "hard", **specified}
     result = Write(mode=MODES[mode], spelled=mode, **specified)
     _check(result)
     return result

@@ -10,7 +10,7 @@ from ematix_flow.declare.pipeline.file_options import FILE_OPTIONS, READ_OPTIONS
 from ematix_flow.declare.pipeline.keywords import duration
 from ematix_flow.declare.pipeline.pipeline import TargetDeclaration, connection_reference
 from ematix_flow.declare.pipeline.targets import Target
-from ematix_flow.declare.pipeline.write import CHANGES, FILES, write
+from ematix_flow.declare.pipeline.write import CHANGES, FILES, MIRROR, write
 from ematix_flow.declare.stream.keywords import DESTINATION_KEYWORDS, STREAM_WRITE_KEYWORDS
 from ematix_flow.declare.stream.stream import StreamTarget
 from ematix_flow.declare.table.class_body import table_of
@@ -153,6 +153,9 @@ def _write(specified: Mapping[str, Any]) -> Write:
         result = replace(write("merge", **options), mode=CHANGES, spelled=CHANGES, incremental=None)
         return _check_changes(result)
     result = replace(write(mode, **options), incremental=None)
+    if result.spelled == MIRROR:
+        message = "a stream cannot mirror its source by what is absent: mode='mirror' knows only whole sources"
+        raise DeclareError(message, hint="cdc=CDC() applies the changes of a database, its deletes among them.")
     if result.mode == "truncate":
         message = "a stream cannot replace its target: mode='truncate' knows only whole sources"
         raise DeclareError(message, hint="use append, merge or scd2.")

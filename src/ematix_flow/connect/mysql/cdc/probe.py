@@ -6,6 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.mysql.cdc.binlog import LogReader, log_end, readable, server_id
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from ematix_flow.declare.connection.change_logs import MySQLCDCConnection
@@ -18,4 +19,4 @@ def probe(connection: MySQLCDCConnection) -> str:
         server_id(session)
         end, logs = log_end(session), session.query("SHOW BINARY LOGS")
         kind, version = "MariaDB" if session.mariadb else "MySQL", session.query("SELECT VERSION()")[0][0]
-    return f"{kind} {str(version).split('-')[0]} with whole rows in its log, {len(logs)} files up to {end.file}"
+    return f"{kind} {str(version).split('-')[0]} with whole rows in its log, {quantity(len(logs), 'file')} up to {end.file}"

@@ -10,8 +10,8 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from ematix_flow.connect.base.stream_source import EARLIEST, LATEST, REWIND, MessagePartition, StreamSource, from_text
-from ematix_flow.connect.change_log.messages import COLUMNS
+from ematix_flow.connect.base.stream_source import EARLIEST, LATEST, REWIND, MessagePartition, from_text
+from ematix_flow.connect.change_log.source import ChangeLogSource
 from ematix_flow.connect.change_log.tables import TableId, matching, patterns_in, table_named
 from ematix_flow.connect.mysql.cdc.binlog import (
     LoggedRows,
@@ -31,7 +31,6 @@ from ematix_flow.errors import RunError, StreamLostError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ematix_flow.connect.base.columns import SourceColumn
     from ematix_flow.connect.base.stream_source import Position
     from ematix_flow.connect.mysql.session import MySQLSession
     from ematix_flow.declare.connection.change_logs import MySQLCDCConnection
@@ -51,11 +50,10 @@ AND table_name NOT LIKE 'ematix\\_flow\\_%'
 """
 
 
-class MySQLChanges(StreamSource):
+class MySQLChanges(ChangeLogSource):
     """Tables of one server."""
 
     kind: ClassVar[str] = "mysql_cdc"
-    columns: ClassVar[tuple[SourceColumn, ...]] = COLUMNS
 
     def __init__(self, connection: MySQLCDCConnection, query: str) -> None:
         super().__init__(connection.name, query)
@@ -67,6 +65,10 @@ class MySQLChanges(StreamSource):
         self._begun = False
         self._quiet: tuple[LogPosition, LogPosition] | None = None
         """A part of the log that has no change of our tables, and is not read again."""
+
+    def tables(self) -> tuple[TableId, ...]:
+        """Return the tables that are read."""
+        return tuple(table_named(table) for table in self._tables())
 
     def begin(self) -> None:
         """Check the server and the tables."""

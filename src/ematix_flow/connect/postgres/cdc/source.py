@@ -15,10 +15,9 @@ from ematix_flow.connect.base.stream_source import (
     LATEST,
     REWIND,
     MessagePartition,
-    StreamSource,
     from_text,
 )
-from ematix_flow.connect.change_log.messages import COLUMNS
+from ematix_flow.connect.change_log.source import ChangeLogSource
 from ematix_flow.connect.change_log.tables import matching, patterns_in
 from ematix_flow.connect.config.project_name import current_project
 from ematix_flow.connect.postgres.cdc.catalog import list_tables, refuse_unidentified
@@ -39,7 +38,6 @@ from ematix_flow.errors import RunError, StreamLostError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ematix_flow.connect.base.columns import SourceColumn
     from ematix_flow.connect.base.stream_source import Position
     from ematix_flow.connect.change_log.tables import TableId
     from ematix_flow.connect.postgres.cdc.catalog import SourceTable
@@ -64,11 +62,10 @@ _TURN = "turn"
 """Key of positions that an operator has chosen: the target may have rows whose end was never read."""
 
 
-class PostgresChanges(StreamSource):
+class PostgresChanges(ChangeLogSource):
     """Tables of one database."""
 
     kind: ClassVar[str] = "postgres_cdc"
-    columns: ClassVar[tuple[SourceColumn, ...]] = COLUMNS
 
     def __init__(self, connection: PostgresCDCConnection, query: str) -> None:
         super().__init__(connection.name, query)
@@ -81,6 +78,10 @@ class PostgresChanges(StreamSource):
         self._chosen: tuple[SourceTable, ...] | None = None
         self._quiet: tuple[int, int] | None = None
         """A part of the log that has no change: it is not decoded again while nothing is written."""
+
+    def tables(self) -> tuple[TableId, ...]:
+        """Return the tables that are read."""
+        return tuple(table.id for table in self._tables())
 
     def read_for(self, stream: str) -> None:
         """Set the stream, from whose name those of slot and publication follow."""

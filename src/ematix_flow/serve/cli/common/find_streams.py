@@ -36,10 +36,10 @@ def find_streams(names: Sequence[str], module: str | None, *, everything: bool =
         raise click.UsageError("which streams? Give names, files that end in .toml, or --all.")
     if everything or not all(is_file(name) for name in names):
         load(module)
-    selected = list(names) or sorted(PROJECT.streams)
+    selected = list(names) or sorted([*PROJECT.streams, *PROJECT.replications])
     if not selected:
         raise click.UsageError("the module declares no streams.")
-    return [_stream(name) for name in selected]
+    return [stream for name in selected for stream in _streams(name)]
 
 
 def find_stream(name: str, module: str | None, config: str | None = None) -> Stream:
@@ -50,6 +50,21 @@ def find_stream(name: str, module: str | None, config: str | None = None) -> Str
     if stream.name != name:
         raise click.UsageError(f"the stream in {config} is {stream.name!r}, not {name!r}.")
     return stream
+
+
+def _streams(name: str) -> list[Stream]:
+    """Return the streams that a name means: one, or those of a replication; of which one can be named too."""
+    owner = name if name in PROJECT.replications else name.partition(".")[0]
+    if name in PROJECT.streams or owner not in PROJECT.replications:
+        return [_stream(name)]
+    from ematix_flow.engine.stream.replication import streams_of
+
+    streams = streams_of(PROJECT.replications[owner])
+    chosen = [stream for stream in streams if name in (owner, stream.name)]
+    if not chosen:
+        known = ", ".join(stream.name for stream in streams)
+        raise click.UsageError(f"replication {owner!r} has no stream {name!r}; it has: {known}.")
+    return chosen
 
 
 def _stream(name: str) -> Stream:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ematix_flow.serve.cli.common.errors import DONE, as_usage_error
-from ematix_flow.serve.cli.common.find_streams import find_stream, stream_named
+from ematix_flow.serve.cli.common.find_streams import find_stream, find_streams, stream_named
 from ematix_flow.serve.cli.common.lazy import NearGroup
 from ematix_flow.serve.cli.common.options import common_options, format_option
 from ematix_flow.serve.cli.common.output import emit, emit_json, table, talk
@@ -41,32 +41,40 @@ def stream() -> None:
 @format_option
 @common_options
 def status(name: str, module: str | None, config: str | None, form: str) -> int:
-    """Show position and lag of every target."""
-    declaration = find_stream(name, module, config)
+    """Show position and lag of every target; of a replication, those of every table."""
+    declarations = [find_stream(name, module, config)] if config else find_streams([name], module)
     stop_spark_at_end()
     from ematix_flow.engine.stream.control import stream_status
     from ematix_flow.engine.stream.options import StreamOptions
 
-    statuses = stream_status(declaration, StreamOptions())
+    statuses = [(declaration, stream_status(declaration, StreamOptions())) for declaration in declarations]
     if form == "json":
-        emit_json(
-            {
-                "stream": declaration.name,
-                "source": ", ".join(source.id for source in declaration.sources),
-                "targets": [one.to_dict() for one in statuses],
-            }
-        )
-    else:
-        emit(table(("TARGET", "WAITING", "POSITION"), [_status_row(one) for one in statuses]))
-        states = [_state_row(one.target, one.state) for one in statuses if one.state is not None]
-        details = next((one.source for one in statuses if one.source), {})
-        if details:
-            emit(
-                table(("SOURCE", "VALUE"), [(name, "" if value is None else value) for name, value in details.items()])
-            )
-        if states:
-            emit(table(("TARGET", "WATERMARK", "OPEN WINDOWS", "OLDEST", "STATE", "BATCH"), states))
+        documents = [_status_dict(declaration, one) for declaration, one in statuses]
+        emit_json(documents[0] if len(documents) == 1 else {"streams": documents})
+        return DONE
+    for declaration, one in statuses:
+        if len(statuses) > 1:
+            emit(declaration.name)
+        _print_status(one)
     return DONE
+
+
+def _status_dict(declaration: Stream, statuses: list[StreamStatus]) -> dict[str, Any]:
+    return {
+        "stream": declaration.name,
+        "source": ", ".join(source.id for source in declaration.sources),
+        "targets": [one.to_dict() for one in statuses],
+    }
+
+
+def _print_status(statuses: list[StreamStatus]) -> None:
+    emit(table(("TARGET", "WAITING", "POSITION"), [_status_row(one) for one in statuses]))
+    details = next((one.source for one in statuses if one.source), {})
+    if details:
+        emit(table(("SOURCE", "VALUE"), [(key, "" if value is None else value) for key, value in details.items()]))
+    states = [_state_row(one.target, one.state) for one in statuses if one.state is not None]
+    if states:
+        emit(table(("TARGET", "WATERMARK", "OPEN WINDOWS", "OLDEST", "STATE", "BATCH"), states))
 
 
 stream.add_command(status, "show")

@@ -1,0 +1,55 @@
+"""mode="mirror": the table becomes what the source is, and an empty source is refused."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ematix_flow import SQLiteConnection, ematix
+from ematix_flow.declare.pipeline.write import write
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Text
+from ematix_flow.errors import DeclareError, FlowError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+THINGS = Table("main", "things", (Column(BigInt(), primary_key=True, name="id"), Column(Text(), name="what")))
+
+
+def test_rows_that_the_source_no_longer_has_are_deleted(tmp_path: Path) -> None:
+    rows = [{"id": 1, "what": "a"}, {"id": 2, "what": "b"}]
+    there = SQLiteConnection("there", path=str(tmp_path / "t.db"))
+
+    @ematix.pipeline(target=THINGS, target_connection=there, mode="mirror")
+    def things(conn: object) -> object:
+        import pyarrow as pa
+
+        return pa.Table.from_pylist(rows, schema=pa.schema([("id", pa.int64()), ("what", pa.string())]))
+
+    def found() -> list[tuple[int, str]]:
+        with closing(sqlite3.connect(tmp_path / "t.db")) as connection:
+            return connection.execute("SELECT id, what FROM things ORDER BY id").fetchall()
+
+    things.sync()
+    assert found() == [(1, "a"), (2, "b")]
+    rows[:] = [{"id": 2, "what": "B"}, {"id": 3, "what": "c"}]
+    things.sync()
+    assert found() == [(2, "B"), (3, "c")]
+    rows.clear()
+    with pytest.raises(FlowError, match="empty"):
+        things.sync()
+    assert found() == [(2, "B"), (3, "c")]
+
+
+def test_a_mirror_needs_the_whole_source() -> None:
+    assert write("mirror").handle_deletes == "hard"
+    with pytest.raises(DeclareError, match="whole source"):
+        write("mirror", incremental_column="at")
+    with pytest.raises(FlowError, match="mirror"):
+        ematix.streaming_pipeline(source="k", source_query="t", target="d", target_table=("a", "b"), mode="mirror")(
+            lambda: None
+        )
