@@ -291,3 +291,23 @@ def test_frames_of_any_library_are_known(it: Connection) -> None:
         it.write_df(frame, "shop.orders")
         assert it.read_df("SELECT * FROM shop.orders").height == number
     assert arrow_table("text") == "text"
+
+
+def test_handles_have_the_same_methods(it: Connection) -> None:
+    handle = opened(it)
+    try:
+        handle.write_df(pl.DataFrame({"id": [1, 2]}), "shop.orders")
+        assert df.read_df(handle, "SELECT SUM(id) AS total FROM shop.orders")["total"].to_list() == [3]
+        assert df.from_pandas(handle, pd.DataFrame({"id": [2]}), "shop.orders", mode="truncate")["rows_inserted"] == 1
+        assert handle.to_pandas("SELECT id FROM shop.orders")["id"].tolist() == [2]
+    finally:
+        handle.close()
+
+
+def test_a_pipeline_may_return_a_frame_of_any_library(it: Connection) -> None:
+    @ematix.pipeline(target=declared(), source_connection="it", target_connection="it", mode="merge")
+    def from_relation(conn: Any) -> Any:
+        return duckdb.sql("SELECT 1 AS id, 'a' AS name, 2.5 AS amount")
+
+    assert from_relation()["rows_inserted"] == 1
+    assert rows_of(it)[0]["amount"] == Decimal("2.50")
