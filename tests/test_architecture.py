@@ -18,7 +18,8 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 LAZY_API = {
     "ematix_flow.connect": {"ematix_flow.engine.api.references"},
-    "ematix_flow.declare.decorators": {"ematix_flow.engine.spark.warm"},
+    "ematix_flow.declare.connection.frame_methods": {"ematix_flow.engine.frames.interop"},
+    "ematix_flow.declare.decorators": {"ematix_flow.engine.frames.dataset", "ematix_flow.engine.spark.warm"},
     "ematix_flow.declare.pipeline.handle": {"ematix_flow.engine"},
     "ematix_flow.declare.stream.handle": {"ematix_flow.engine.review.stream", "ematix_flow.engine.stream.run"},
     "ematix_flow.declare.table.class_body": {"ematix_flow.engine"},

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_LATER = ("connect", "_core", "config", "connections", "pipeline", "quality", "streaming", "testing")
+_LATER = ("connect", "_core", "config", "connections", "df", "pipeline", "quality", "spark", "streaming", "testing")
 """Public modules; some of them load the engine."""
 
 _MODULE_OF = {

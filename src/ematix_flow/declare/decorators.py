@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Ematix",
     "connection",
+    "dataset",
     "ematix",
     "pipeline",
     "pool",
@@ -183,6 +184,11 @@ def engine() -> Any:
     return importlib.import_module("ematix_flow.engine.spark.warm").engine()
 
 
+def dataset(what: Any, connection: Any = None) -> Any:
+    """Return a loaded table, by its pipeline or by its name, whose rows any library of frames can read."""
+    return importlib.import_module("ematix_flow.engine.frames.dataset").dataset(what, connection)
+
+
 def transform_ref(name: str) -> TransformRef:
     """Name a declared transform or pipeline as a post step."""
     return TransformRef(name)
@@ -208,6 +214,7 @@ class Ematix:
     pool = staticmethod(pool)
     connection = staticmethod(connection)
     engine = staticmethod(engine)
+    dataset = staticmethod(dataset)
 
 
 ematix = Ematix()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.commit.ledger import HistoryRow, Ledger, transaction
 from ematix_flow.connect.config.redact import safe_text
+from ematix_flow.declare.connection.frame_methods import FrameMethods
 from ematix_flow.declare.connection.registry import dsn_of
 from ematix_flow.declare.table.spec import table_from_spec
 from ematix_flow.errors import RunError
@@ -44,7 +45,7 @@ ROW_WORK = (
 """First words of statements that stay inside a transaction on databases that commit at any DDL."""
 
 
-class Connection:
+class Connection(FrameMethods):
     """SQL on one database, opened at the first use."""
 
     def __init__(self, database: Database, declared: Declared) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.connect.types.frames import arrow_table, is_frame
 from ematix_flow.declare.pipeline.pipeline import Source, connection_reference
 from ematix_flow.errors import DeclareError, DeclareTypeError
 from ematix_flow.plan.sql.render import listed, quoted
@@ -57,10 +58,11 @@ def source_value(
         if kind in LAKE_KINDS and not _is_query(returned):
             return SourceValue(connection, table=_lake_table(returned))
         return SourceValue(connection, sql=_checked_query(returned, "the pipeline's function returned"))
-    if _is_frame(returned):
-        return SourceValue(connection, frame=returned)
+    if is_frame(returned):
+        # Once: what a frame is made of may be read a single time, or be computed anew each time.
+        return SourceValue(connection, frame=arrow_table(returned))
     message = f"the pipeline's function returned {type(returned).__name__}"
-    hint = "return SQL text, a Source, a DataFrame (Spark, pandas, polars or pyarrow), or None with source_table=."
+    hint = "return SQL text, a Source, a DataFrame (Spark, pandas, polars, pyarrow or any other), or None with source_table=."
     raise DeclareTypeError(message, hint=hint)
 
 
@@ -97,11 +99,6 @@ def _lake_table(text: str) -> tuple[str, str]:
         message = f"the pipeline's function returned {text!r}, which is no table of a lake"
         raise DeclareError(message, hint="return the folder of one table, such as 'shop/orders', or a SELECT.")
     return ("", parts[0]) if len(parts) == 1 else (parts[0], parts[1])
-
-
-def _is_frame(value: Any) -> bool:
-    module = type(value).__module__.split(".")[0]
-    return module in ("pyspark", "pandas", "polars", "pyarrow")
 
 
 def table_query(table_name: TableName, columns: tuple[str, ...] | None) -> str:

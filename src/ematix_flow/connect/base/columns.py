@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ematix_flow.errors import PlanError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +55,13 @@ class TableName:
     name: str
     catalog: str = ""
     """Empty where the system has no catalogs."""
+
+
+def chosen_columns(columns: Sequence[SourceColumn], selected: Sequence[str]) -> tuple[SourceColumn, ...]:
+    """Return the selected columns in the order of their selection."""
+    known = {column.name: column for column in columns}
+    for name in selected:
+        if name not in known:
+            message = f"the source has no column {name!r}"
+            raise PlanError(message, hint=did_you_mean(name, known))
+    return tuple(known[name] for name in selected)

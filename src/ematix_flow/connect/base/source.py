@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base.catalog import Catalog
@@ -51,3 +52,10 @@ class SqlSource(SourceSystem, Catalog):
     @abstractmethod
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Read one split; runs inside a task."""
+
+    def read_in_order(self, session: Session, sql: str) -> Iterator[pa.RecordBatch]:
+        """Read a whole query in one state of the database, in the order of its rows."""
+        opened = self.open_read(session, sql, 1)
+        with opened.resources or nullcontext():
+            for split in opened.splits:
+                yield from self.read(split)

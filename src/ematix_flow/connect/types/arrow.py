@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -53,16 +53,6 @@ def arrow_type(column_type: ColumnType) -> pa.DataType:
 def staged_schema(columns: Iterable[StageColumn]) -> pa.Schema:
     """Return the schema of the rows that a load stages."""
     return pa.schema([pa.field(column.name, arrow_type(column.type)) for column in columns])
-
-
-def arrow_table(frame: Any) -> pa.Table:
-    """Return a frame of polars, pandas or pyarrow as a table of pyarrow; whatever else it is comes back as it is."""
-    module = type(frame).__module__.split(".")[0]
-    if module == "polars":
-        return frame.to_arrow()
-    if module == "pandas":
-        return pa.Table.from_pandas(frame, preserve_index=False)
-    return pa.Table.from_batches([frame]) if isinstance(frame, pa.RecordBatch) else frame
 
 
 def family_of(data_type: pa.DataType) -> str:  # noqa: PLR0911 - one line per family

@@ -24,6 +24,19 @@ def declared_type(data_type: pa.DataType) -> ColumnType:
     return _FAMILIES.get(family_of(data_type), types.Text())
 
 
+def narrow_type(data_type: pa.DataType) -> ColumnType:
+    """Return the declared type of a new column for a frame: as narrow as its own; each timestamp is an instant."""
+    if pa.types.is_timestamp(data_type):
+        return types.TimestampTZ()
+    return _NARROW.get(str(data_type)) or declared_type(data_type)
+
+
+_NARROW: dict[str, ColumnType] = {
+    **dict.fromkeys(("int8", "uint8", "int16"), types.SmallInt()),
+    **dict.fromkeys(("uint16", "int32"), types.Integer()),
+    **dict.fromkeys(("halffloat", "float"), types.Float()),
+}
+
 _FAMILIES: dict[str, ColumnType] = {
     "integer": types.BigInt(),
     "float": types.Double(),

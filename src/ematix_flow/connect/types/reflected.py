@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.types.existing import MOST_DIGITS, SIZE
 from ematix_flow.declare.table import types
+from ematix_flow.declare.table.schema import Column
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base.catalog import Catalog
@@ -53,6 +54,15 @@ def carrier_type(database: Catalog, column: ColumnSchema, incoming: ColumnType) 
             return CarrierType(candidate, column.base)
     carried = database.existing.carried_as(native, incoming)
     return None if carried is None else CarrierType(carried, native)
+
+
+def column_over(database: Catalog, column: ColumnSchema, incoming: ColumnType, *, primary_key: bool) -> Column | None:
+    """Return the declared column for values of type `incoming` in one that is there; None where no load can write it."""
+    kind = carrier_type(database, column, incoming)
+    if kind is None:
+        return None
+    nullable = column.nullable and not primary_key
+    return Column(kind.type, nullable, primary_key=primary_key, name=column.name, native=kind.native)
 
 
 def _sized(native: str) -> tuple[ColumnType, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar
 
+from ematix_flow.declare.connection.frame_methods import FrameMethods
 from ematix_flow.declare.masking import REDACTED, is_secret_field, mask_value
 from ematix_flow.declare.origin import caller_origin
 from ematix_flow.errors import DeclareError, DeclareTypeError, did_you_mean
@@ -26,7 +27,7 @@ def is_open(value: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Connection:
+class Connection(FrameMethods):
     """A named system where data is stored; settings may hold `${...}` references."""
 
     kind: ClassVar[str] = ""

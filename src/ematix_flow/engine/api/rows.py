@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.connect.types.frames import arrow_table, is_frame
 from ematix_flow.errors import DeclareTypeError
 
 if TYPE_CHECKING:
@@ -22,18 +23,10 @@ def is_rows(value: Any) -> bool:
 
 def arrow_frame(rows: Any, table: Table) -> Any:
     """Return rows or a frame as an Arrow table; a Spark frame stays as it is."""
-    import pyarrow as pa
-
-    from ematix_flow.connect.types.arrow import arrow_table
-
-    module = type(rows).__module__.split(".")[0]
-    if module == "pyspark":
-        return rows
     if is_rows(rows):
         return arrow_rows(rows, table)
-    converted = arrow_table(rows)
-    if isinstance(converted, pa.Table):
-        return converted
+    if is_frame(rows):
+        return arrow_table(rows)
     message = f"rows cannot be {type(rows).__name__}"
     raise DeclareTypeError(message, hint="use a list of dicts, or a frame of pyarrow, pandas, polars or Spark.")
 

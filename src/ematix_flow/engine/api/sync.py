@@ -7,6 +7,7 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.connect.types.frames import arrow_table, is_frame, is_spark_frame
 from ematix_flow.declare.decorators import target as declare_target
 from ematix_flow.declare.origin import caller_origin
 from ematix_flow.declare.pipeline.keywords import pipeline_keywords
@@ -85,13 +86,11 @@ def _fingerprint(pipeline: Pipeline) -> str:
     digest = hashlib.sha256(repr(write).encode())
     if isinstance(source, str | Source):
         digest.update(repr(source).encode())
-    elif type(source).__module__.startswith("pyspark"):
+    elif is_spark_frame(source):
         # The rows of such a frame are not known before it is read, so no load of one is another's repetition.
         digest.update(uuid.uuid4().bytes)
     else:
-        from ematix_flow.connect.types.arrow import arrow_table
-
-        for batch in arrow_table(source).to_batches():
+        for batch in source.to_batches():
             digest.update(batch.serialize())
     return digest.hexdigest()[:16]
 
@@ -135,7 +134,7 @@ def _source(source: Any, table: Any) -> Any:
         raise DeclareTypeError(message, hint="use Source.sql(connection, query), SQL text, a frame or a list of dicts.")
     if isinstance(source, Source) and isinstance(source.connection, str):
         return replace(source, connection=reference_to(source.connection))
-    return source
+    return arrow_table(source) if is_frame(source) else source
 
 
 def _dict(result: Any) -> dict[str, Any]:

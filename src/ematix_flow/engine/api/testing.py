@@ -13,6 +13,7 @@ from ematix_flow.commit.runlog.open import sqlite_run_log
 from ematix_flow.connect.base.scratch import scratch_folder
 from ematix_flow.connect.config.lookup import find_connection
 from ematix_flow.connect.registry import DATABASES, open_database
+from ematix_flow.connect.types.frames import is_spark_frame
 from ematix_flow.declare.connection.registry import DuckDBConnection
 from ematix_flow.declare.pipeline.pipeline import Pipeline, Source
 from ematix_flow.declare.project import PROJECT
@@ -84,7 +85,7 @@ def run_with(
 
 def _tried(pipeline: Pipeline, connection: DuckDBConnection, rows: Any, options: Options) -> TestResult:
     frame = arrow_frame(rows, pipeline.targets[0].table)
-    if options.spark is not None or type(frame).__module__.startswith("pyspark"):
+    if options.spark is not None or is_spark_frame(frame):
         result = run_pipeline(pipeline, replace(options, source_frame=frame))
     else:
         _write_source_rows(connection, frame)

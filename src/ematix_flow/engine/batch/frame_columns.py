@@ -5,18 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ematix_flow.connect.base.columns import SourceColumn
-
-
-def is_spark_frame(frame: Any) -> bool:
-    """Return whether a frame lives in Spark, not in this process."""
-    return type(frame).__module__.split(".")[0] == "pyspark"
+from ematix_flow.connect.types.frames import arrow_table, is_spark_frame
 
 
 def frame_columns(frame: Any) -> tuple[SourceColumn, ...]:
     """Return the columns of a frame of any kind."""
     if is_spark_frame(frame):
         return tuple(SourceColumn(f.name, _spark_family(f.dataType.simpleString())) for f in frame.schema.fields)
-    from ematix_flow.connect.types.arrow import arrow_table, family_of
+    from ematix_flow.connect.types.arrow import family_of
 
     return tuple(SourceColumn(f.name, family_of(f.type), str(f.type)) for f in arrow_table(frame).schema)
 

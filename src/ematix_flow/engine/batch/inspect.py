@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ematix_flow.commit.ledger import Ledger, parse_instant
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.files.source import ALL_FILES
-from ematix_flow.engine.batch.frame_columns import frame_columns, is_spark_frame
+from ematix_flow.connect.types.frames import is_spark_frame
+from ematix_flow.engine.batch.frame_columns import frame_columns
 from ematix_flow.engine.batch.joins import inspect_join
 from ematix_flow.engine.batch.new_files import new_files
 from ematix_flow.errors import FlowError, PlanError, RunError

@@ -199,7 +199,7 @@ def known_to_spark(
     """Return the inspection with versions of lake tables and columns of queries, which Spark has without reading."""
     load_inspection = replace(
         load_inspection,
-        inspection=between(load_request, _pinned(load_request.source, load_inspection.inspection, spark)),
+        inspection=between(load_request, at_versions(load_request.source, load_inspection.inspection, spark)),
     )
     if load_inspection.join is not None:
         return _known_join(load_request.source, load_inspection, spark)
@@ -235,7 +235,7 @@ def _known_join(source: OpenSource, load_inspection: LoadInspection, spark: Call
     return replace(load_inspection, join=join, inspection=replace(load_inspection.inspection, source_columns=columns))
 
 
-def _pinned(source: OpenSource, inspection: Inspection, spark: Callable[[], Any]) -> Inspection:
+def at_versions(source: OpenSource, inspection: Inspection, spark: Callable[[], Any]) -> Inspection:
     """Return the inspection with the versions of lake tables that this load reads, however long it takes."""
     if source.lake is None:
         return inspection

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.connect.base.session import Split
 from ematix_flow.connect.base.stage import StageSpec
 from ematix_flow.connect.base.target import RelayTarget
-from ematix_flow.engine.batch.frame_columns import is_spark_frame
+from ematix_flow.connect.types.frames import is_spark_frame
 from ematix_flow.engine.batch.joins import joined_frame
 from ematix_flow.engine.batch.new_files import refuse_changed
 from ematix_flow.engine.batch.progress import counting

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql import datasource as ds
 
+from ematix_flow.connect.base.columns import chosen_columns
 from ematix_flow.connect.files.source import Files
 from ematix_flow.connect.lake.source import LakeSource
 from ematix_flow.connect.registry import open_system
@@ -123,16 +124,7 @@ def _files(system: Files, options: Mapping[str, str]) -> FileSet:
     path = options.get("path", options.get("table", ""))
     files = system.file_set(path, {"format": options["format"]} if "format" in options else {})
     selected = _columns(options)
-    return replace(files, columns=_chosen(files.columns, selected)) if selected else files
-
-
-def _chosen(columns: Sequence[SourceColumn], selected: Sequence[str]) -> tuple[SourceColumn, ...]:
-    known = {column.name: column for column in columns}
-    for name in selected:
-        if name not in known:
-            message = f"the source has no column {name!r}"
-            raise PlanError(message, hint=did_you_mean(name, known))
-    return tuple(known[name] for name in selected)
+    return replace(files, columns=chosen_columns(files.columns, selected)) if selected else files
 
 
 def _relation_of(system: SqlSource, options: Mapping[str, str]) -> TableName | str:
@@ -172,7 +164,7 @@ class DatabaseReader(ds.DataSourceReader):
         sql = relation if isinstance(self.table_name, str) else f"SELECT * FROM {relation}"
         with closing(self.system.session()) as session:
             columns = self.system.describe(session, sql)
-        return _chosen(columns, self.selected) if self.selected else columns
+        return chosen_columns(columns, self.selected) if self.selected else columns
 
     @property
     def schema(self) -> pa.Schema:

@@ -9,6 +9,7 @@ from functools import partial
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.connect.types.frames import arrow_table, is_spark_frame
 from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.errors import RunError
 from ematix_flow.plan.columns import OURS, RAW, SOURCE_VIEW
@@ -18,7 +19,9 @@ from ematix_flow.run.read.file_frames import DOCUMENT, file_frame
 from ematix_flow.run.read.split_frames import split_frame
 
 __all__ = [
+    "arrow_layout",
     "as_documents",
+    "collected",
     "database_frame",
     "file_frame",
     "interchange_query",
@@ -50,11 +53,8 @@ TASK_BYTES = 4 << 20
 
 def user_frame(spark: SparkSession, frame: Any) -> DataFrame:
     """Return a Spark frame for whatever kind of frame the user's function returned."""
-    module = type(frame).__module__.split(".")[0]
-    if module == "pyspark":
+    if is_spark_frame(frame):
         return as_documents(frame)
-    from ematix_flow.connect.types.arrow import arrow_table
-
     table = _spark_table(arrow_table(frame))
     # Spark would cut three rows into a task for each, and those into as many files.
     return as_documents(spark.createDataFrame(table).coalesce(max(1, table.nbytes // TASK_BYTES)))
@@ -83,6 +83,27 @@ def _spark_table(table: pa.Table) -> pa.Table:
         for field in table.schema
     ]
     return table.cast(pa.schema(fields))
+
+
+def collected(frame: DataFrame) -> pa.Table:
+    """Return the rows of a Spark frame in this process, instants in UTC."""
+    import pyarrow as pa
+
+    table = frame.toArrow()
+    fields = [
+        field.with_type(pa.timestamp("us", tz="UTC"))
+        if pa.types.is_timestamp(field.type) and field.type.tz is not None
+        else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(fields))
+
+
+def arrow_layout(frame: DataFrame) -> pa.Schema:
+    """Return the columns of a Spark frame as Arrow types; no row is read."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(frame.schema)
 
 
 def query_frame(spark: SparkSession, sql: str, tables: Mapping[str, DataFrame], resources: ExitStack) -> DataFrame:

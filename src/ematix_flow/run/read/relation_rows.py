@@ -43,15 +43,12 @@ def _digits(native: str) -> tuple[int, int]:
 
 
 def query_rows(source: SqlSource, sql: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Read a query in one state of the database; what the read requires is held open for as long as it lasts."""
-    from contextlib import closing, nullcontext
+    """Read a query in one state of the database and in its order; what that requires is held open for as long as it lasts."""
+    from contextlib import closing
 
     with closing(source.session()) as session:
-        opened = source.open_read(session, sql, 1)
-        with opened.resources or nullcontext():
-            for split in opened.splits:
-                for batch in source.read(split):
-                    yield relation_batch(batch, schema)
+        for batch in source.read_in_order(session, sql):
+            yield relation_batch(batch, schema)
 
 
 def relation_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -73,6 +70,11 @@ def _as(array: pa.Array, field: pa.Field) -> pa.Array:
     if pa.types.is_timestamp(array.type) and array.type.unit == "ns":
         array = pc.floor_temporal(array, unit="microsecond")
     try:
+        if pa.types.is_temporal(field.type) and not (
+            pa.types.is_temporal(array.type) or pa.types.is_string(array.type)
+        ):
+            # A number may count seconds, days or anything else.
+            array = pc.cast(array, pa.string())
         if pa.types.is_floating(array.type) and pa.types.is_decimal(field.type):
             # Through its shortest text, which is what the system shows; digits that do not fit are an error, not rounded.
             array = pc.cast(array, pa.string())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ematix_flow.connect.types.arrow import arrow_table
+from ematix_flow.connect.types.frames import arrow_table
 from ematix_flow.plan.bounds import highest_of_all_sql
 from ematix_flow.plan.columns import SOURCE_VIEW
 from ematix_flow.run.read.arrival import numbered_partitions

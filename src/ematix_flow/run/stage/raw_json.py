@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from ematix_flow.connect.types.arrow import family_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +27,52 @@ def json_rows(rows: pa.Table, names: Sequence[str], *, nulls: bool = False) -> l
     if nulls:
         columns = [["null" if value is None else value for value in column] for column in columns]
     return [_object(labels, values) for values in zip(*columns, strict=True)]
+
+
+def loadable_table(table: pa.Table) -> pa.Table:
+    """Return a table in types that every system can take: lists, structs and maps as JSON, times and durations as text.
+
+    The JSON is written as Spark writes that of its frames, with every NULL.
+    """
+    for number, field in enumerate(table.schema):
+        column = _loadable_column(table.column(number))
+        if column.type != field.type:
+            table = table.set_column(number, field.name, column)
+    return table
+
+
+def _loadable_column(column: ChunkedArray) -> ChunkedArray:
+    kind, family = column.type, family_of(column.type)
+    if pa.types.is_float16(kind):
+        return pc.cast(column, pa.float32())
+    if family not in ("json", "other"):
+        return column
+    if pa.types.is_time64(kind):
+        column = pc.cast(column, pa.time64("us"), safe=False)
+    texts = (
+        None if value is None else _document(value, kind) if family == "json" else str(value)
+        for value in column.to_pylist()
+    )
+    return pa.chunked_array([pa.array(texts, pa.string())])
+
+
+def _document(value: Any, kind: pa.DataType) -> str:
+    if value is None:
+        return "null"
+    if pa.types.is_map(kind):
+        pairs = (f"{json.dumps(str(key), ensure_ascii=False)}:{_document(one, kind.item_type)}" for key, one in value)
+        return "{" + ",".join(pairs) + "}"
+    if pa.types.is_struct(kind):
+        fields = (kind.field(number) for number in range(kind.num_fields))
+        pairs = (f"{json.dumps(f.name, ensure_ascii=False)}:{_document(value[f.name], f.type)}" for f in fields)
+        return "{" + ",".join(pairs) + "}"
+    if pa.types.is_nested(kind):
+        return "[" + ",".join(_document(one, kind.value_type) for one in value) + "]"
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, float):
+        return _float(repr(value))
+    return _quoted(value)
 
 
 def _object(labels: Sequence[str], values: Sequence[str | None]) -> str:

@@ -10,7 +10,7 @@ from ematix_flow.connect.base.stream_source import MOST_FIELDS
 from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.registry import DATABASES, SINKS
 from ematix_flow.connect.types.from_arrow import declared_type
-from ematix_flow.connect.types.reflected import carrier_type
+from ematix_flow.connect.types.reflected import column_over
 from ematix_flow.declare.table.schema import FRAMEWORK_COLUMNS, Column, Table
 from ematix_flow.declare.table.types import Text
 from ematix_flow.errors import PlanError, usable
@@ -115,16 +115,14 @@ def _there(database: Catalog, existing: TableSchema, rows: pa.Schema, table: str
         if rows.names and column.name not in rows.names and column.name not in order_columns and not versions:
             continue
         inferred = declared_type(rows.field(column.name).type) if column.name in rows.names else Text()
-        kind = carrier_type(database, column, inferred)
-        if kind is None and not rows.names:
+        written = column_over(database, column, inferred, primary_key=column.name in keys)
+        if written is None and not rows.names:
             continue
-        if kind is None:
+        if written is None:
             message = f"column {column.name!r} of {table} is {column.type}, which loads cannot write"
             hint = "leave it out with transform_sql=, or give the table a column of another type."
             raise PlanError(message, hint=hint)
-        key = column.name in keys
-        nullable = column.nullable and not key
-        columns.append(Column(kind.type, nullable, primary_key=key, name=column.name, native=kind.native))
+        columns.append(written)
     theirs = [name for name in usable(c.name for c in existing.columns) if name not in FRAMEWORK_COLUMNS]
     if not columns and theirs != [UNKNOWN]:
         message = f"the rows have none of the columns of {table}"
