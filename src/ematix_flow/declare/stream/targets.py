@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.declare.pipeline.fan_out import refuse_untaken, takes
+from ematix_flow.declare.pipeline.fan_out import refuse_untaken, takes, view_defaults
 from ematix_flow.declare.pipeline.file_options import FILE_OPTIONS, READ_OPTIONS, check_read_options, file_options
 from ematix_flow.declare.pipeline.keywords import duration
 from ematix_flow.declare.pipeline.pipeline import TargetDeclaration, connection_reference
@@ -54,7 +54,7 @@ def declared_targets(options: Mapping[str, Any]) -> tuple[list[dict[str, Any]], 
 def stream_targets(entries: Sequence[Mapping[str, Any]], shared: Mapping[str, Any]) -> tuple[StreamTarget, ...]:
     """Return the targets; each takes those options of its stream that its mode has and that it does not set itself."""
     shared_options = {name: shared[name] for name in STREAM_WRITE_KEYWORDS if shared.get(name) is not None}
-    modes = [entry.get("mode") or shared_options.get("mode") or "append" for entry in entries]
+    modes = [entry.get("mode") or shared_options.get("mode") or _usual_mode(entry) for entry in entries]
     refuse_untaken(shared_options, modes)
     return tuple(
         stream_target(
@@ -62,6 +62,12 @@ def stream_targets(entries: Sequence[Mapping[str, Any]], shared: Mapping[str, An
         )
         for entry, mode in zip(entries, modes, strict=True)
     )
+
+
+def _usual_mode(entry: Mapping[str, Any]) -> str:
+    """Return the mode of a target that names none: versions for a feature view, an append for the rest."""
+    declared = _declared(entry.get("table"))
+    return "append" if declared is None else view_defaults(declared, {}).get("mode", "append")
 
 
 def _single(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,7 +142,10 @@ def _connection(value: Any) -> str | Connection:
 
 
 def _write(specified: Mapping[str, Any]) -> Write:
-    options = {name: specified.get(name) for name in STREAM_WRITE_KEYWORDS if name != "mode"}
+    declared = _declared(specified.get("table"))
+    if declared is not None:
+        specified = {**specified, **view_defaults(declared, specified)}
+    options = {name: specified.get(name) for name in (*STREAM_WRITE_KEYWORDS, "ttl") if name != "mode"}
     if options["late_horizon"] is not None:
         options["late_horizon"] = duration("late_horizon", options["late_horizon"])
     if options["on_replaced"] is not None:
