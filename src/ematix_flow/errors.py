@@ -97,6 +97,10 @@ class RunError(FlowError, ValueError):
     """The work itself failed; the target is unchanged."""
 
 
+class NotOnlineError(RunError, RuntimeError):
+    """The current values of a feature view were requested, and it has no online store."""
+
+
 class BadRowsError(RunError):
     """Rows of the source do not fit the target and the policy is to load nothing."""
 

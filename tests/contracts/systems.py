@@ -122,6 +122,7 @@ GAPS = {
     "test_scd2_event_time": _NO_MERGE,
     "test_scd2_load_time": _NO_MERGE,
     "test_scd2_order": _NO_MERGE,
+    "test_feature_views": _NO_MERGE,
     "test_closed_versions_count_as_updated_rows_in_the_history": _NO_MERGE,
     "test_evolve_widens_types_or_refuses_before_a_row_moves": _NO_MERGE,
     "test_hostile_columns_work_in_every_mode": _NO_MERGE,

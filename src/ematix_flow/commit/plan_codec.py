@@ -12,6 +12,7 @@ from ematix_flow import records
 from ematix_flow.commit import request as order
 from ematix_flow.connect.base import columns, session, stage
 from ematix_flow.declare.pipeline.write import Write
+from ematix_flow.declare.table.features import Features
 from ematix_flow.declare.table.partitions import Partition
 from ematix_flow.declare.table.types import ColumnType
 from ematix_flow.errors import CommitError
@@ -41,7 +42,7 @@ _KNOWN: dict[str, type] = {
         ),
         *(columns.SourceColumn, columns.TableName, stage.StageColumn, stage.StageSpec, stage.WorkTable),
         *(program.DuplicateChecks, program.Load, program.Program, session.Statement),
-        *(ddl.Difference, ddl.ColumnDefinition, ddl.TableDefinition, Partition),
+        *(ddl.Difference, ddl.ColumnDefinition, ddl.TableDefinition, Features, Partition),
         *(steps.Bounds, steps.Check, steps.Choice, steps.Commit, steps.EnsureTable, steps.FileChoice, steps.Read),
         *(
             steps.Audit,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from ematix_flow.commit.conflicts import refuse_changed, refuse_moved
+from ematix_flow.commit.feature_views import sync_view
 from ematix_flow.commit.interrupts import uninterrupted
 from ematix_flow.commit.ledger import Ledger
 from ematix_flow.commit.quality import UnmeasuredError, audit
@@ -92,6 +93,8 @@ def _apply(
         ledger.finish_token(session, request.token, counts, *_range(request))
         done = replace(request.history, status="success", finished_at=now, counts=counts)
         ledger.record(session, replace(done, metrics=metrics_of(done, passed.audited)))
+        if request.view is not None:
+            sync_view(database, session, request.view, now)
 
     _take_token(request, ledger, session, now)
     _set_replayed(request, ledger, session, now)

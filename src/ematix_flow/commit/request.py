@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ematix_flow.commit.ledger import HistoryRow
     from ematix_flow.connect.base.columns import TableName
     from ematix_flow.connect.base.stage import StageColumn, StageSpec
+    from ematix_flow.declare.table.schema import Table
     from ematix_flow.plan.sql.program import Program
     from ematix_flow.plan.steps import FileChoice
     from ematix_flow.records import Fence, SourceWatermark, TaskReport, Token
@@ -87,6 +88,8 @@ class CommitRequest:
     """Expectations that only warn and could not be measured, each with the reason."""
     expected: tuple[TableSnapshot, ...] = ()
     """What the load was compared with before it was approved; a commit that finds anything else is refused."""
+    view: Table | None = None
+    """The table, where it is a feature view, whose registry and online store this commit brings up to date."""
 
 
 def staged_alone(request: CommitRequest) -> CommitRequest:

@@ -23,10 +23,11 @@ from ematix_flow.declare.pipeline.transforms import check_transforms
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.schedule.schedule import check_schedule, timing_of
 from ematix_flow.declare.table.class_body import table
+from ematix_flow.declare.table.feature_view import feature_view
 from ematix_flow.errors import DeclareError, DeclareTypeError, FlowError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ematix_flow.declare.schedule.workflow import Workflow
     from ematix_flow.declare.stream.handle import StreamHandle
@@ -37,11 +38,13 @@ __all__ = [
     "connection",
     "dataset",
     "ematix",
+    "feature_view",
     "pipeline",
     "pool",
     "replicate",
     "streaming_pipeline",
     "target",
+    "training_set",
     "transform",
     "transform_ref",
     "workflow",
@@ -189,6 +192,22 @@ def dataset(what: Any, connection: Any = None) -> Any:
     return importlib.import_module("ematix_flow.engine.frames.dataset").dataset(what, connection)
 
 
+def training_set(
+    conn: Any,
+    *,
+    spine: Any,
+    feature_views: Sequence[Any],
+    columns: Any = None,
+    prefer: str = "auto",
+    manifest: Any = None,
+) -> Any:
+    """Return the spine with the values of every view as of each row's instant, as one frame."""
+    training = importlib.import_module("ematix_flow.engine.features.training")
+    return training.training_set(
+        conn, spine=spine, feature_views=feature_views, columns=columns, prefer=prefer, manifest=manifest
+    )
+
+
 def transform_ref(name: str) -> TransformRef:
     """Name a declared transform or pipeline as a post step."""
     return TransformRef(name)
@@ -203,6 +222,8 @@ class Ematix:
     """The decorators under one name."""
 
     table = staticmethod(table)
+    feature_view = staticmethod(feature_view)
+    training_set = staticmethod(training_set)
     pipeline = staticmethod(pipeline)
     job = staticmethod(pipeline)
     streaming_pipeline = staticmethod(streaming_pipeline)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.schedule.workflow import Workflow
     from ematix_flow.declare.stream.replication import Replication
     from ematix_flow.declare.stream.stream import Stream
+    from ematix_flow.declare.table.schema import Table
     from ematix_flow.errors import Origin
 
 
@@ -31,6 +32,8 @@ class Project:
     streams: dict[str, Stream] = field(default_factory=dict)
     replications: dict[str, Replication] = field(default_factory=dict)
     workflows: dict[str, Workflow] = field(default_factory=dict)
+    feature_views: dict[str, Table] = field(default_factory=dict)
+    """The tables of feature views by `schema.table.version`."""
     pools: dict[str, int] = field(default_factory=dict)
     """How many pipelines of a pool run at the same time, as far as the module sets it."""
     jobs: dict[str, Workflow] = field(default_factory=dict)
@@ -67,6 +70,28 @@ class Project:
         for kind, known in (("replication", self.replications), ("stream", self.streams), ("pipeline", self.pipelines)):
             self._check_new(kind, replication.name, replication.origin, known.get(replication.name))
         self.replications[replication.name] = replication
+
+    def add_feature_view(self, table: Table) -> None:
+        """Take a feature view; its version must be new, and the table must be its own."""
+        assert table.features is not None  # noqa: S101 - what makes it one
+        name = table.features.name
+        self._check_new("feature view", name, table.origin, self.feature_views.get(name))
+        for other in self.feature_views.values():
+            if other.qualified_name == table.qualified_name:
+                message = f"feature views {other.features.name} and {name} would share one table"  # type: ignore[union-attr]
+                hint = (
+                    f'give each version a table of its own, for example name="{table.name}_{table.features.version}".'
+                )
+                raise DeclareError(message, hint=hint, origin=table.origin)
+        self.feature_views[name] = table
+
+    def feature_view(self, name: str) -> Table:
+        """Return a feature view by `schema.table.version`, or by its table where only one version is declared."""
+        for known, table in self.feature_views.items():
+            if name in (known, table.qualified_name, table.name):
+                return table
+        message = f"no feature view named {name!r}"
+        raise UnknownNameError(message, hint=did_you_mean(name, self.feature_views))
 
     def add_workflow(self, workflow: Workflow) -> None:
         """Take a workflow; its name must be new."""
@@ -133,6 +158,7 @@ class Project:
         self.workflows.clear()
         self.jobs.clear()
         self.pools.clear()
+        self.feature_views.clear()
         self.slas.clear()
 
     @staticmethod
@@ -140,7 +166,7 @@ class Project:
         kind: str,
         name: str,
         origin: Origin | None,
-        existing: Pipeline | Replication | Stream | Transform | Workflow | None,
+        existing: Pipeline | Replication | Stream | Table | Transform | Workflow | None,
     ) -> None:
         if existing is not None:
             message = f"a {kind} named {name!r} is declared already"

@@ -64,6 +64,11 @@ class Connection(FrameMethods):
         """Return the system behind this handle."""
         return self._database
 
+    @property
+    def in_transaction(self) -> bool:
+        """Return whether a transaction of this handle is open."""
+        return self._within
+
     def session(self) -> Session:
         """Return the open session."""
         if self._session is None:

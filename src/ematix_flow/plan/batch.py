@@ -187,6 +187,7 @@ def plan_target(request: PlanRequest, inspection: Inspection) -> TargetPlan:
         notes=(*inspection.notes, *partition_notes(target, database)),
         watermark=inspection.watermark,
         audit=audit,
+        features=table.features,
     )
 
 

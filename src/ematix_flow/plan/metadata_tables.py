@@ -107,6 +107,24 @@ _VERSIONS: tuple[tuple[str, ColumnType, bool], ...] = (
     ("updated_at", TimestampTZ(), True),
 )
 
+FEATURE_VIEWS = "feature_views"
+"""Our table of feature views, which only targets with one have."""
+
+_FEATURE_VIEW_COLUMNS: tuple[tuple[str, ColumnType, bool], ...] = (
+    ("name", NAME, False),
+    ("schema_name", Text(), False),
+    ("table_name", Text(), False),
+    ("feature_version", Text(), False),
+    ("entity_keys", Text(), False),
+    ("event_timestamp_column", Text(), True),
+    ("ttl_seconds", BigInt(), True),
+    ("description", Text(), True),
+    ("owner", Text(), True),
+    ("freshness_sla_seconds", BigInt(), True),
+    ("last_synced_at", TimestampTZ(), True),
+    ("registered_at", TimestampTZ(), False),
+)
+
 TABLES = tuple(_TABLES)
 """Their names, in the order in which they were introduced: a target that has the last one has all."""
 
@@ -116,7 +134,7 @@ COLUMNS = {name: tuple(column for column, _, _ in columns) for name, columns in 
 
 def metadata_table(name: str, database: MetadataStore) -> TableDefinition:
     """Return one of our tables as this database would have it; the first column is its key."""
-    columns = _TABLES[name]
+    columns = _FEATURE_VIEW_COLUMNS if name == FEATURE_VIEWS else _TABLES[name]
     key = columns[0][0]
     definitions = tuple(ColumnDefinition(StageColumn(n, t, in_key=n == key), nullable) for n, t, nullable in columns)
     return TableDefinition(database.metadata_table(name), definitions, (key,), ())
@@ -135,3 +153,9 @@ def create_metadata_sql(name: str, database: MetadataStore) -> str:
     return create_table_sql(metadata_table(name, database), database).replace(
         "CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1
     )
+
+
+def feature_views_sql(database: MetadataStore) -> str:
+    """Return the statement that creates the table of feature views; the keys are a list where the database has lists."""
+    sql = create_metadata_sql(FEATURE_VIEWS, database)
+    return sql.replace('"entity_keys" TEXT', '"entity_keys" TEXT[]') if database.dialect == "postgres" else sql

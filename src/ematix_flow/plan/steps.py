@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.columns import SourceColumn
     from ematix_flow.connect.base.stage import StageColumn
     from ematix_flow.declare.pipeline.write import Write
+    from ematix_flow.declare.table.features import Features
     from ematix_flow.plan.sql.ddl import Difference, TableDefinition
     from ematix_flow.plan.sql.program import Load, Program
     from ematix_flow.records import FileScope, SourceFile, SourceWatermark, Token
@@ -258,6 +259,8 @@ class TargetPlan:
     watermark: SourceWatermark | None = None
     """Where the last load ended."""
     audit: Audit = field(default_factory=Audit)
+    features: Features | None = None
+    """What the table states as a feature view; its commit registers the load."""
 
     @property
     def steps(self) -> tuple[Step, ...]:

@@ -57,8 +57,9 @@ def _refuse_duplicate_targets(targets: tuple[TargetDeclaration, ...]) -> None:
 
 
 def _target(declared: Any, options: Mapping[str, Any]) -> TargetDeclaration:
-    specified = {name: options[name] for name in WRITE_KEYWORDS if options.get(name) is not None}
     table = table_of(declared)
+    specified = {name: options[name] for name in WRITE_KEYWORDS if options.get(name) is not None}
+    specified |= view_defaults(table, specified)
     written = write(specified.get("mode"), **{name: specified.get(name) for name in WRITE_OPTIONS})
     return TargetDeclaration(
         table=table,
@@ -70,6 +71,19 @@ def _target(declared: Any, options: Mapping[str, Any]) -> TargetDeclaration:
         quality=quality_of(specified, table, written),
         declared_options=specified,
     )
+
+
+def view_defaults(table: Table, specified: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a feature view adds to the options of its load: the mode, the event column and the ttl."""
+    view = table.features
+    if view is None:
+        return {}
+    mode = specified.get("mode", "scd2")
+    if isinstance(mode, str) and MODES.get(mode, "scd2") != "scd2":
+        message = f"feature view {view.name} stores versions, and mode={mode!r} has none"
+        raise DeclareError(message, hint='leave mode= out, or write mode="scd2".')
+    own = {"mode": mode, "event_timestamp_column": view.event_timestamp_column, "ttl": view.ttl}
+    return {name: value for name, value in own.items() if value is not None and name not in specified}
 
 
 def _partitions(table: Table, value: Any) -> tuple[str, ...]:
@@ -97,7 +111,10 @@ def _inheriting(
     """Return the targets, each with those options of the pipeline that its mode takes and it does not set itself."""
     shared = {name: options[name] for name in WRITE_KEYWORDS if options.get(name) is not None}
     known = {column.name for declared, _ in entries for column in table_of(declared).columns}
-    modes = [specified.get("mode", shared.get("mode")) for _, specified in entries]
+    modes = [
+        specified.get("mode", shared.get("mode")) or view_defaults(table_of(declared), {}).get("mode")
+        for declared, specified in entries
+    ]
     refuse_untaken(shared, modes)
     return tuple(
         _target(declared, {**_inherited(shared, mode, declared, known), **specified})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.declare.pipeline.fan_out import refuse_untaken, takes
+from ematix_flow.declare.pipeline.fan_out import refuse_untaken, takes, view_defaults
 from ematix_flow.declare.pipeline.file_options import FILE_OPTIONS, READ_OPTIONS, check_read_options, file_options
 from ematix_flow.declare.pipeline.keywords import duration
 from ematix_flow.declare.pipeline.pipeline import TargetDeclaration, connection_reference
@@ -54,8 +54,10 @@ def declared_targets(options: Mapping[str, Any]) -> tuple[list[dict[str, Any]], 
 def stream_targets(entries: Sequence[Mapping[str, Any]], shared: Mapping[str, Any]) -> tuple[StreamTarget, ...]:
     """Return the targets; each takes those options of its stream that its mode has and that it does not set itself."""
     shared_options = {name: shared[name] for name in STREAM_WRITE_KEYWORDS if shared.get(name) is not None}
-    default = default_mode(shared.get("cdc"))
-    modes = [entry.get("mode") or shared_options.get("mode") or default for entry in entries]
+    modes = [
+        entry.get("mode") or shared_options.get("mode") or default_mode(shared.get("cdc"), entry.get("table"))
+        for entry in entries
+    ]
     refuse_untaken(shared_options, modes)
     return tuple(
         stream_target(
@@ -65,9 +67,12 @@ def stream_targets(entries: Sequence[Mapping[str, Any]], shared: Mapping[str, An
     )
 
 
-def default_mode(cdc: object) -> str:
-    """Return the mode of targets that set none: changes are applied, other rows appended."""
-    return "append" if cdc is None else CHANGES
+def default_mode(cdc: object, table: Any = None) -> str:
+    """Return the mode of a target that sets none: changes are applied, a feature view has versions, other rows are appended."""
+    if cdc is not None:
+        return CHANGES
+    declared = _declared(table)
+    return "append" if declared is None else view_defaults(declared, {}).get("mode", "append")
 
 
 def _single(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,7 +147,10 @@ def _connection(value: Any) -> str | Connection:
 
 
 def _write(specified: Mapping[str, Any]) -> Write:
-    options = {name: specified.get(name) for name in STREAM_WRITE_KEYWORDS if name != "mode"}
+    declared = _declared(specified.get("table"))
+    if declared is not None:
+        specified = {**specified, **view_defaults(declared, specified)}
+    options = {name: specified.get(name) for name in (*STREAM_WRITE_KEYWORDS, "ttl") if name != "mode"}
     if options["late_horizon"] is not None:
         options["late_horizon"] = duration("late_horizon", options["late_horizon"])
     if options["on_replaced"] is not None:

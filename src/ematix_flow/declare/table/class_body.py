@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ematix_flow.declare.origin import caller_origin
 from ematix_flow.declare.table.annotations import annotations_of
@@ -41,6 +41,9 @@ _RIVALS = {
     "__pydantic_fields__": "pydantic",
     "__pydantic_core_schema__": "pydantic",
 }
+
+
+_Declared = TypeVar("_Declared", bound="ManagedTable")
 
 
 class ManagedTable:
@@ -79,22 +82,34 @@ def table(
     """Return the decorator that turns a plain class into a ManagedTable of this schema."""
 
     def declare(cls: type) -> type[ManagedTable]:
-        namespace: dict[str, object] = {
-            "__module__": cls.__module__,
-            "__qualname__": cls.__qualname__,
-            "__doc__": cls.__doc__,
-            "__abstract__": True,
-            "__schema__": schema,
-            "__tablename__": name if name is not None else snake_case(cls.__name__),
-        }
-        if maintenance is not None:
-            namespace["__maintenance__"] = maintenance
-        bases = (cls,) if issubclass(cls, ManagedTable) else (cls, ManagedTable)
-        decorated = type(cls.__name__, bases, namespace)
-        _install(decorated, build_table(decorated, caller_origin()))
-        return decorated
+        return declared_class(cls, ManagedTable, schema, name, maintenance)
 
     return declare
+
+
+def declared_class(
+    cls: type,
+    base: type[_Declared],
+    schema: str,
+    name: str | None,
+    maintenance: Maintenance | None = None,
+    finish: Callable[[Table], Table] = lambda built: built,
+) -> type[_Declared]:
+    """Return the class as one that declares a table; `finish` completes the table before the class has it."""
+    namespace: dict[str, object] = {
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+        "__doc__": cls.__doc__,
+        "__abstract__": True,
+        "__schema__": schema,
+        "__tablename__": name if name is not None else snake_case(cls.__name__),
+    }
+    if maintenance is not None:
+        namespace["__maintenance__"] = maintenance
+    bases = (cls,) if issubclass(cls, base) else (cls, base)
+    decorated = type(cls.__name__, bases, namespace)
+    _install(decorated, finish(build_table(decorated, caller_origin())))
+    return decorated
 
 
 def table_of(declared: object) -> Table:

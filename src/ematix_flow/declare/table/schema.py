@@ -15,6 +15,7 @@ from ematix_flow.declare.table.types import UUID, Boolean, TimestampTZ, as_type
 from ematix_flow.errors import OWN_PREFIX, DeclareError, DeclareTypeError, UnknownNameError, did_you_mean
 
 if TYPE_CHECKING:
+    from ematix_flow.declare.table.features import Features
     from ematix_flow.declare.table.maintenance import Maintenance
     from ematix_flow.declare.table.types import ColumnType
     from ematix_flow.errors import Origin
@@ -82,6 +83,8 @@ class Table:
     """What `flow maintain` does about the table; the usual where this is None."""
     stamped: bool = True
     """False for a table of another owner, or one without a declaration: loads write its own columns and no more."""
+    features: Features | None = None
+    """What makes the table a feature view; None for a plain table."""
     origin: Origin | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:

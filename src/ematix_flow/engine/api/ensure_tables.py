@@ -32,7 +32,8 @@ def ensure_table(declared: Any, connection: Any, on_drift: str = "error") -> dic
     try:
         existing = database.find_table(session, database.table_name(table.schema, table.name))
         table = over_existing(table, existing, database, on_drift)
-        definition = table_definition(table, _mode_of(existing), database)
+        mode = "scd2" if table.features is not None else _mode_of(existing)
+        definition = table_definition(table, mode, database)
         inspection = Inspection("", "", "", target_known=True, existing=existing)
         step = ensure_step(table, rules, definition, database, inspection)
         _apply(step, database, session)

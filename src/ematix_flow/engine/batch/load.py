@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.commit.cleanup import drop_stages_of
 from ematix_flow.commit.conflicts import HINT
 from ematix_flow.commit.constraint_violations import naming_violation, searchable, without_violations
+from ematix_flow.commit.feature_views import check_online, drop_online, prepare_view
 from ematix_flow.commit.ledger import HistoryRow, Ledger, open_run, transaction
 from ematix_flow.commit.publish import metrics_of, publish
 from ematix_flow.connect.base.cancellation import current, unwatched
@@ -157,7 +158,7 @@ def load_target(
         )
         _emit_plan(load, plan)
         times.begin(step_times.EXPAND)
-        _expand(load.database, plan)
+        _expand_view(load, plan)
         current().check_known()
         for attempt in attempts(STAGING):
             with attempt:
@@ -174,6 +175,7 @@ def load_target(
 def _prepared(pipeline: Pipeline, target: TargetDeclaration, rows: LoadRows, options: Options) -> _Load:
     database = target_for(target.connection, target.table, session_for(options))
     expect_work(database, target)
+    check_online(database, target.table)
     token = rows.token(pipeline, target)
     history = HistoryRow(
         run_id=token.run_id,
@@ -268,6 +270,23 @@ def _expand(database: TargetSystem, plan: TargetPlan) -> None:
     failpoint("ddl.after_expand")
 
 
+def _expand_view(load: _Load, plan: TargetPlan) -> None:
+    """Bring the target up to its plan, and for a feature view its registry and online store."""
+    database, table = load.database, load.target.table
+    if table.features is None:
+        _expand(database, plan)
+        return
+    session = database.session()
+    try:
+        if table.features.online and plan.ensure.exists and plan.ensure.statements:
+            # What a view of the database reads cannot change its type.
+            drop_online(database, session, table)
+        _expand(database, plan)
+        prepare_view(database, session, table, load.options.clock.now())
+    finally:
+        session.close()
+
+
 def _stage(load: _Load, plan: TargetPlan, load_inspection: LoadInspection | None) -> _Staged:
     """Return the staged rows; tasks write and report them, unless they are staged already or the target reads them itself."""
     if plan.path.value == "same_db":
@@ -286,6 +305,8 @@ def _stage(load: _Load, plan: TargetPlan, load_inspection: LoadInspection | None
 def _commit(load: _Load, plan: TargetPlan, fence: Fence, staged: _Staged) -> Committed:
     """Commit the rows; where rows may be rejected, those that the target itself refuses are left out."""
     request = commit_request_for(plan, fence, load.history, staged.spec, staged.reports)
+    if load.target.table.features is not None:
+        request = replace(request, view=load.target.table)
     if isinstance(load.rows, PlannedRows):
         return _commit_planned(load, request, load.rows)
     options = load.options

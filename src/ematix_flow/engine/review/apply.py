@@ -97,8 +97,9 @@ def _step(stored: StoredPlan, waiting: Waiting, options: Options) -> _Step:
     expectations = () if declared is None else declared.quality.expectations
     plan = replace(waiting.plan, audit=with_functions(waiting.plan.audit, expectations))
     waiting = replace(waiting, plan=plan)
-    columns = tuple(Column(one.type, name=one.name) for one in plan.commit.load.columns)
-    table = Table(waiting.schema, waiting.table, columns)
+    keys = plan.ensure.wanted.primary_key if plan.features is not None else ()
+    columns = tuple(Column(one.type, name=one.name, primary_key=one.name in keys) for one in plan.commit.load.columns)
+    table = Table(waiting.schema, waiting.table, columns, features=plan.features)
     target = TargetDeclaration(table, plan.commit.write, _connection(waiting, declared))
     database = target_for(target.connection, table, session_for(options))
     if digest_of(database) != waiting.place.identity:

@@ -47,6 +47,9 @@ COMMANDS = {
     "maintain": CommandEntry(
         "maintain", "maintain", "Compact, expire and clean up the targets of a pipeline.", _PIPELINES
     ),
+    "features": CommandEntry(
+        "features", "features", "Show feature views, check them, replay training sets.", _PIPELINES
+    ),
     "transform": CommandEntry("transform", "transform", "List transforms, or run one on its own.", _PIPELINES),
     "consume": CommandEntry("streams.consume", "consume", "Run streams until they are stopped.", _STREAMS),
     "consume-list": CommandEntry("streams.consume", "consume_list", "Show the streams of a module.", _STREAMS),

@@ -1,0 +1,104 @@
+# ruff: noqa: TC001 - annotations are looked up in this module while the tests run
+"""Declarations of feature views: what they register, what pipelines on them take over, and what is refused."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pytest
+
+from ematix_flow import BigInt, Text, TimestampTZ, ematix, pk
+from ematix_flow.declare.project import PROJECT
+from ematix_flow.declare.table.class_body import table_of
+from ematix_flow.errors import DeclareError, DeclareTypeError
+from ematix_flow.feature_views import FeatureView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True)
+def _own_project() -> Iterator[None]:
+    PROJECT.clear()
+    yield
+    PROJECT.clear()
+
+
+def users(**options: Any) -> type[FeatureView]:
+    @ematix.feature_view(**{"schema": "features", "feature_version": "v1", **options})
+    class UserFeatures:
+        user_id: Annotated[BigInt, pk()]
+        score: BigInt
+        ts: TimestampTZ
+
+    return UserFeatures
+
+
+def test_a_view_is_registered_and_its_pipelines_take_over_mode_event_column_and_ttl() -> None:
+    view = users(event_timestamp_column="ts", ttl=3600, freshness_sla=timedelta(days=1), online=True, owner="risk")
+    assert issubclass(view, FeatureView)
+    assert PROJECT.feature_view("features.user_features.v1") is table_of(view)
+
+    @ematix.pipeline(target=view)
+    def loads(conn: Any) -> str:
+        return "SELECT 1"
+
+    written = loads.pipeline.targets[0].write
+    assert (written.mode, written.event_timestamp_column, written.ttl) == ("scd2", "ts", timedelta(hours=1))
+
+    @ematix.pipeline(target=view, ttl=timedelta(days=9))
+    def other(conn: Any) -> str:
+        return "SELECT 1"
+
+    assert other.pipeline.targets[0].write.ttl == timedelta(days=9)
+    with pytest.raises(DeclareError, match="stores versions"):
+        ematix.pipeline(target=view, mode="append", name="appends")(loads.pipeline.function)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({"event_timestamp_column": "tz"}, DeclareError, "is not a column"),
+        ({"event_timestamp_column": "score"}, DeclareError, "holds no instants"),
+        ({"event_timestamp_column": "user_id"}, DeclareError, "holds no instants"),
+        ({"feature_version": ""}, DeclareError, "cannot be a version"),
+        ({"feature_version": "1.0"}, DeclareError, "cannot be a version"),
+        ({"ttl": 0}, DeclareError, "longer than zero"),
+        ({"freshness_sla": "soon"}, DeclareError, "is not a duration"),
+        ({"online": True, "name": "n" * 50}, DeclareError, "too long"),
+    ],
+)
+def test_what_no_view_can_be_is_refused(options: dict[str, Any], error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match) as caught:
+        users(**options)
+    assert "test_feature_view.py" in str(caught.value)
+
+
+def test_a_view_needs_a_key_and_a_feature() -> None:
+    with pytest.raises(TypeError, match="no entity key"):
+
+        @ematix.feature_view(schema="features", feature_version="v1")
+        class Keyless:
+            score: BigInt
+
+    with pytest.raises(TypeError, match="no feature"):
+
+        @ematix.feature_view(schema="features", feature_version="v1")
+        class Bare:
+            name: Annotated[Text, pk()]
+
+    with pytest.raises(DeclareTypeError, match="derives from FeatureView"):
+
+        class Derived(FeatureView):
+            name: Annotated[Text, pk()]
+
+
+def test_versions_stand_side_by_side_in_tables_of_their_own() -> None:
+    users()
+    with pytest.raises(DeclareError, match="declared already"):
+        users()
+    with pytest.raises(DeclareError, match="would share one table"):
+        users(feature_version="v2")
+    users(feature_version="v2", name="user_features_v2")
+    assert list(PROJECT.feature_views) == ["features.user_features.v1", "features.user_features_v2.v2"]
