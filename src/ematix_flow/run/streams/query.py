@@ -176,6 +176,15 @@ class StateQuery:
         self._offer(name)
         self._finish()
 
+    @property
+    def measured_bytes(self) -> int:
+        """Return how large the state was after the last batch, in memory and in files; 0 before that is known."""
+        progress: Any = None if self._query is None else self._query.lastProgress
+        operators = [] if progress is None else progress.stateOperators
+        return sum(
+            int(one.memoryUsedBytes) + int(dict(one.customMetrics).get("rocksdbSstFileSize", 0)) for one in operators
+        )
+
     def stop(self) -> None:
         """Stop the query; its state stays."""
         if self._query is not None:
