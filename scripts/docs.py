@@ -1,4 +1,4 @@
-"""Writes the generated pages of docs/: guarantees, types and the reference; with --check it only compares."""
+"""Writes the generated pages of docs/: guarantees, types, the reference and pictures; with --check it only compares."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import docs_pictures
 import docs_types
 
 import ematix_flow
@@ -273,7 +274,14 @@ def _connections() -> list[tuple[str, str, str]]:
     ]
 
 
-PAGES = {"guarantees.md": guarantees, "reference.md": reference, "types.md": docs_types.page}
+PAGES = {
+    "guarantees.md": guarantees,
+    "reference.md": reference,
+    "types.md": docs_types.page,
+    "pictures/windows-tumbling.svg": docs_pictures.tumbling,
+    "pictures/windows-hopping.svg": docs_pictures.hopping,
+    "pictures/windows-sessions.svg": docs_pictures.sessions,
+}
 
 
 def main() -> int:
@@ -285,6 +293,7 @@ def main() -> int:
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             old.append(name)
             if not check:
+                path.parent.mkdir(exist_ok=True)
                 path.write_text(text, encoding="utf-8")
     print(f"{'old' if check else 'written'}: {', '.join(old) or 'none'}")
     return 1 if check and old else 0

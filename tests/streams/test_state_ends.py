@@ -126,6 +126,7 @@ def test_files_are_read_some_at_a_time_and_a_file_that_is_gone_brings_nothing_ag
         drain(stream)
 
 
+@pytest.mark.deep
 def test_lines_that_are_no_rows_are_rejects_and_a_reset_reads_all_files_again(tmp_path: Path, warehouse: Path) -> None:
     stream = over(folder_at(tmp_path, "csv"), "in", warehouse, transform_on_error="dlq")
     write_file(tmp_path / "in", "a.csv", FIRST)
@@ -140,6 +141,7 @@ def test_lines_that_are_no_rows_are_rejects_and_a_reset_reads_all_files_again(tm
     assert closed(warehouse) == sorted(wanted * 2)
 
 
+@pytest.mark.deep
 def test_windows_over_a_bucket(s3_server: S3Server, s3_bucket: str, warehouse: Path) -> None:
     server, bucket = s3_server, s3_bucket
     fields = {**s3_fields(server, bucket), "format": "json_lines"}
@@ -243,6 +245,7 @@ def _failing(place: str) -> Any:
     return reach
 
 
+@pytest.mark.deep
 def test_late_rows_and_bad_ones_go_to_the_dead_letter_topic(topic: Topic, kafka_broker: KafkaBroker) -> None:
     target, letters = kafka_broker.create_topic(1), kafka_broker.create_topic(1)
     dlq = {"window": window(late_data="dlq"), "transform_on_error": "dlq"}
@@ -275,7 +278,7 @@ def broker_target(kind: str, request: pytest.FixtureRequest) -> tuple[dict[str, 
     return {"project_id": PROJECT, "endpoint": server.endpoint, "anonymous_auth": True}, {"target_topic": name}
 
 
-@pytest.mark.parametrize("kind", ["rabbitmq", deep("kinesis"), deep("pubsub")])
+@pytest.mark.parametrize("kind", [deep("rabbitmq"), deep("kinesis"), deep("pubsub")])
 def test_windows_go_into_other_brokers_at_least_once(topic: Topic, request: pytest.FixtureRequest, kind: str) -> None:
     topic.write([*FIRST, *THIRD], partition=0)
     fields, destination = broker_target(kind, request)

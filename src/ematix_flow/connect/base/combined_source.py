@@ -71,6 +71,10 @@ class CombinedSource(StreamSource):
         """Return the sources, as they are declared."""
         return tuple(self._parts.values())
 
+    def label_of(self, part: StreamSource) -> str:
+        """Return the name under which a source is known among the others."""
+        return self._labels[list(self._parts).index(self._id_of(part))]
+
     @property
     def read_paths(self) -> tuple[str, ...]:
         """Return what of this machine's disk a task needs that reads messages of any source."""

@@ -108,6 +108,10 @@ class StreamSource(ABC):
         """Return the sources that this one is put together of: itself, unless a stream reads several."""
         return (self,)
 
+    def label_of(self, part: StreamSource) -> str:
+        """Return the name under which a part is known among the others."""
+        return part.query
+
     def part_position(self, position: Position, part: StreamSource) -> Position:
         """Return the position in one of the parts."""
         del part

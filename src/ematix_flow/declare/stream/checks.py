@@ -110,9 +110,12 @@ def _check_sql(stream: Stream) -> None:
     if stream.transform.sql is None and unused:
         message = f"{unused} need transform_sql="
         raise DeclareError(message, hint="only SQL can use them.")
-    if stream.deduplicate is not None and (stream.window is not None or stream.join is not None):
-        message = "deduplicate= goes neither with window= nor with join="
-        raise DeclareError(message, hint="deduplicate into a table or topic, and read that.")
+    following = stream.window or stream.join
+    if stream.deduplicate is not None and following is not None:
+        times = (stream.deduplicate.event_time_column, following.event_time_column)
+        if times[0] != times[1]:
+            message = f"deduplicate= goes by the time {times[0]!r}, and what follows it by {times[1]!r}"
+            raise DeclareError(message, hint="a stream has one time: name the same event_time_column= in both.")
     if stream.cdc is not None and stream.is_stateful:
         message = "cdc= goes neither with window=, join= nor deduplicate="
         raise DeclareError(message)

@@ -30,6 +30,7 @@ from ematix_flow.errors import DriftError
 from ematix_flow.plan.explain.guarantees import QUEUES, guarantee_of
 from ematix_flow.plan.explain.report import TargetSummary, summary_of
 from ematix_flow.plan.source import SourceValue
+from ematix_flow.plan.stream.state_size import size_warning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +62,7 @@ def validate_stream(stream: Stream, options: StreamOptions | None = None) -> Val
     with findings.about("stream", Exception), ExitStack() as resources:
         stream = filled_in(stream)
         refuse_impossible(stream, options)
+        findings.note(*(text for text in (size_warning(stream),) if text))
         context = open_context(stream, options, resources)
         for part in context.source.parts:
             with findings.about(f"source {part.query!r}", Exception):
@@ -83,7 +85,8 @@ def _reviewed(stream: Stream, options: StreamOptions, *, simulates: bool) -> Pre
     refuse_impossible(stream, options)
     with ExitStack() as resources:
         context = open_context(stream, options, resources)
-        notes = [IN_THE_QUEUE] if any(part.kind in QUEUES for part in context.source.parts) else []
+        notes = [text for text in (size_warning(stream),) if text]
+        notes += [IN_THE_QUEUE] if any(part.kind in QUEUES for part in context.source.parts) else []
         targets = []
         for target in stream.targets:
             summary, more = _summary(context, target, resources, simulates=simulates)

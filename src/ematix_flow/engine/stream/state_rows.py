@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,12 +11,13 @@ from ematix_flow.connect.files.stream_source import FileStream
 from ematix_flow.declare.stream.windows import DLQ, SESSION
 from ematix_flow.engine.batch.new_files import refuse_changed
 from ematix_flow.engine.stream.frames import StreamFrames
+from ematix_flow.engine.stream.sinks.ranges import GivenOut, RangeSummary
 from ematix_flow.engine.stream.transform import reader_for
 from ematix_flow.errors import RunError
 from ematix_flow.events import StateChanged, StreamWatermark
 from ematix_flow.plan.columns import ORDER, ORDER_AT
 from ematix_flow.plan.steps import OffsetRange
-from ematix_flow.plan.stream.state import LEFT, RIGHT, instant_of, state_plan
+from ematix_flow.plan.stream.state import LEFT, RIGHT, front_plan, instant_of, state_plan
 from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
@@ -28,54 +28,17 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.stream_source import Position, StreamSource
     from ematix_flow.declare.stream.windows import Dedupe, Join, Window
     from ematix_flow.engine.stream.sinks.base import StreamContext
+    from ematix_flow.engine.stream.sinks.ranges import RangeInput
     from ematix_flow.engine.stream.sinks.read_files import NewFiles
     from ematix_flow.run.streams.input import EventFrame, TimeSpan
     from ematix_flow.run.streams.query import StateFolder
     from ematix_flow.run.transform.frame_sql import FrameRows
 
+_FRONT = "front "
+"""Before the side of a join, in the names of types: those of rows in front of what follows."""
+
 _LINE = "\n"
 """Between a source and one of its lines, in the names of times."""
-
-
-@dataclass(frozen=True, slots=True)
-class RangeInput:
-    """What a range reads: everything between two positions, of folders the files that are new."""
-
-    name: str
-    begin: Position
-    end: Position
-    files: Mapping[str, NewFiles] = field(default_factory=dict)
-    """By the ids of their sources."""
-
-
-@dataclass(frozen=True, slots=True)
-class RangeSummary:
-    """What a range has shown when it was taken up."""
-
-    times: dict[str, int]
-    watermark: int | None
-    schemas: dict[str, str]
-    rejects: bool
-    windows: list[tuple[int, int]]
-    """Beginning and end of the windows of a fixed length that got events."""
-
-
-@dataclass
-class GivenOut:
-    """The rows and rejects of one batch of the state."""
-
-    rows: DataFrame
-    rejects: DataFrame | None = None
-    order: str | None = None
-    """The column of our own that says in which order rows come, the same one on every try."""
-    keeps_late: bool = False
-    """Whether the rejects are rows that came late, which are kept whatever the stream does with bad ones."""
-    cached: list[DataFrame] = field(default_factory=list)
-
-    def release(self) -> None:
-        """Let Spark forget what it keeps of them."""
-        for frame in self.cached:
-            frame.unpersist()
 
 
 class StateRows:
@@ -89,6 +52,8 @@ class StateRows:
         plan = state_plan(context.stream)
         assert plan is not None  # noqa: S101 - the sink is for such streams
         self.plan = plan
+        self.front = front_plan(context.stream)
+        """What is remembered in front of that, where rows are deduplicated before."""
         self._parts = context.source.parts
         self._frames = {part.full_id: self._frames_of(part) for part in self._parts}
         now = context.options.clock.ticks()
@@ -140,12 +105,12 @@ class StateRows:
                     frames += self._read(part, range_rows, tuple(waiting[part.full_id]), schemas, rejects)
             for frame, shown in zip(frames, write_range(folder, span.name, frames).values(), strict=True):
                 self._note(frame, shown, times, rejects)
-                windows += shown.windows if self.plan.operator == "window" else ()
+                windows += self._windows(shown)
             self._held = _held_back(waiting, times)
             watermark = self.watermark(times, before)
             write_watermark(folder, span.name, watermark)
             if rejects:
-                _write_rejects(rejects, f"{folder.path}/rejects/{span.name}")
+                _write_rejects(rejects, span.rejects)
             self._refuse_changed(span.files)
         finally:
             for one in self._frames.values():
@@ -178,13 +143,15 @@ class StateRows:
         from ematix_flow.run.streams.input import EventFrame
 
         if range_rows.rejects is not None:
-            rejects.append(range_rows.rejects)
+            rejects.append(self._named(range_rows.rejects, part.full_id))
         side = self._side(part)
-        rows = self._timed(part, range_rows.rows, first=side not in schemas)
+        known = f"{_FRONT}{side}" if self.front is not None else side
+        rows = self._timed(part, range_rows.rows, first=known not in schemas)
         if rows is None:
             return []
-        schemas[side] = _merged(schemas.get(side), self._schema(rows))
-        time, events = self._options.event_time_column, partial(self._events, part)
+        schemas[known] = _merged(schemas.get(known), self._schema(rows, front=self.front is not None))
+        time = self._options.event_time_column
+        events = partial(self._events, part, front=self.front is not None)
         return [EventFrame(part.full_id, rows, time, events, part.line.lstrip("_"), lines)]
 
     def _note(self, frame: EventFrame, shown: TimeSpan, times: dict[str, int], rejects: list[DataFrame]) -> None:
@@ -192,7 +159,7 @@ class StateRows:
         from ematix_flow.run.streams.events import untimely
 
         if shown.bad:
-            rejects.append(untimely(frame.rows, frame.column))
+            rejects.append(self._named(untimely(frame.rows, frame.column), frame.source))
         if shown.newest is not None:
             self._active[frame.source] = self._context.options.clock.ticks()
             times[frame.source] = max(shown.newest, times.get(frame.source, shown.newest))
@@ -200,6 +167,46 @@ class StateRows:
             if newest is not None:
                 name = f"{frame.source}{_LINE}{line}"
                 times[name] = max(newest, times.get(name, newest))
+
+    def _named(self, rejects: DataFrame, source: str) -> DataFrame:
+        """Return rejects that name their source, where there are several."""
+        from ematix_flow.run.streams.events import of_source
+
+        if len(self._parts) == 1:
+            return rejects
+        part = next(part for part in self._parts if part.full_id == source)
+        return of_source(rejects, self._context.source.label_of(part))
+
+    def _windows(self, shown: TimeSpan) -> tuple[tuple[int, int], ...]:
+        """Return the windows of a fixed length that got events; those in front have none."""
+        return shown.windows if self.plan.operator == "window" and self.front is None else ()
+
+    def pass_on(
+        self,
+        results: DataFrame,
+        folder: StateFolder,
+        name: str,
+        schemas: Mapping[str, str],
+        watermark: int | None,
+    ) -> tuple[list[tuple[int, int]], dict[str, str]]:
+        """Write rows that deduplication lets through as lines of what follows it; return their windows, and the types."""
+        from ematix_flow.run.streams.events import timed
+        from ematix_flow.run.streams.input import EventFrame, write_range, write_watermark
+        from ematix_flow.run.streams.results import passed_rows
+        from ematix_flow.run.streams.schemas import schema_of
+
+        folder.remove(f"{folder.input}/{name}")
+        merged, frames, time = dict(schemas), [], self._options.event_time_column
+        for side, part in {self._side(part): part for part in self._parts}.items():
+            known = schemas.get(f"{_FRONT}{side}")
+            if known is not None:
+                rows = timed(passed_rows(results, side, schema_of(known)), time)
+                merged[side] = _merged(merged.get(side), self._schema(rows, front=False))
+                frames.append(EventFrame(side, rows, time, partial(self._events, part, front=False)))
+        shown = write_range(folder, name, frames)
+        write_watermark(folder, name, watermark)
+        is_fixed = self.plan.operator == "window"
+        return [one for span in shown.values() for one in span.windows if is_fixed], merged
 
     def kinds(self, results: DataFrame) -> dict[str, int]:
         """Return how many results of each kind there are."""
@@ -282,35 +289,44 @@ class StateRows:
     def _needed(self, part: StreamSource) -> tuple[str, ...]:
         """Return the columns that the state needs of a source, besides the time."""
         stream = self._context.stream
+        keys = () if stream.deduplicate is None else stream.deduplicate.keys
         if stream.join is not None:
-            return stream.join.left_keys if self._side(part) == LEFT else stream.join.right_keys
-        if stream.deduplicate is not None:
-            return stream.deduplicate.keys
-        assert stream.window is not None  # noqa: S101 - one of them
-        return (*stream.window.group_by, *(one.column for one in stream.window.aggregations if one.column is not None))
+            return (*(stream.join.left_keys if self._side(part) == LEFT else stream.join.right_keys), *keys)
+        if stream.window is None:
+            return keys
+        columns = (one.column for one in stream.window.aggregations if one.column is not None)
+        return (*stream.window.group_by, *columns, *keys)
 
     def _timed(self, part: StreamSource, rows: DataFrame, *, first: bool) -> DataFrame | None:
         """Return rows with their times and everything that the state needs; None where no message is a row yet."""
-        from ematix_flow.run.streams.events import completed, timed
+        from ematix_flow.run.streams.events import completed, labelled, timed
 
         side, time = self._side(part), self._options.event_time_column
         of = f"the rows of the {side} source" if side else "the rows"
         complete = completed(rows, of, time, self._needed(part), first=first)
-        return None if complete is None else timed(complete, time)
+        if complete is None:
+            return None
+        several = len(self._parts) > 1 and self._context.stream.window is not None and self.plan.keeps_rows
+        label = self._context.source.label_of(part)
+        return timed(labelled(complete, label) if several else complete, time)
 
-    def _events(self, part: StreamSource, rows: DataFrame) -> DataFrame:
+    def _events(self, part: StreamSource, rows: DataFrame, *, front: bool) -> DataFrame:
         from ematix_flow.run.streams.events import session_events, side_events, window_events
 
-        stream, keeps_rows = self._context.stream, self.plan.keeps_rows
-        if stream.window is None:
-            return side_events(rows, self._side(part), self._needed(part))
+        stream, keeps_rows, side = self._context.stream, self.plan.keeps_rows, self._side(part)
+        if stream.deduplicate is not None and (front or self.front is None):
+            return side_events(rows, side, stream.deduplicate.keys, apart=front)
+        if stream.join is not None:
+            return side_events(rows, side, stream.join.left_keys if side == LEFT else stream.join.right_keys)
+        assert stream.window is not None  # noqa: S101 - one of them
         build = session_events if stream.window.kind == SESSION else window_events
         return build(rows, stream.window, keeps_rows=keeps_rows)
 
-    def _schema(self, rows: DataFrame) -> str:
+    def _schema(self, rows: DataFrame, *, front: bool) -> str:
         from ematix_flow.run.streams.events import block_schema
 
-        return block_schema(rows, self._context.stream.window, keeps_rows=self.plan.keeps_rows)
+        window = None if front else self._context.stream.window
+        return block_schema(rows, window, keeps_rows=self.plan.keeps_rows)
 
     def _side(self, part: StreamSource) -> str:
         join = self._context.stream.join

@@ -18,6 +18,9 @@ TIME = "_flow_ts"
 KEY, START, END = "_flow_key", "_flow_start", "_flow_end"
 """Columns of the key and the bounds of windows; users may have columns that are called start and end."""
 
+LABEL = "_flow_source"
+"""Column of the source of a row, where rows of several are remembered."""
+
 ROWS = "n"
 """Column of how many events something remembered stands for."""
 

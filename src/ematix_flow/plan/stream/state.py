@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ematix_flow.declare.stream.stream import Stream
-    from ematix_flow.declare.stream.windows import Join, Window
+    from ematix_flow.declare.stream.windows import Dedupe, Join, Window
 
 MICROS = 1_000
 """Microseconds of a millisecond."""
@@ -58,17 +58,27 @@ def state_plan(stream: Stream) -> StatePlan | None:
     if stream.join is not None:
         return _of_join(stream.join, lateness, idleness)
     if stream.deduplicate is not None:
-        longest = stream.deduplicate.within * MICROS
-        return StatePlan("dedupe", longest=longest, keeps_rows=True, lateness=lateness, idleness=idleness)
+        return _of_keys(stream.deduplicate, lateness, idleness)
     return None
+
+
+def front_plan(stream: Stream) -> StatePlan | None:
+    """Return what a stream remembers in front of a window or a join; None where that is nothing."""
+    if stream.deduplicate is None or (stream.window is None and stream.join is None):
+        return None
+    return _of_keys(stream.deduplicate, 0, 0)
 
 
 def state_definition(stream: Stream) -> dict[str, object]:
     """Return what of a declaration is in the state: with another value of it, what is remembered means something else."""
+    definition: dict[str, object] = {}
+    if stream.deduplicate is not None:
+        dedupe = stream.deduplicate
+        definition |= {"deduplicate": list(dedupe.keys), "event_time_column": dedupe.event_time_column}
     if stream.window is not None:
         window = stream.window
         values = [[one.agg, one.column, one.mode] for one in window.aggregations]
-        return {
+        definition |= {
             "window": window.kind,
             "duration_ms": window.duration_ms,
             "hop_ms": window.hop_ms,
@@ -83,10 +93,8 @@ def state_definition(stream: Stream) -> dict[str, object]:
     if stream.join is not None:
         join = stream.join
         names = ("left_source", "right_source", "left_keys", "right_keys", "event_time_column")
-        return {name: _listed(getattr(join, name)) for name in names}
-    if stream.deduplicate is not None:
-        return {"deduplicate": list(stream.deduplicate.keys), "event_time_column": stream.deduplicate.event_time_column}
-    return {}
+        definition |= {name: _listed(getattr(join, name)) for name in names}
+    return definition
 
 
 def changes_of_state(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
@@ -110,6 +118,11 @@ def open_windows(windows: Iterable[Sequence[int]], watermark: int | None) -> lis
 
 def _listed(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
+
+
+def _of_keys(dedupe: Dedupe, lateness: int, idleness: int) -> StatePlan:
+    longest = dedupe.within * MICROS
+    return StatePlan("dedupe", longest=longest, keeps_rows=True, lateness=lateness, idleness=idleness)
 
 
 def _of_window(window: Window, lateness: int, idleness: int) -> StatePlan:

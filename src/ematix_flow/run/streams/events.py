@@ -5,6 +5,7 @@ Values are texts in the state, so that the types of later rows may be wider than
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base.stage import UNPARSED
@@ -16,6 +17,7 @@ from ematix_flow.plan.sql.user.row_errors import ROW
 from ematix_flow.plan.stream.aggregates import (
     END,
     KEY,
+    LABEL,
     START,
     TIME,
     aggregates_of,
@@ -86,6 +88,24 @@ def untimely(rows: DataFrame, column: str) -> DataFrame:
     )
 
 
+def labelled(rows: DataFrame, label: str) -> DataFrame:
+    """Return rows that name their source, so that one that turns out to be late does."""
+    from pyspark.sql import functions as sf
+
+    return rows.withColumn(LABEL, sf.lit(label))
+
+
+def of_source(rejects: DataFrame, label: str) -> DataFrame:
+    """Return rejects whose positions name the source that they are of, which has the same ones as others may have."""
+    from pyspark.sql import functions as sf
+
+    position = sf.col("source_position")
+    head = sf.lit(json.dumps({"source": label}, ensure_ascii=False)[:-1] + ", ")
+    within = sf.concat(head, sf.expr("substring(source_position, 2)"))
+    alone = sf.to_json(sf.struct(sf.lit(label).alias("source"), position.alias("place")))
+    return rejects.withColumn("source_position", sf.when(position.startswith("{"), within).otherwise(alone))
+
+
 def window_events(rows: DataFrame, window: Window, *, keeps_rows: bool) -> DataFrame:
     """Return the events of windows of a fixed length: what each window gets of the rows."""
     from pyspark.sql import functions as sf
@@ -122,12 +142,12 @@ def session_events(rows: DataFrame, window: Window, *, keeps_rows: bool) -> Data
     )
 
 
-def side_events(rows: DataFrame, side: str, keys: Sequence[str]) -> DataFrame:
-    """Return the events of one side of a join: every row by its keys."""
+def side_events(rows: DataFrame, side: str, keys: Sequence[str], *, apart: bool = False) -> DataFrame:
+    """Return the events of one side of a join: every row by its keys; `apart` by its side, too."""
     from pyspark.sql import functions as sf
 
     zero = sf.lit(0).cast("bigint")
-    key = _key([_comparable(rows, name) for name in keys])
+    key = _key([*((sf.lit(side),) if apart else ()), *(_comparable(rows, name) for name in keys)])
     return rows.select(
         key.alias("key"),
         sf.lit(side).alias("side"),

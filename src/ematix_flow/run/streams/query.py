@@ -154,6 +154,15 @@ class StateQuery(RangeQuery):
     def _translated(self, error: Exception) -> Exception:
         return _of_state(error, self._folder)
 
+    @property
+    def measured_bytes(self) -> int:
+        """Return how large the state was after the last batch, in memory and in files; 0 before that is known."""
+        progress: Any = None if self._query is None else self._query.lastProgress
+        operators = [] if progress is None else progress.stateOperators
+        return sum(
+            int(one.memoryUsedBytes) + int(dict(one.customMetrics).get("rocksdbSstFileSize", 0)) for one in operators
+        )
+
     def _load(self, results: DataFrame, batch: int) -> None:
         self._apply(results, batch, self._folder.range_of(batch) or NO_RANGE)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.declare.stream.windows import SESSION
 from ematix_flow.plan.columns import ORDER, ORDER_AT
-from ematix_flow.plan.stream.aggregates import END, KEY, ROWS, START, TIME, aggregates_of, group_names
+from ematix_flow.plan.stream.aggregates import END, KEY, LABEL, ROWS, START, TIME, aggregates_of, group_names
 from ematix_flow.run.streams.events import JSON_OPTIONS, partial_frame
 from ematix_flow.run.streams.schemas import is_typed, readable
 
@@ -101,6 +101,22 @@ def first_rows(results: DataFrame, schema: StructType) -> DataFrame:
     return rows.select("value.*", ORDER_AT).withColumn(ORDER, sf.monotonically_increasing_id())
 
 
+def passed_rows(results: DataFrame, side: str, schema: StructType) -> DataFrame:
+    """Return the rows of one side that are the first of their keys, for what follows; a column without a value has no type."""
+    from pyspark.sql import functions as sf
+
+    first = results.where((sf.col("kind") == "row") & sf.col("key").startswith(f'["{side}",'))
+    value = sf.from_json("block", readable(schema), JSON_OPTIONS)
+    return first.select(
+        *(
+            (value.getField(field.name) if is_typed(field.dataType) else sf.lit(None).cast(field.dataType)).alias(
+                field.name
+            )
+            for field in schema.fields
+        )
+    )
+
+
 def late_count(results: DataFrame, *, keeps_rows: bool) -> int:
     """Return how many rows came too late."""
     from pyspark.sql import functions as sf
@@ -126,11 +142,14 @@ def late_rejects(results: DataFrame, what: str) -> DataFrame:
     start, end = (_instant(f"timestamp_micros({name})") for name in ("start", "end"))
     reason = sf.expr(f"concat('{LATE}{what} ', {start}, ' to ', {end}, ' was closed')")
     row = sf.regexp_replace("block", rf',?"{TIME}":-?\d+', "")
+    row = sf.regexp_replace(row, rf',?"{LABEL}":"(?:[^"\\\\]|\\\\.)*"', "")
     none = sf.lit(None).cast("string")
+    label = sf.get_json_object("block", f"$.{LABEL}")
+    position = sf.when(label.isNotNull(), sf.to_json(sf.struct(label.alias("source")))).otherwise(none)
     return results.where("kind = 'late'").select(
         reason.alias("reason"),
         none.alias("column_name"),
-        none.alias("source_position"),
+        position.alias("source_position"),
         row.alias("row_json"),
     )
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.stream_source import Position
     from ematix_flow.declare.stream.stream import StreamTarget
     from ematix_flow.engine.stream.sinks.base import StreamContext
-    from ematix_flow.engine.stream.state_rows import GivenOut
+    from ematix_flow.engine.stream.sinks.ranges import GivenOut
 
 
 class Outlet(ABC):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+import warnings
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,13 +25,16 @@ from ematix_flow.engine.spark.session import local_reason, session_for, spark_se
 from ematix_flow.engine.stream.dead_letter_topic import has_dead_letter_topic
 from ematix_flow.engine.stream.sinks.base import StreamSink
 from ematix_flow.engine.stream.sinks.broker import is_broker
+from ematix_flow.engine.stream.sinks.front import Front
 from ematix_flow.engine.stream.sinks.manifest import NOTHING, Manifest, manifest_of, refuse_missing_lines
 from ematix_flow.engine.stream.sinks.outlets import open_outlet
+from ematix_flow.engine.stream.sinks.ranges import RangeInput
 from ematix_flow.engine.stream.sinks.read_files import as_digests, end_with, files_of_range
-from ematix_flow.engine.stream.state_rows import RangeInput, StateRows
+from ematix_flow.engine.stream.state_rows import StateRows
 from ematix_flow.errors import PlanError, PositionMovedError, StreamLostError, UnsupportedError
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.stream.state import changes_of_state, open_windows, state_definition
+from ematix_flow.plan.stream.state_size import measured_warning, size_warning, warning_limit
 from ematix_flow.records import Counts
 from ematix_flow.run.streams.query import RESET, StateFolder, range_number
 from ematix_flow.run.streams.ranges import NO_RANGE
@@ -62,11 +66,15 @@ class StatefulSink(StreamSink):
     state: StateRows | None = None
     query: StateQuery | None = None
     folder: StateFolder | None = None
+    front: Front | None = None
+    """What rows pass before, where they are deduplicated."""
     last: Manifest | None = None
     """The last range that was written."""
     name: str = NO_RANGE
     """Its name."""
     counts: Counts = field(default_factory=Counts)
+    warned_bytes: int = 0
+    """The size of the state that was warned of last."""
 
     def load(self, end: Position) -> Counts:
         """Take the messages up to a position into the state, and load what it gives out."""
@@ -97,9 +105,10 @@ class StatefulSink(StreamSink):
         self.outlet.close()
 
     def _stop(self) -> None:
-        if self.query is not None:
-            self.query.stop()
-        self.query = None
+        for query in (self.query, self.front):
+            if query is not None:
+                query.stop()
+        self.query = self.front = None
 
     def open(self) -> None:
         """Start the query; a batch that was interrupted is worked out again, and loaded unless it was."""
@@ -118,8 +127,15 @@ class StatefulSink(StreamSink):
             self._refuse_changed(self.last)
             if self.last is not None and begun != self.folder.last_done():
                 refuse_missing_lines(self.folder, self.name, self.last)
+            if self.state.front is not None:
+                self.front = Front(spark, self.folder, self.state, self.state.front)
+                self.front.start(self.name)
             self.query = StateQuery(spark, self.folder, self.state.plan, self._apply)
             self.query.start()
+        if self.front is not None and self.front.name != self.name:
+            with self._working():
+                self._advance(self.front.name)
+            return
         last = self.folder.last_batch()
         if self.last is not None and last and self.folder.range_of(last - 1) != self.name:
             # After a restart Spark lets nothing follow from a batch before there is another one.
@@ -187,9 +203,27 @@ class StatefulSink(StreamSink):
         with self._working():
             self.last = self._written(name, begin, end)
             failpoint("state.range_written")
-            self.name = name
-            self.query.advance(name)
+            if self.front is not None:
+                self.front.advance(name)
+            self._advance(name)
         self._forget_ranges()
+        self._warn_of_size()
+
+    def _warn_of_size(self) -> None:
+        """Warn of a state that is large, and again whenever it has doubled."""
+        assert self.query is not None  # noqa: S101 - opened before
+        limit = warning_limit()
+        measured = self.query.measured_bytes
+        if limit and measured > max(limit, 2 * self.warned_bytes):
+            self.warned_bytes = measured
+            warnings.warn(measured_warning(self.outlet.context.stream.name, measured, limit), UserWarning, stacklevel=2)
+
+    def _advance(self, name: str) -> None:
+        """Let the query read a range."""
+        assert self.query is not None  # noqa: S101 - opened before
+        assert self.folder is not None  # noqa: S101
+        self.name, self.last = name, manifest_of(self.folder, name)
+        self.query.advance(name)
 
     @contextmanager
     def _working(self) -> Iterator[None]:
@@ -206,8 +240,9 @@ class StatefulSink(StreamSink):
         before = self.last or NOTHING
         context = self.outlet.context
         files = files_of_range(context, begin, end, None if self.last is None else before.digests)
-        span = RangeInput(name, begin, end_with(context, end, files), files)
-        summary = self.state.write(self.folder, span, before.times, before.watermark, before.schemas)
+        span = RangeInput(name, begin, end_with(context, end, files), f"{self.folder.path}/rejects/{name}", files)
+        lines = self.folder if self.front is None else self.front.folder
+        summary = self.state.write(lines, span, before.times, before.watermark, before.schemas)
         manifest = Manifest(
             begin,
             span.end,
@@ -215,12 +250,12 @@ class StatefulSink(StreamSink):
             summary.watermark,
             summary.schemas,
             rejects=summary.rejects,
-            files=self.folder.sizes(f"{self.folder.input}/{name}"),
+            files=lines.sizes(f"{lines.input}/{name}"),
             definition=state_definition(context.stream),
             windows=open_windows([*before.windows, *summary.windows], summary.watermark),
             digests=before.digests | {source: as_digests(one.digests_then) for source, one in files.items()},
         )
-        manifest.write(self.folder, name)
+        manifest.write(lines, name)
         return manifest
 
     def _apply(self, results: DataFrame, batch: int, name: str) -> None:
@@ -262,15 +297,18 @@ class StatefulSink(StreamSink):
 
     def _forget_ranges(self) -> None:
         assert self.folder is not None  # noqa: S101 - opened before
-        for name in self.folder.ranges():
-            if range_number(name) <= range_number(self.name) - RETAINED_RANGES:
-                for path in (f"{self.folder.input}/{name}", f"{self.folder.path}/rejects/{name}"):
-                    self.folder.remove(path)
-                self.folder.remove(f"{self.folder.path}/ranges/{name}.json")
+        for folder in (self.folder, *((self.front.folder,) if self.front is not None else ())):
+            for name in folder.ranges():
+                if range_number(name) <= range_number(self.name) - RETAINED_RANGES:
+                    for path in (f"input/{name}", f"rejects/{name}", f"ranges/{name}.json"):
+                        folder.remove(f"{folder.path}/{path}")
 
 
 def open_stateful_sink(context: StreamContext, target: StreamTarget, *, read_only: bool = False) -> StatefulSink:
     """Return a target at its position, with its state; with `read_only` nothing is changed or started."""
+    projected = size_warning(context.stream)
+    if projected and not read_only:
+        warnings.warn(projected, UserWarning, stacklevel=2)
     outlet = open_outlet(context, target, read_only=read_only)
     sink = StatefulSink(outlet, context.stream.key_of(target), outlet.position)
     try:

@@ -1,0 +1,167 @@
+"""Rows that came before are left out in front of windows and joins, whatever is interrupted; rejects name their source."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ematix_flow import Aggregation, Dedupe, Join, Source, StateStore, Window
+from ematix_flow.declare.stream.build import stream_from_keywords
+from ematix_flow.engine.stream.sinks.front import Front
+from ematix_flow.engine.stream.sinks.stateful import StatefulSink
+from ematix_flow.errors import DeclareError
+from tests.depth import deep
+from tests.streams.feeds import Topic, at, drain, duckdb_at, rows_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ematix_flow.declare.stream.stream import Stream
+    from tests.services.kafka import KafkaBroker
+
+pytestmark = [
+    pytest.mark.service,
+    pytest.mark.spark,
+    pytest.mark.xdist_group("stream_state"),
+    pytest.mark.usefixtures("spark", "stateful"),
+    pytest.mark.filterwarnings("ignore:stream .* declares a state store in memory"),
+]
+
+MADE: dict[str, Any] = {"target_table": ("main", "w"), "create_table": True}
+FIRST = Dedupe(keys=("id",), within=60_000, event_time_column="at")
+
+
+def counted(**more: Any) -> Window:
+    """Give windows of ten seconds by user."""
+    aggregations = (Aggregation(agg="count", as_="n"), Aggregation(agg="sum", column="amount", as_="total"))
+    given = {"kind": "tumbling", "duration_ms": 10_000, "event_time_column": "at", "group_by": ("user",)}
+    return Window(aggregations=aggregations, **{**given, **more})
+
+
+def event(number: int, second: float, user: str = "a", amount: int = 1) -> dict[str, Any]:
+    """Give a message."""
+    return {"id": number, "at": at(second), "user": user, "amount": amount}
+
+
+RUNS = (
+    [event(1, 1), event(1, 1), event(2, 2, amount=2), event(3, 3, "b"), event(1, 1.5, amount=9)],
+    [event(2, 2, amount=2), event(4, 4, amount=4), event(3, 3, "b"), event(5, 12)],
+    [event(5, 12), event(6, 31), event(4, 4, amount=4)],
+)
+WANTED = [("a", 1, 1), ("a", 3, 7), ("b", 1, 1)]
+
+
+def closed(warehouse: Path) -> list[tuple[Any, ...]]:
+    """Give the windows of the table."""
+    return rows_in(warehouse, "SELECT user, n, total FROM w ORDER BY ALL")
+
+
+def deduplicated(topic: Topic, warehouse: Path, **more: Any) -> Stream:
+    """Declare windows over the first rows of their keys."""
+    return topic.stream(duckdb_at(warehouse), **MADE, **{"window": counted(), "deduplicate": FIRST, **more})
+
+
+def test_a_window_counts_the_first_rows_of_keys(topic: Topic, warehouse: Path) -> None:
+    stream = deduplicated(topic, warehouse)
+    for rows in RUNS:
+        topic.write(rows, partition=0)
+        drain(stream)
+    assert closed(warehouse) == WANTED
+
+
+@pytest.mark.parametrize("place", [deep("in front"), "between"])
+def test_what_is_interrupted_goes_on_where_it_was(
+    topic: Topic, warehouse: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = deduplicated(topic, warehouse)
+    owner: Any = Front if place == "in front" else StatefulSink
+    name = "_apply" if place == "in front" else "_advance"
+    work = getattr(owner, name)
+
+    def interrupted(self: Any, *given: Any) -> None:
+        if place == "in front" and given[1] > 0:
+            work(self, *given)
+            raise InterruptedError(place)
+        if place == "between":
+            raise InterruptedError(place)
+        work(self, *given)
+
+    for rows in RUNS:
+        topic.write(rows, partition=0)
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, name, interrupted)
+            with pytest.raises(InterruptedError):
+                drain(stream)
+        drain(stream)
+    assert closed(warehouse) == WANTED
+
+
+@pytest.fixture
+def sides(kafka_broker: KafkaBroker) -> tuple[Topic, Topic]:
+    """Give two empty topics."""
+    return Topic(kafka_broker, kafka_broker.create_topic(1)), Topic(kafka_broker, kafka_broker.create_topic(1))
+
+
+def test_each_side_of_a_join_is_deduplicated_by_itself(sides: tuple[Topic, Topic], warehouse: Path) -> None:
+    left, right = sides
+    join = Join(
+        left_source=left.name, right_source=right.name, left_keys=("user",), right_keys=("user",),
+        time_window_ms=5_000, event_time_column="at",
+    )  # fmt: skip
+    sources = [Source(one.connection, one.name) for one in sides]
+    given = {
+        "name": "j",
+        "sources": sources,
+        "target": duckdb_at(warehouse),
+        **MADE,
+        "join": join,
+        "deduplicate": FIRST,
+    }
+    stream = stream_from_keywords({**given, "state_store": StateStore(kind="in_memory")}, None)
+    left.write([event(1, 1, amount=1), event(1, 1, amount=2), event(2, 2, "b", 3)])
+    right.write([event(1, 1, amount=10), event(2, 3, "b", 20)])
+    drain(stream)
+    right.write([event(1, 2, amount=30), event(3, 4, amount=40)])
+    left.write([event(2, 2, "b", 3)])
+    drain(stream)
+    pairs = rows_in(warehouse, "SELECT left_amount, right_amount FROM w ORDER BY ALL")
+    assert len(pairs) == 3
+    assert pairs[1:] == [(pairs[0][0], 40), (3, 20)]
+
+
+def test_rejects_of_several_sources_name_theirs(sides: tuple[Topic, Topic], warehouse: Path) -> None:
+    left, right = sides
+    sources = [Source(one.connection, one.name) for one in sides]
+    given = {"name": "r", "sources": sources, "target": duckdb_at(warehouse), **MADE, "transform_on_error": "dlq"}
+    stream = stream_from_keywords({**given, "window": counted(late_data="dlq")}, None)
+    left.write([event(1, 1), {**event(2, 1), "at": "noon"}, event(3, 20)])
+    right.write([b"{torn", event(4, 20)])
+    drain(stream)
+    right.write([event(5, 2), event(6, 21)])
+    drain(stream)
+    rejects = rows_in(warehouse, "SELECT reason, source_position, row_json FROM ematix_flow.rejects")
+    found = {json.loads(position)["source"]: [] for _, position, _ in rejects}
+    for reason, position, row in rejects:
+        found[json.loads(position)["source"]].append((reason[:9], json.loads(position), row))
+    assert [one[1] for one in found[left.name]] == [
+        {"source": left.name, "topic": left.name, "partition": 0, "offset": 1}
+    ]
+    torn, late = sorted(found[right.name], key=lambda one: one[0].startswith("late_data"))
+    assert torn[1] == {"source": right.name, "topic": right.name, "partition": 0, "offset": 0}
+    assert late[1] == {"source": right.name}
+    assert json.loads(late[2]) == event(5, 2)
+
+
+def test_both_go_by_one_time(topic: Topic, warehouse: Path) -> None:
+    with pytest.raises(DeclareError, match="goes by the time '_event_ts', and what follows it by 'at'"):
+        deduplicated(topic, warehouse, deduplicate=Dedupe(keys=("id",), within=1))
+
+
+def test_a_state_that_is_large_is_warned_of(topic: Topic, warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMATIX_FLOW_STATE_SIZE_WARN_BYTES", "1")
+    stream = topic.stream(duckdb_at(warehouse), **MADE, window=counted())
+    topic.write(RUNS[0], partition=0)
+    with pytest.warns(UserWarning, match="the state of stream .* may grow to"), pytest.warns(match="has grown to"):
+        drain(stream)
