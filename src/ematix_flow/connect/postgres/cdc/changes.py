@@ -23,6 +23,7 @@ from ematix_flow.connect.change_log.messages import (
     as_tables,
     envelope,
     json_object,
+    source_text,
 )
 from ematix_flow.connect.change_log.tables import TableId
 from ematix_flow.connect.config.redact import safe_text
@@ -180,6 +181,8 @@ class _ChangeDecoder:
         self._keys = keys
         self._tables = frozenset(tables)
         self._relations: dict[int, _Table] = {}
+        self._head: tuple[tuple[Begin, str] | None, str] = (None, "")
+        """What the changes of a table in one transaction say alike about where they come from."""
 
     def changes(self, rows: Iterator[tuple[int, bytes]], begin: int, end: int) -> Iterator[Change]:
         """Return the changes of transactions whose commit begins between two positions."""
@@ -207,20 +210,15 @@ class _ChangeDecoder:
         if table.text not in self._tables:
             return
         at_ms = transaction.at_us // 1000
-        source = self._source | {
-            "schema": table.id.schema,
-            "table": table.id.name,
-            "lsn": lsn,
-            "txId": transaction.xid,
-            "ts_ms": at_ms,
-            "ts_us": transaction.at_us,
-            "snapshot": "false",
-            "sequence": f'["{transaction.commit_lsn}","{lsn}"]',
-        }
+        if self._head[0] != (transaction, table.text):
+            named = {"schema": table.id.schema, "table": table.id.name, "txId": transaction.xid, "ts_ms": at_ms}
+            block = source_text({**self._source, **named, "ts_us": transaction.at_us, "snapshot": "false"})
+            self._head = ((transaction, table.text), block[:-1])
+        source = f'{self._head[1]},"lsn":{lsn},"sequence":"[\\"{transaction.commit_lsn}\\",\\"{lsn}\\"]"}}'
         location = f'"lsn": "{format_lsn(transaction.commit_lsn)}", "number": '
         for operation, before, after in events:
             key = table.key_of(before if after is None else after)
-            payload = envelope(operation, before, after, source)
+            payload = envelope(operation, before, after, source, at_ms)
             yield Change(payload, key, at_ms, table.text, f"{location}{next(numbers)}")
 
 
