@@ -70,6 +70,9 @@ Event: TypeAlias = tuple[str, dict[str, str] | None, dict[str, str] | None]
 """Operation, old row and new row."""
 
 _MOST_ROWS = 2_000_000_000
+_TOGETHER = 1_000
+"""Rows of the log that the server sends at a time."""
+
 _IN_USE = "55006"
 """The state of an error of a slot that another connection reads at this moment."""
 
@@ -156,8 +159,9 @@ def _rows(session: PostgresSession, reader: LogReader, end: int) -> Iterator[tup
     for attempt in attempts(SLOT_BUSY, on=is_in_use):
         with attempt, readable(reader), session.watched():
             cursor = session.connection.cursor()
-            # Row by row: a transaction may be larger than the memory of a task.
-            for lsn, data in cursor.stream(numbered(_ROWS).encode(), parameters):
+            # In parts: a transaction may be larger than the memory of a task.
+            size = _TOGETHER if psycopg.capabilities.has_stream_chunked() else 1
+            for lsn, data in cursor.stream(numbered(_ROWS).encode(), parameters, size=size):
                 yield parse_lsn(lsn), bytes(data)
 
 
