@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from ematix_flow.engine.stream.control import move_stream, stream_status
+from ematix_flow.engine.stream.options import StreamOptions
+from ematix_flow.errors import StreamLostError
 from ematix_flow.failpoints import CDC_NAMES
 from tests.crash.changing import Workload, begin_life, create, drain, replayed, rows_of, stream_of
 from tests.depth import deep
+from tests.services.postgres import PostgresServer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,3 +64,34 @@ def test_many_lives_of_a_stream_end_with_the_rows_of_the_source(postgres_url: st
             life.wait(30)
     drain(stream_of(postgres_url, "public.*", file))
     assert replayed(file) == rows_of(postgres_url, *tables)
+
+
+@pytest.mark.deep
+def test_a_log_that_the_server_removed_is_said_and_the_rows_are_read_again(tmp_path: Path) -> None:
+    server = PostgresServer()
+    server.start()
+    try:
+        url, file = server.create_database(), tmp_path / "t.db"
+        create(url, "public.a")
+        stream = stream_of(url, "public.a", file)
+        drain(stream)
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'")
+            connection.execute("SELECT pg_reload_conf()")
+            connection.execute("CREATE TABLE filler (x text)")
+            for _ in range(6):
+                connection.execute("INSERT INTO filler SELECT repeat('x', 1000) FROM generate_series(1, 20000)")
+                connection.execute("SELECT pg_switch_wal()")
+            connection.execute("CHECKPOINT")
+            (status,) = connection.execute("SELECT wal_status FROM pg_replication_slots").fetchone() or ("",)
+            assert status == "lost"
+        with pytest.raises(StreamLostError, match="the server removed its log"):
+            drain(stream)
+        assert "removed its log" in str(stream_status(stream, StreamOptions())[0].problem)
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+        move_stream(stream, "earliest", StreamOptions())
+        drain(stream)
+        assert replayed(file) == rows_of(url, "public.a")
+    finally:
+        server.close()

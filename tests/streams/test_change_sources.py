@@ -2,142 +2,22 @@
 
 from __future__ import annotations
 
-import random
-import sqlite3
-import threading
-from contextlib import closing
-from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import urlsplit
+import signal
+import time
+from typing import TYPE_CHECKING
 
-import psycopg
-import pymysql
 import pytest
 
-from ematix_flow import CDC
-from ematix_flow.declare.connection.registry import connection_from_fields
-from ematix_flow.declare.stream.build import stream_from_keywords
-from ematix_flow.declare.table.schema import Column, Table
-from ematix_flow.declare.table.types import BigInt, Text
 from ematix_flow.engine.stream.control import move_stream
 from ematix_flow.engine.stream.options import StreamOptions
-from ematix_flow.engine.stream.run import run_stream
+from tests.depth import deep
+from tests.streams.change_sources import Source, Work, begin_life, drain, mirrored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ematix_flow.declare.stream.stream import Stream
-
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("postgres_cdc")]
-
-THINGS = Table(
-    "main",
-    "things",
-    (
-        Column(BigInt(), primary_key=True, name="id"),
-        Column(BigInt(), nullable=True, name="n"),
-        Column(Text(), nullable=True, name="big"),
-    ),
-)
-
-
-class Source:
-    """A table of a database whose rows are changed."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.kind = "mysql_cdc" if url.startswith("mysql") else "postgres_cdc"
-        self.name = "things" if self.kind == "mysql_cdc" else "public.things"
-        self._connection = self.connect()
-        self.run("CREATE TABLE things (id bigint PRIMARY KEY, n bigint, big text)")
-
-    def connect(self) -> Any:
-        """Open a connection."""
-        if self.kind == "postgres_cdc":
-            return psycopg.connect(self.url)
-        parts = urlsplit(self.url)
-        return pymysql.connect(
-            host=parts.hostname,
-            port=parts.port or 0,
-            user=parts.username,
-            password=parts.password,
-            database=parts.path[1:],
-        )
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
-
-    def run(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
-        """Run a statement and commit."""
-        with self._connection.cursor() as cursor:
-            cursor.execute(sql, parameters or None)
-            rows = cursor.fetchall() if cursor.description else []
-        self._connection.commit()
-        return list(rows)
-
-    def rows(self) -> list[tuple[Any, ...]]:
-        """Give the rows."""
-        return sorted(self.run("SELECT id, n, big FROM things"))
-
-    def stream(self, file: Path, **more: Any) -> Stream:
-        """Give the stream that mirrors the table."""
-        source = connection_from_fields("log", {"kind": self.kind, "url": self.url})
-        target = connection_from_fields("there", {"kind": "sqlite", "path": str(file)})
-        given = {"source": source, "source_query": self.name, "target_connection": target, "target_table": THINGS}
-        return stream_from_keywords({"name": "mirror", "cdc": CDC(), "max_rows_per_batch": 100, **given, **more}, None)
-
-
-class Work:
-    """Changes rows until it is stopped: transactions of several changes, some long, some rolled back."""
-
-    def __init__(self, source: Source, seed: int) -> None:
-        self._source, self._random = source, random.Random(seed)  # noqa: S311 - repeatable, not secret
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work)
-        self.transactions = 0
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(30)
-
-    def _work(self) -> None:
-        with closing(self._source.connect()) as connection:
-            while not self._stop.wait(0.01):
-                with connection.cursor() as cursor:
-                    for _ in range(self._random.choice((1, 1, 3, 20))):
-                        cursor.execute(*self._statement())
-                self._stop.wait(0.05 if self._random.random() < 0.1 else 0)
-                (connection.rollback if self._random.random() < 0.1 else connection.commit)()
-                self.transactions += 1
-
-    def _statement(self) -> tuple[str, tuple[object, ...]]:
-        key, value = self._random.randrange(40), self._random.randrange(10**6)
-        match self._random.choice("iiuudk"):
-            case "i":
-                sql = "INSERT INTO things SELECT %s, %s, %s WHERE NOT EXISTS (SELECT 1 FROM things WHERE id = %s)"
-                return sql, (key, value, "x" * self._random.choice((3, 9000)), key)
-            case "u":
-                return "UPDATE things SET n = %s WHERE id = %s", (value, key)
-            case "d":
-                return "DELETE FROM things WHERE id = %s", (key,)
-        moved = "SELECT 1 FROM (SELECT id FROM things) AS t WHERE t.id = %s"
-        return f"UPDATE things SET id = %s, big = 'moved' WHERE id = %s AND NOT EXISTS ({moved})", (
-            key + 1000, key, key + 1000,
-        )  # fmt: skip
-
-
-def mirrored(file: Path) -> list[tuple[Any, ...]]:
-    with closing(sqlite3.connect(file)) as connection:
-        return sorted(connection.execute("SELECT id, n, big FROM things").fetchall())
-
-
-def drain(stream: Stream) -> dict[str, Any]:
-    return run_stream(stream, StreamOptions(available_now=True))
 
 
 @pytest.fixture(params=["postgres", "mysql"])
@@ -179,3 +59,30 @@ def test_a_mirror_that_missed_deletes_is_made_right_by_reading_the_rows_again(so
     source.run("INSERT INTO things VALUES (2, 0, 'again')")
     drain(stream)
     assert mirrored(file) == [(1, 1, "a"), (2, 0, "again"), (3, 9, "c")]
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        deep("stage.before_task_commit=kill@1"),
+        deep("commit.before_commit=kill@1"),
+        deep("commit.after_commit=kill@1"),
+        deep("stream.after_batch=kill@1"),
+        deep("commit.applied=kill@2"),
+        deep("commit.after_commit=kill@2"),
+    ],
+)
+def test_a_mirror_that_is_killed_ends_with_the_rows_of_its_source(source: Source, tmp_path: Path, point: str) -> None:
+    for number in range(60):
+        source.run("INSERT INTO things VALUES (%s, 0, %s)", number, "y" * 50)
+    file = tmp_path / "t.db"
+    if point.endswith("@2"):
+        drain(source.stream(file))
+        point = point.replace("@2", "@1")
+    with Work(source, seed=9) as work:
+        while work.transactions < 3:  # there are changes then, whatever the life begins with
+            time.sleep(0.05)
+        assert begin_life(source.url, file, point).wait(120) == -signal.SIGKILL
+        drain(source.stream(file))
+    drain(source.stream(file))
+    assert mirrored(file) == source.rows()

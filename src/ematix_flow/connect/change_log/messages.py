@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING
 
@@ -50,20 +51,30 @@ def json_text(value: str) -> str:
 
 def json_object(values: Mapping[str, str]) -> str:
     """Return fragments of JSON, by name, as an object."""
-    return "{" + ",".join(f"{encode_basestring(name)}:{value}" for name, value in values.items()) + "}"
+    return "{" + ",".join([f"{_name(name)}:{value}" for name, value in values.items()]) + "}"
+
+
+@lru_cache(maxsize=4096)
+def _name(name: str) -> str:
+    return encode_basestring(name)
 
 
 def envelope(
     operation: str,
     before: Mapping[str, str] | None,
     after: Mapping[str, str] | None,
-    source: Mapping[str, object],
+    source: str,
+    at_ms: int,
 ) -> str:
     """Return the envelope of a change; its time is that of the transaction, so that it is the same at every read."""
     old = "null" if before is None else json_object(before)
     new = "null" if after is None else json_object(after)
-    origin = json.dumps(source, ensure_ascii=False, separators=(",", ":"))
-    return f'{{"before":{old},"after":{new},"source":{origin},"op":"{operation}","ts_ms":{source["ts_ms"]}}}'
+    return f'{{"before":{old},"after":{new},"source":{source},"op":"{operation}","ts_ms":{at_ms}}}'
+
+
+def source_text(source: Mapping[str, object]) -> str:
+    """Return the block of an envelope that says where a change comes from."""
+    return json.dumps(source, ensure_ascii=False, separators=(",", ":"))
 
 
 def as_tables(changes: Iterable[Change], requested: Sequence[str]) -> Iterator[pa.Table]:

@@ -20,6 +20,7 @@ from ematix_flow.connect.change_log.messages import (
     as_tables,
     envelope,
     json_object,
+    source_text,
 )
 from ematix_flow.connect.change_log.tables import table_named
 from ematix_flow.connect.mysql.cdc.binlog import (
@@ -204,8 +205,9 @@ def _change(
 ) -> Change:
     row = before if after is None else after
     row_key = json_object({name: row[name] for name in key}) if row is not None and key else None
+    at_ms = int(str(source["ts_ms"]))
     location = f'"file": "{source["file"]}", "pos": {source["pos"]}, "row": {source["row"]}'
-    return Change(envelope(operation, before, after, source), row_key, int(str(source["ts_ms"])), str(table), location)
+    return Change(envelope(operation, before, after, source_text(source), at_ms), row_key, at_ms, str(table), location)
 
 
 def _names(key: Any) -> tuple[str, ...]:

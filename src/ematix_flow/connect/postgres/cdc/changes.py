@@ -23,6 +23,7 @@ from ematix_flow.connect.change_log.messages import (
     as_tables,
     envelope,
     json_object,
+    source_text,
 )
 from ematix_flow.connect.change_log.tables import TableId
 from ematix_flow.connect.config.redact import safe_text
@@ -69,6 +70,9 @@ Event: TypeAlias = tuple[str, dict[str, str] | None, dict[str, str] | None]
 """Operation, old row and new row."""
 
 _MOST_ROWS = 2_000_000_000
+_TOGETHER = 1_000
+"""Rows of the log that the server sends at a time."""
+
 _IN_USE = "55006"
 """The state of an error of a slot that another connection reads at this moment."""
 
@@ -155,8 +159,9 @@ def _rows(session: PostgresSession, reader: LogReader, end: int) -> Iterator[tup
     for attempt in attempts(SLOT_BUSY, on=is_in_use):
         with attempt, readable(reader), session.watched():
             cursor = session.connection.cursor()
-            # Row by row: a transaction may be larger than the memory of a task.
-            for lsn, data in cursor.stream(numbered(_ROWS).encode(), parameters):
+            # In parts: a transaction may be larger than the memory of a task.
+            size = _TOGETHER if psycopg.capabilities.has_stream_chunked() else 1
+            for lsn, data in cursor.stream(numbered(_ROWS).encode(), parameters, size=size):
                 yield parse_lsn(lsn), bytes(data)
 
 
@@ -180,6 +185,8 @@ class _ChangeDecoder:
         self._keys = keys
         self._tables = frozenset(tables)
         self._relations: dict[int, _Table] = {}
+        self._head: tuple[tuple[Begin, str] | None, str] = (None, "")
+        """What the changes of a table in one transaction say alike about where they come from."""
 
     def changes(self, rows: Iterator[tuple[int, bytes]], begin: int, end: int) -> Iterator[Change]:
         """Return the changes of transactions whose commit begins between two positions."""
@@ -207,20 +214,15 @@ class _ChangeDecoder:
         if table.text not in self._tables:
             return
         at_ms = transaction.at_us // 1000
-        source = self._source | {
-            "schema": table.id.schema,
-            "table": table.id.name,
-            "lsn": lsn,
-            "txId": transaction.xid,
-            "ts_ms": at_ms,
-            "ts_us": transaction.at_us,
-            "snapshot": "false",
-            "sequence": f'["{transaction.commit_lsn}","{lsn}"]',
-        }
+        if self._head[0] != (transaction, table.text):
+            named = {"schema": table.id.schema, "table": table.id.name, "txId": transaction.xid, "ts_ms": at_ms}
+            block = source_text({**self._source, **named, "ts_us": transaction.at_us, "snapshot": "false"})
+            self._head = ((transaction, table.text), block[:-1])
+        source = f'{self._head[1]},"lsn":{lsn},"sequence":"[\\"{transaction.commit_lsn}\\",\\"{lsn}\\"]"}}'
         location = f'"lsn": "{format_lsn(transaction.commit_lsn)}", "number": '
         for operation, before, after in events:
             key = table.key_of(before if after is None else after)
-            payload = envelope(operation, before, after, source)
+            payload = envelope(operation, before, after, source, at_ms)
             yield Change(payload, key, at_ms, table.text, f"{location}{next(numbers)}")
 
 

@@ -16,7 +16,15 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from ematix_flow.connect.base.stream_source import MessagePartition
-from ematix_flow.connect.change_log.messages import READ, TRUNCATE, Change, as_tables, envelope, json_object
+from ematix_flow.connect.change_log.messages import (
+    READ,
+    TRUNCATE,
+    Change,
+    as_tables,
+    envelope,
+    json_object,
+    source_text,
+)
 from ematix_flow.connect.change_log.tables import table_named
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.postgres.cdc.catalog import logged_columns, primary_keys, read_types, sql_name, table_number
@@ -118,9 +126,9 @@ def plan_snapshot(
 def read_end_of_rows(reader: LogReader, snapshot: Snapshot, table: str, requested: Sequence[str]) -> Iterator[pa.Table]:
     """Return the message that a table has none of its earlier rows any more, right before those of a snapshot."""
     with readable(reader), closing(reader.database().session()) as session:
-        source = _source(reader, session, replace(snapshot, low_lsn=snapshot.low_lsn - 1), table)
+        source = source_text(_source(reader, session, replace(snapshot, low_lsn=snapshot.low_lsn - 1), table))
     location = f'"snapshot": "{format_lsn(snapshot.lsn)}", "number": -1'
-    end = Change(envelope(TRUNCATE, None, None, source), None, snapshot.at_ms, table, location)
+    end = Change(envelope(TRUNCATE, None, None, source, snapshot.at_ms), None, snapshot.at_ms, table, location)
     yield from as_tables([end], requested)
 
 
@@ -150,7 +158,7 @@ def _changes(
     with readable(reader):
         columns, types = logged_columns(session, id_), read_types(session)
         key = primary_keys(session).get(table_number(session, id_), ())
-        source = _source(reader, session, snapshot, table)
+        source = source_text(_source(reader, session, snapshot, table))
     converters = [(name, types.converter(oid)) for name, oid in columns]
     sql = f"SELECT {listed(name for name, _ in columns)} FROM {sql_name(id_)}{_where(pages)}"
     location = f'"snapshot": "{format_lsn(snapshot.lsn)}", "number": '
@@ -165,7 +173,13 @@ def _changes(
                 for (name, convert), value in zip(converters, row, strict=True)
             }
             row_key = json_object({name: after[name] for name in key}) if key else None
-            yield Change(envelope(READ, None, after, source), row_key, snapshot.at_ms, table, f"{location}{number}")
+            yield Change(
+                envelope(READ, None, after, source, snapshot.at_ms),
+                row_key,
+                snapshot.at_ms,
+                table,
+                f"{location}{number}",
+            )
 
 
 def _source(reader: LogReader, session: PostgresSession, snapshot: Snapshot, table: str) -> dict[str, Any]:
