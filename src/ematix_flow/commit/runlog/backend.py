@@ -35,6 +35,8 @@ class RunFilter:
     """Only runs that began then or later."""
     request_id: str | None = None
     """Only the attempts at this request."""
+    counted: bool = True
+    """Whether the runs are counted too, which takes longer the more there are; without, the page alone counts."""
 
 
 RECENT = 10_000

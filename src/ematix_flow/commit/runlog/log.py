@@ -150,6 +150,10 @@ class RunLog(LegacyNames):
         projects = None if all_projects else self.backend.projects
         return self.backend.runs(RunFilter(pipeline, status, limit, offset, projects, since))
 
+    def latest_runs(self, limit: int) -> list[RunRecord]:
+        """Return the newest runs of the project, however many there are in all."""
+        return self.backend.runs(RunFilter(limit=limit, projects=self.backend.projects, counted=False))[0]
+
     def newest_runs(self, pipelines: Sequence[str], limit: int) -> dict[str, list[RunRecord]]:
         """Return the newest runs of each of some pipelines of the project, newest first."""
         by_pipeline: dict[str, list[RunRecord]] = {name: [] for name in pipelines}

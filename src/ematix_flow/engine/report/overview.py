@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.report.pipelines import outcomes_of
-from ematix_flow.engine.report.runs import run_page
+from ematix_flow.engine.report.runs import run_summary
 from ematix_flow.engine.schedule.freshness import evaluate_freshness
 from ematix_flow.engine.schedule.heartbeat import scheduler_liveness
-from ematix_flow.engine.schedule.run_lists import RunListQuery
+from ematix_flow.engine.schedule.run_lists import current_runs
 from ematix_flow.engine.schedule.status import pipeline_statuses
 from ematix_flow.plan.schedule.freshness import BREACHED
 
@@ -43,7 +43,7 @@ def overview_facts(log: RunLog, now: datetime) -> dict[str, Any]:
         "totals": {"failing": len(failing), "running": len(running), "waiting": len(waiting)},
         "upcoming": upcoming[:_SHOWN],
         "late": [one.to_dict() for one in evaluate_freshness(now=now, run_log=log) if one.state == BREACHED],
-        "recent": run_page(log, RunListQuery(limit=_SHOWN)),
+        "recent": {"runs": [run_summary(run) for run in current_runs(log, log.latest_runs(_SHOWN))]},
         "counts": counts,
         "scheduler": {"alive": liveness.alive, "text": liveness.text, "needed": PROJECT.has_schedules},
     }

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from datetime import timedelta
 from statistics import median
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from ematix_flow.engine.batch.run_records import RUNNING
+from ematix_flow.engine.report.counts import remembered
 from ematix_flow.engine.report.runs import duration_ms, run_summary, short_summary
 from ematix_flow.engine.schedule.run_lists import current_runs
 from ematix_flow.engine.schedule.status import pipeline_statuses
@@ -84,22 +83,9 @@ def _summary(one: PipelineStatus, runs: Sequence[RunRecord], failure_rate: float
     }
 
 
-_known: WeakKeyDictionary[RunLog, tuple[float, dict[tuple[str, str], int]]] = WeakKeyDictionary()
-"""The counts of each run log, and until when they are good enough."""
-_WORTH = 20.0
-"""For how many times as long as it took to count them, counts are returned again: exact where they are quick to get."""
-
-
 def outcomes_of(log: RunLog, now: datetime) -> dict[tuple[str, str], int]:
     """Return how many runs of a week there are, by pipeline and status; those of a long history may be some seconds old."""
-    began = time.monotonic()
-    until, counts = _known.get(log, (0.0, {}))
-    if began < until:
-        return counts
-    counts = log.count_outcomes(now - WEEK)
-    took = time.monotonic() - began
-    _known[log] = (began + took * _WORTH, counts)
-    return counts
+    return remembered(log, "outcomes of a week", lambda: log.count_outcomes(now - WEEK))
 
 
 def failure_rates(outcomes: Mapping[tuple[str, str], int]) -> dict[str, float]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.runlog.records import Action
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.batch.run_records import CANCELLED, FAILED, INTERRUPTED, RUNNING
+from ematix_flow.engine.report.counts import remembered
 from ematix_flow.engine.schedule.run_lists import current_run, list_current_runs, run_label
 from ematix_flow.errors import UnknownNameError
 from ematix_flow.plan.schedule.cron import slot_id
@@ -23,9 +25,13 @@ _ROWS = ("rows_inserted", "rows_updated", "rows_deleted", "rows_rejected")
 
 
 def run_page(log: RunLog, query: RunListQuery) -> dict[str, Any]:
-    """Return one page of runs, newest first."""
-    listed, total = list_current_runs(log, query)
+    """Return one page of runs, newest first; of a long history the total may be some seconds old."""
+    listed, total = list_current_runs(log, replace(query, counted=query.status in (RUNNING, INTERRUPTED)))
     end = query.offset + len(listed)
+    if query.status not in (RUNNING, INTERRUPTED):
+        key = ("runs", query.pipeline, query.status, query.since, query.all_projects)
+        total = remembered(log, key, lambda: list_current_runs(log, replace(query, limit=1, offset=0))[1])
+        total = max(total, end if listed else 0)
     return {
         "runs": [run_summary(run) for run in listed],
         "total": total,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ematix_flow.commit.runlog.backend import RunFilter
 from ematix_flow.commit.runlog.requests import is_gone
 from ematix_flow.engine.batch.run_records import CANCELLED, FAILED, INTERRUPTED, LEASED, RUNNING
 from ematix_flow.engine.schedule.lease import held_now
@@ -32,6 +33,8 @@ class RunListQuery:
     limit: int = 20
     offset: int = 0
     all_projects: bool = False
+    counted: bool = True
+    """Whether all runs are counted; without, only the page is."""
 
 
 def list_current_runs(log: RunLog, query: RunListQuery) -> tuple[list[RunRecord], int]:
@@ -65,14 +68,9 @@ def run_label(run: RunRecord) -> str:
 def _listed(
     log: RunLog, query: RunListQuery, status: str | None, limit: int, offset: int
 ) -> tuple[list[RunRecord], int]:
-    return log.list_runs(
-        pipeline=query.pipeline,
-        status=status,
-        since=query.since,
-        limit=limit,
-        offset=offset,
-        all_projects=query.all_projects,
-    )
+    projects = None if query.all_projects else log.backend.projects
+    run_filter = RunFilter(query.pipeline, status, limit, offset, projects, query.since, counted=query.counted)
+    return log.backend.runs(run_filter)
 
 
 def _with_current_status(log: RunLog, runs: list[RunRecord]) -> list[RunRecord]:

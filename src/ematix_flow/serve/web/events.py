@@ -86,7 +86,7 @@ class EventHub:
         return by_kind
 
     def _snapshot(self) -> dict[str, str]:
-        runs, _ = self.log.list_runs(limit=_NEWEST)
+        runs = self.log.latest_runs(_NEWEST)
         known = {f"runs {record_key(run)}": f"{run.status} {run.extras.get('snapshot_at')}" for run in runs}
         known |= {f"pipelines {state.pipeline}": str(state.version) for state in self.log.all(PipelineState)}
         return known | {f"actions {action.id}": str(action.version) for action in self.log.all(Action)}

@@ -191,8 +191,10 @@ class SqlBackend(RunLogBackend):
             values = (*values, _second(run_filter.since))
         page = f"{where} ORDER BY started_at DESC, run_id DESC LIMIT {int(run_filter.limit)} OFFSET {int(run_filter.offset)}"
         with self._session() as session:
-            total = session.query(f"SELECT COUNT(*) FROM {self._tables.name(RUNS)}{where}", values)[0][0]
             rows = session.query(f"{self._select_runs()}{page}", values)
+            total = len(rows)
+            if run_filter.counted:
+                total = session.query(f"SELECT COUNT(*) FROM {self._tables.name(RUNS)}{where}", values)[0][0]
         return [_run(row) for row in rows], int(total)
 
     def newest_runs(
