@@ -297,7 +297,7 @@ def test_handles_have_the_same_methods(it: Connection) -> None:
     handle = opened(it)
     try:
         handle.write_df(pl.DataFrame({"id": [1, 2]}), "shop.orders")
-        assert df.read_df(handle, "SELECT SUM(id) AS total FROM shop.orders")["total"].to_list() == [3]
+        assert df.read_df(handle, "SELECT SUM(id) AS total FROM shop.orders")["total"].to_list() == [Decimal(3)]
         assert df.from_pandas(handle, pd.DataFrame({"id": [2]}), "shop.orders", mode="truncate")["rows_inserted"] == 1
         assert handle.to_pandas("SELECT id FROM shop.orders")["id"].tolist() == [2]
     finally:

@@ -93,23 +93,28 @@ def spark_frame(source: OpenSource, inspected: LoadInspection, spark: Callable[[
 def _database_rows(database: SqlSource, inspection: Inspection) -> Rows:
     from ematix_flow.run.read.relation_rows import query_rows, relation_schema
 
-    schema = relation_schema([_with_instants(column, database) for column in inspection.source_columns])
+    schema = relation_schema([_exactly(column, database) for column in inspection.source_columns])
     return Rows(schema, partial(_translated, partial(query_rows, database, inspection.source_sql, schema)))
 
 
-def _with_instants(column: SourceColumn, database: SqlSource) -> SourceColumn:
-    """Return a column with the family of its declared type where the database has none for points in time."""
-    family = _DECLARED_INSTANTS.get(column.native.upper()) if database.dialect == "sqlite" else None
-    return replace(column, family=family) if family else column
+def _exactly(column: SourceColumn, database: SqlSource) -> SourceColumn:
+    """Return a column that a load reads as text in the type that it is declared with."""
+    family, native = _AS_TEXT.get((database.dialect, column.native.upper()), (column.family, column.native))
+    return replace(column, family=family, native=native)
 
 
-_DECLARED_INSTANTS = {
-    "DATE": "date",
-    "DATETIME": "timestamp",
-    "TIMESTAMP": "timestamp",
-    "TIMESTAMPTZ": "timestamp_tz",
+_AS_TEXT = {
+    # SQLite keeps points in time as ISO text.
+    ("sqlite", "DATE"): ("date", ""),
+    ("sqlite", "DATETIME"): ("timestamp", ""),
+    ("sqlite", "TIMESTAMP"): ("timestamp", ""),
+    ("sqlite", "TIMESTAMPTZ"): ("timestamp_tz", ""),
+    # Sums of whole numbers, and numbers without a sign, are wider than any whole number of Arrow that has one.
+    ("duckdb", "HUGEINT"): ("decimal", "DECIMAL(38,0)"),
+    ("duckdb", "UHUGEINT"): ("decimal", "DECIMAL(38,0)"),
+    ("duckdb", "UBIGINT"): ("decimal", "DECIMAL(20,0)"),
 }
-"""Declared types of SQLite, which keeps their values as ISO text."""
+"""By dialect and type: family and type of a frame's column."""
 
 
 def _file_rows(files: FileSet, selected: Sequence[str] | None) -> Rows:
