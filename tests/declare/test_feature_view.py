@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
 
-from ematix_flow import BigInt, Text, TimestampTZ, ematix, pk
+from ematix_flow import BigInt, KafkaConnection, Text, TimestampTZ, ematix, pk
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.table.class_body import table_of
 from ematix_flow.errors import DeclareError, DeclareTypeError
@@ -54,6 +54,21 @@ def test_a_view_is_registered_and_its_pipelines_take_over_mode_event_column_and_
     assert other.pipeline.targets[0].write.ttl == timedelta(days=9)
     with pytest.raises(DeclareError, match="stores versions"):
         ematix.pipeline(target=view, mode="append", name="appends")(loads.pipeline.function)
+
+
+def test_a_stream_into_a_view_takes_them_over_too() -> None:
+    view = users(event_timestamp_column="ts", ttl=3600)
+
+    @ematix.streaming_pipeline(
+        source=KafkaConnection(name="kafka", bootstrap_servers="127.0.0.1:9092"),
+        source_topic="scores",
+        target=view,
+        target_connection="shop",
+    )
+    def scores() -> None: ...
+
+    written = PROJECT.stream("scores").targets[0].write
+    assert (written.mode, written.event_timestamp_column, written.ttl) == ("scd2", "ts", timedelta(hours=1))
 
 
 @pytest.mark.parametrize(

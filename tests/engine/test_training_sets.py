@@ -18,7 +18,9 @@ from ematix_flow import BigInt, DuckDBConnection, Integer, SQLiteConnection, Tex
 from ematix_flow.cli import main
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.spark_settings import ENGINE_VARIABLE
+from ematix_flow.engine import apply_plan, diff_pipeline
 from ematix_flow.engine.api.references import opened
+from ematix_flow.engine.features.registry import loaded_views
 from ematix_flow.errors import DeclareError, NotOnlineError
 from ematix_flow.pipeline import sync
 from ematix_flow.plan.sql.render import native_name
@@ -216,6 +218,33 @@ def test_a_manifest_proves_a_set_or_says_that_the_past_has_changed(
     assert main(command) == 1
     assert "have changed the past" in json.loads(capsys.readouterr().out)["differences"][0]
     assert main(["features", "show", "no_such", "-m", "views_of_manifest"]) == 2
+
+
+def test_a_plan_that_is_applied_registers_the_view_and_fills_the_online_store(shop: DuckDBConnection) -> None:
+    view = users(online=True)
+    handle = opened(shop)
+    for statement in (
+        "CREATE SCHEMA raw",
+        "CREATE TABLE raw.users AS SELECT 1 AS user_id, 5 AS score, TIMESTAMPTZ '2026-01-02 00:00:00Z' AS ts",
+    ):
+        handle.execute(statement)
+    handle.close()
+
+    @ematix.pipeline(target=view, target_connection=shop)
+    def load_users(conn: Any) -> str:
+        del conn
+        return "SELECT * FROM raw.users"
+
+    plan_id = diff_pipeline(load_users.pipeline).plan_id
+    assert registered_at(view) is None
+    apply_plan(plan_id)
+    assert registered_at(view) is not None
+    assert view.online_features(shop, entity_keys={"user_id": 1}, columns=["score"]) == {"score": 5}
+
+
+def registered_at(view: type[FeatureView]) -> datetime | None:
+    (loaded,) = loaded_views(view.__table__.qualified_name)
+    return loaded.last_synced_at
 
 
 MODULE = """

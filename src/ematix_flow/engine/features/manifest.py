@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.api.references import reference_to
+from ematix_flow.engine.features.joins import join, joined_views
 from ematix_flow.errors import DeclareError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ematix_flow.engine.features.training import Joined
+    from ematix_flow.engine.features.joins import Joined
 
 FORMAT = 1
 SPINE = ".spine.parquet"
@@ -52,8 +53,6 @@ def write_manifest(path: Any, conn: Any, spine: pa.Table, joined: Sequence[Joine
 def replay(path: Any, connection: Any = None) -> dict[str, Any]:
     """Build the training set of a manifest again and return whether its rows are the same, with what differs."""
     import pyarrow.parquet as pq
-
-    from ematix_flow.engine.features.training import join, joined_views
 
     file = Path(path)
     contents = _read(file)

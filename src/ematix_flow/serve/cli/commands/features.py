@@ -10,6 +10,7 @@ from ematix_flow.serve.cli.common.errors import DONE, FAILED, as_usage_error
 from ematix_flow.serve.cli.common.lazy import NearGroup
 from ematix_flow.serve.cli.common.options import common_options, format_option, load, module_option
 from ematix_flow.serve.cli.common.output import emit, emit_json, table, talk
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,7 +123,7 @@ def replay(manifest: str, module: str | None, connection: str | None, form: str)
     if form == "json":
         emit_json(result)
     else:
-        emit("\n".join(result["differences"]) or f"the same {result['rows']:,} rows")
+        emit("\n".join(result["differences"]) or f"the same {quantity(result['rows'], 'row')}")
     return DONE if result["same"] else FAILED
 
 

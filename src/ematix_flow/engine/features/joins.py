@@ -1,0 +1,145 @@
+"""Joins a spine with several views: which columns come under which names, and the values as of each row's instant."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.connect.types.arrow import arrow_type
+from ematix_flow.declare.table.feature_view import view_of
+from ematix_flow.engine.features.read import chosen_columns, features_of, one_state, reading, versions_at
+from ematix_flow.engine.features.spine import AS_OF, instants_of, keys_of
+from ematix_flow.engine.features.values import feature_value
+from ematix_flow.errors import DeclareError, DeclareTypeError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from ematix_flow.declare.table.schema import Column, Table
+    from ematix_flow.engine.features.read import Reader
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """One view of a training set with the columns that are taken from it, and their names in the set."""
+
+    view: Table
+    columns: tuple[Column, ...]
+    names: tuple[str, ...]
+
+
+def views_of(declared: Sequence[Any]) -> tuple[Table, ...]:
+    """Return the tables of the views of a training set, each once."""
+    if not isinstance(declared, list | tuple):
+        message = f"feature_views= takes a list of classes, not {type(declared).__name__}"
+        raise DeclareTypeError(message, hint="write feature_views=[UserFeatures].")
+    views = tuple(view_of(one) for one in declared)
+    if not views:
+        message = "feature_views= names no feature view"
+        raise DeclareError(message, hint="write feature_views=[UserFeatures].")
+    for name, count in Counter(view.qualified_name for view in views).items():
+        if count > 1:
+            message = f"feature_views= names {name} {count} times"
+            raise DeclareError(message)
+    return views
+
+
+def in_order(spine: pa.Table) -> pa.Table:
+    """Return the columns of a spine sorted by name, with the instant last."""
+    names = [*sorted(name for name in spine.column_names if name != AS_OF), AS_OF]
+    return spine.select(names)
+
+
+def joined_views(views: Sequence[Table], columns: Any, spine_names: Sequence[str]) -> tuple[Joined, ...]:
+    """Return the columns of every view and their names: one that another column has too gets the table's as a prefix."""
+    chosen = [chosen_columns(view, _requested(view, views, columns), features_of(view)) for view in views]
+    counts = Counter([*spine_names, *(column.name for each in chosen for column in each)])
+    joined = []
+    for view, each in zip(views, chosen, strict=True):
+        names = tuple(c.name if counts[c.name] == 1 else f"{view.name}__{c.name}" for c in each)
+        joined.append(Joined(view, each, names))
+    _refuse_repeated([*spine_names, *(name for one in joined for name in one.names)])
+    return tuple(joined)
+
+
+def _refuse_repeated(names: Sequence[str]) -> None:
+    for name, count in Counter(names).items():
+        if count > 1:
+            message = f"the training set would have {count} columns named {name!r}"
+            raise DeclareError(message, hint="rename a column of the spine, or choose the columns with columns={...}.")
+
+
+def _requested(view: Table, views: Sequence[Table], columns: Any) -> Sequence[str] | None:
+    if columns is None:
+        return None
+    if isinstance(columns, Mapping):
+        by_view = {_reference(key, views): names for key, names in columns.items()}
+        names: Sequence[str] | None = by_view.get(view.qualified_name)
+        return names
+    if isinstance(columns, str) or not isinstance(columns, list | tuple):
+        message = f"columns= takes a dict by view or a list of names, not {type(columns).__name__}"
+        raise DeclareTypeError(message, hint='for example columns={UserFeatures: ["score"]}.')
+    known = {name for one in views for name in one.column_names}
+    for name in columns:
+        if name not in known:
+            message = f"no view of the training set declares a column {name!r}"
+            raise DeclareError(message, hint=did_you_mean(str(name), known))
+    mine = [name for name in columns if name in view.column_names]
+    if not mine:
+        message = f"columns= names no column of feature view {view.qualified_name}"
+        raise DeclareError(message, hint="leave the view out, or name a column of it.")
+    return mine
+
+
+def _reference(key: Any, views: Sequence[Table]) -> str:
+    """Return the table that a key of `columns=` means: a class, or a name of its view."""
+    for view in views:
+        names = (view.qualified_name, view.name, view.features.name if view.features else "")
+        if (key in names) if isinstance(key, str) else view_of(key).qualified_name == view.qualified_name:
+            return view.qualified_name
+    message = f"columns= names {key!r}, which is not among the feature_views="
+    raise DeclareError(message)
+
+
+def join(conn: Any, spine: pa.Table, joined: Sequence[Joined]) -> pa.Table:
+    """Return the spine with the columns of every view; all views of a database are read in one state of it."""
+    instants = instants_of(spine)
+    # The instants of the set are those that were compared, whatever the spine had them as.
+    table = spine.set_column(spine.column_names.index(AS_OF), AS_OF, _instants(instants))
+    with reading(conn, joined[0].view) as first, one_state(first):
+        for one in joined:
+            if first.session is not None:
+                table = _with_view(first, table, one, instants)
+                continue
+            with reading(conn, one.view) as lake:
+                table = _with_view(lake, table, one, instants)
+    return table
+
+
+def _with_view(reader: Reader, table: pa.Table, one: Joined, instants: Sequence[Any]) -> pa.Table:
+    lists: list[list[Any]] = [[None] * len(instants) for _ in one.columns]
+    if instants:
+        for number, row in versions_at(reader, one.view, one.columns, keys_of(table, one.view), instants):
+            for values, column, value in zip(lists, one.columns, row, strict=True):
+                values[number] = _arrow_value(feature_value(value, column.type.kind), column.type.kind)
+    import pyarrow as pa
+
+    for name, column, values in zip(one.names, one.columns, lists, strict=True):
+        table = table.append_column(name, pa.array(values, arrow_type(column.type)))
+    return table
+
+
+def _arrow_value(value: Any, kind: str) -> Any:
+    """Return a value as Arrow holds it: documents as text."""
+    return json.dumps(value, ensure_ascii=False) if kind in ("json", "jsonb") and value is not None else value
+
+
+def _instants(values: Sequence[Any]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(values, pa.timestamp("us", tz="UTC"))
