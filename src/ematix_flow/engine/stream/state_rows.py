@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,13 +18,14 @@ from ematix_flow.plan.stream.state import LEFT, RIGHT, instant_of, state_plan
 from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
     from ematix_flow.connect.base.stream_source import Position, StreamSource
     from ematix_flow.declare.stream.windows import Dedupe, Join, Window
     from ematix_flow.engine.stream.sinks.base import StreamContext
+    from ematix_flow.run.streams.choices import Choice
     from ematix_flow.run.streams.input import EventFrame, TimeSpan
     from ematix_flow.run.streams.query import StateFolder
 
@@ -42,6 +43,8 @@ class RangeSummary:
     rejects: bool
     windows: list[tuple[int, int]]
     """Beginning and end of the windows of a fixed length that got events."""
+    newest: int | None = None
+    """The newest event of the range."""
 
 
 @dataclass
@@ -78,6 +81,8 @@ class StateRows:
         """When each source had a message, in ticks of the clock."""
         self._held: dict[str, int | None] = {}
         """Sources with a line that is behind the others, and the newest time of that line, if it has one yet."""
+        self._columns: dict[str, set[str]] = {}
+        """The columns that rows had, by side, where a range is not refused that lacks some."""
 
     def watermark(self, times: Mapping[str, int], before: int | None) -> int | None:
         """Return up to which time everything is complete: the least of the sources that are not idle; never less than before.
@@ -120,7 +125,8 @@ class StateRows:
                 if as_text(begin) != as_text(end):
                     offset_range = OffsetRange(part.source_id, as_text(begin), as_text(end))
                     frames += self._read(part, offset_range, tuple(waiting[_key(part)]), schemas, rejects)
-            for frame, shown in zip(frames, write_range(folder, name, frames).values(), strict=True):
+            written = write_range(folder, name, frames)
+            for frame, shown in zip(frames, written.values(), strict=True):
                 self._note(frame, shown, times, rejects)
                 windows += shown.windows if self.plan.operator == "window" else ()
             self._held = _held_back(waiting, times)
@@ -132,7 +138,48 @@ class StateRows:
             for one in self._frames.values():
                 one.close()
         self._emit_watermark(times, watermark)
-        return RangeSummary(times, watermark, schemas, bool(rejects), windows)
+        return RangeSummary(times, watermark, schemas, bool(rejects), windows, _newest(written.values()))
+
+    def write_again(
+        self,
+        folder: StateFolder,
+        name: str,
+        span: tuple[Position, Position],
+        schemas: Mapping[str, str],
+        choice: Choice,
+    ) -> RangeSummary:
+        """Write a range that was read before as lines for another state, without a watermark; `choice` chooses its events.
+
+        What is no row was rejected then.
+        """
+        from ematix_flow.run.streams.input import write_range, write_watermark
+
+        schemas = dict(schemas)
+        frames: list[EventFrame] = []
+        try:
+            for part in self._parts:
+                begin, end = (self._position_of(part, one) for one in span)
+                if part.distance(begin, end):
+                    offset_range = OffsetRange(part.source_id, as_text(begin), as_text(end))
+                    frames += self._read(part, offset_range, (), schemas, [], strict=False)
+            chosen = [replace(frame, events=partial(_chosen, frame.events, choice)) for frame in frames]
+            written = write_range(folder, name, chosen).values()
+            write_watermark(folder, name, None)
+        finally:
+            for one in self._frames.values():
+                one.close()
+        windows = [one for shown in written for one in shown.windows] if self.plan.operator == "window" else []
+        return RangeSummary({}, None, schemas, rejects=False, windows=windows, newest=_newest(written))
+
+    def refuse_missing(self) -> None:
+        """Refuse columns that no row of the ranges had that were written again, where there were rows."""
+        from ematix_flow.run.streams.events import refuse_missing
+
+        for part in self._parts:
+            side = self._side(part)
+            if side in self._columns:
+                needed = (self._options.event_time_column, *self._needed(part))
+                refuse_missing(self._columns[side], _called(side), needed[0], needed[1:])
 
     def _read(
         self,
@@ -141,15 +188,22 @@ class StateRows:
         lines: tuple[str, ...],
         schemas: dict[str, str],
         rejects: list[DataFrame],
+        *,
+        strict: bool = True,
     ) -> list[EventFrame]:
-        """Return the rows of a source, if it can be known what they are, and add their types and what is no row."""
+        """Return the rows of a source, if it can be known what they are, and add their types and what is no row.
+
+        With `strict`, the first ones have to have every column that is needed.
+        """
         from ematix_flow.run.streams.input import EventFrame
 
         range_rows = self._frames[_key(part)].rows(offset_range)
         if range_rows.rejects is not None:
             rejects.append(range_rows.rejects)
         side = self._side(part)
-        rows = self._timed(part, range_rows.rows, first=side not in schemas)
+        if not strict and not range_rows.rows.isEmpty():
+            self._columns.setdefault(side, set()).update(range_rows.rows.columns)
+        rows = self._timed(part, range_rows.rows, first=strict and side not in schemas)
         if rows is None:
             return []
         schemas[side] = _merged(schemas.get(side), self._schema(rows))
@@ -187,7 +241,7 @@ class StateRows:
         from ematix_flow.run.transform.frame_sql import together
 
         stream = self._context.stream
-        given = GivenOut(self._rows(results, schemas))
+        given = GivenOut(self.rows(results, schemas))
         if stream.window is not None and kinds.get("close"):
             given.rows = given.rows.persist()
             given.cached.append(given.rows)
@@ -214,7 +268,8 @@ class StateRows:
         assert options is not None  # noqa: S101 - one of them
         return options
 
-    def _rows(self, results: DataFrame, schemas: Mapping[str, str]) -> DataFrame:
+    def rows(self, results: DataFrame, schemas: Mapping[str, str]) -> DataFrame:
+        """Return the rows that are made of results."""
         from ematix_flow.run.streams.results import first_rows, no_rows, pair_rows, window_rows
         from ematix_flow.run.streams.schemas import schema_of
 
@@ -262,8 +317,7 @@ class StateRows:
         from ematix_flow.run.streams.events import completed, timed
 
         side, time = self._side(part), self._options.event_time_column
-        of = f"the rows of the {side} source" if side else "the rows"
-        complete = completed(rows, of, time, self._needed(part), first=first)
+        complete = completed(rows, _called(side), time, self._needed(part), first=first)
         return None if complete is None else timed(complete, time)
 
     def _events(self, part: StreamSource, rows: DataFrame) -> DataFrame:
@@ -321,6 +375,19 @@ def _held_back(waiting: Mapping[str, Mapping[str, int]], times: Mapping[str, int
         if len(lines) > 1 and behind and any(name.startswith(f"{source}{_LINE}") for name in times):
             held[source] = None if None in behind else min(time for time in behind if time is not None)
     return held
+
+
+def _called(side: str) -> str:
+    """Return how the rows of a source are called in messages."""
+    return f"the rows of the {side} source" if side else "the rows"
+
+
+def _chosen(events: Callable[[DataFrame], DataFrame], choice: Choice, rows: DataFrame) -> DataFrame:
+    return choice(events(rows))
+
+
+def _newest(written: Iterable[TimeSpan]) -> int | None:
+    return max((shown.newest for shown in written if shown.newest is not None), default=None)
 
 
 def _key(part: StreamSource) -> str:

@@ -6,13 +6,8 @@ that the load moves names the query and the batch. So a batch that Spark works o
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
-import shutil
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -32,17 +27,19 @@ from ematix_flow.engine.stream.sinks.table import (
     pipeline_of,
     requires_order,
 )
+from ematix_flow.engine.stream.state.folder import DEPLOYMENT, state_folder
+from ematix_flow.engine.stream.state.manifest import NOTHING, Manifest, manifest_of, write_manifest
 from ematix_flow.engine.stream.state_rows import StateRows
 from ematix_flow.errors import PositionMovedError, StreamLostError, UnsupportedError
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.plan.steps import OffsetRange
-from ematix_flow.plan.stream.state import changes_of_state, open_windows, state_definition
+from ematix_flow.plan.stream.state import changes_of_state, horizon, open_windows, remedy, state_definition
 from ematix_flow.records import Counts
 from ematix_flow.run.streams.query import NO_RANGE, RESET, StateFolder, damaged, range_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -50,35 +47,11 @@ if TYPE_CHECKING:
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
     from ematix_flow.engine.stream.options import StreamOptions
     from ematix_flow.engine.stream.sinks.base import StreamContext
+    from ematix_flow.plan.stream.state import StateChange
     from ematix_flow.run.streams.query import StateQuery
 
 RETAINED_RANGES = 2
 """How many ranges keep their lines: the last one may have to be read again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What is known of a range besides its lines: where it ends, and what its events have shown."""
-
-    begin: Position
-    end: Position
-    times: dict[str, int]
-    """The newest event time of every source, in microseconds."""
-    watermark: int | None
-    schemas: dict[str, str]
-    """The types of remembered values, by side of a join."""
-    rejects: bool
-    """Whether messages of it were no rows."""
-    files: dict[str, int]
-    """The files with its lines, and their sizes."""
-    definition: dict[str, object]
-    """What of the declaration is in the state."""
-    windows: list[list[int]] = field(default_factory=list)
-    """Beginning and end of windows of a fixed length that are open; of very many the oldest."""
-
-    def text(self) -> str:
-        """Return it as it is written down."""
-        return json.dumps({name: getattr(self, name) for name in self.__slots__})
 
 
 @dataclass
@@ -134,13 +107,13 @@ class StatefulSink(StreamSink):
         spark = session_for(self.table.context.options.load)()
         self.state = StateRows(self.table.context, spark, self.table.inspect_metadata_columns())
         self.folder = StateFolder(
-            spark, state_folder(self.table.context.stream, self.table.target, self.table.context.name)
+            spark, state_folder(self.table.context.stream, self.table.target, self.table.context.name, self.position)
         )
         with self._working():
             self._agree(self.folder)
             begun = self.folder.last_batch()
             self.name = NO_RANGE if begun is None else self.folder.range_of(begun) or NO_RANGE
-            self.last = self._manifest(self.name)
+            self.last = manifest_of(self.folder, self.name)
             self._refuse_changed(self.last)
             if self.last is not None and begun != self.folder.last_done():
                 self._refuse_missing_lines(self.folder, self.last)
@@ -176,7 +149,7 @@ class StatefulSink(StreamSink):
         Otherwise it stays: the commit of its first load may still arrive, or be resolved by the next one.
         """
         begun = folder.last_batch()
-        manifest = None if begun is None else self._manifest(folder.range_of(begun) or NO_RANGE)
+        manifest = None if begun is None else manifest_of(folder, folder.range_of(begun) or NO_RANGE)
         if manifest is not None and self.table.known and as_text(manifest.begin) != as_text(self.position):
             folder.remove(folder.path)
 
@@ -185,9 +158,7 @@ class StatefulSink(StreamSink):
         stream = self.table.context.stream
         changes = [] if last is None else changes_of_state(last.definition, state_definition(stream))
         if changes:
-            message = f"stream {stream.name!r} remembers what another declaration of it needed: {'; '.join(changes)}"
-            hint = f"declare it as before, give the stream another name, or {RESET}"
-            raise StreamLostError(message, hint=hint, origin=stream.origin)
+            raise changed_state(stream, changes)
 
     def _refuse_moved(self) -> None:
         """Refuse a position that the target no longer has: another process has moved it since it was read."""
@@ -233,9 +204,11 @@ class StatefulSink(StreamSink):
     def _written(self, name: str, begin: Position, end: Position) -> Manifest:
         assert self.state is not None  # noqa: S101 - opened before
         assert self.folder is not None  # noqa: S101
-        before = self.last or Manifest({}, {}, {}, None, {}, rejects=False, files={}, definition={})
+        before = self.last or NOTHING
         summary = self.state.write(self.folder, name, (begin, end), before.times, before.watermark, before.schemas)
         files = self.folder.sizes(f"{self.folder.input}/{name}")
+        # What the target has may be by the watermark of the range before.
+        needed = None if before.watermark is None else before.watermark - horizon(self.state.plan)
         manifest = Manifest(
             begin,
             end,
@@ -246,21 +219,10 @@ class StatefulSink(StreamSink):
             files=files,
             definition=state_definition(self.table.context.stream),
             windows=open_windows([*before.windows, *summary.windows], summary.watermark),
+            time_index=None if before.time_index is None else before.time_index.after(summary.newest, begin, needed),
         )
-        self.folder.write(f"{self.folder.path}/ranges/{name}.json", manifest.text())
+        write_manifest(self.folder, name, manifest)
         return manifest
-
-    def _manifest(self, name: str) -> Manifest | None:
-        if name == NO_RANGE:
-            return None
-        assert self.folder is not None  # noqa: S101 - opened before
-        text = self.folder.read(f"{self.folder.path}/ranges/{name}.json")
-        if text is None:
-            raise damaged(self.folder.path, f"ranges/{name}.json is gone")
-        try:
-            return Manifest(**json.loads(text))
-        except (ValueError, TypeError):
-            raise damaged(self.folder.path, f"ranges/{name}.json is cut") from None
 
     def _apply(self, results: DataFrame, batch: int, name: str) -> None:
         """Load what one batch of the query gives out, unless the target has it."""
@@ -282,7 +244,7 @@ class StatefulSink(StreamSink):
     def _load_batch(self, results: DataFrame, kinds: dict[str, int], batch: int, name: str) -> None:
         assert self.state is not None  # noqa: S101 - opened before
         assert self.folder is not None  # noqa: S101
-        manifest = self.last if name == self.name else self._manifest(name)
+        manifest = self.last if name == self.name else manifest_of(self.folder, name)
         assert manifest is not None  # noqa: S101 - written before the range was read
         is_first = self.folder.range_of(batch - 1) != name
         if as_text(without_state(self.position)) != as_text(manifest.begin if is_first else manifest.end):
@@ -290,7 +252,9 @@ class StatefulSink(StreamSink):
         given = self.state.given_out(
             results, kinds, manifest.schemas, self.folder if manifest.rejects and is_first else None, name
         )
-        end = manifest.end | {STATE: {"id": self.folder.query_id(), "batch": batch, "range": name}}
+        before = self.position.get(STATE, {})
+        deployment = {DEPLOYMENT: before[DEPLOYMENT]} if DEPLOYMENT in before else {}
+        end = manifest.end | {STATE: {"id": self.folder.query_id(), "batch": batch, "range": name} | deployment}
         offset_range = OffsetRange(
             self.table.context.source.source_id, as_text(self.position), as_text(end), self.table.known
         )
@@ -343,6 +307,13 @@ def open_stateful_sink(context: StreamContext, target: StreamTarget, *, read_onl
     return sink
 
 
+def changed_state(stream: Stream, changes: Sequence[StateChange]) -> StreamLostError:
+    """Return the error for a declaration that does not go with what is remembered."""
+    what = "; ".join(change.text for change in changes)
+    message = f"stream {stream.name!r} remembers what another declaration of it needed: {what}"
+    return StreamLostError(message, hint=remedy(stream.name, changes), origin=stream.origin)
+
+
 def refuse_stateless(stream: Stream, options: StreamOptions) -> None:
     """Refuse a stream with state where nothing could hold it: state is Structured Streaming's."""
     declared = {"window=": stream.window, "join=": stream.join, "deduplicate=": stream.deduplicate}
@@ -363,25 +334,6 @@ def refuse_stateless(stream: Stream, options: StreamOptions) -> None:
         if is_broker(target):
             message = f"stream {stream.name!r} uses {what}, and {stream.key_of(target)!r} is no table"
             raise UnsupportedError(message, hint="write to a table of a database or a lake.", origin=stream.origin)
-
-
-def state_folder(stream: Stream, target: StreamTarget, name: str) -> str:
-    """Return where the state of a target is kept: below the root of checkpoints, under the stream's name and its own."""
-    root = spark_settings().checkpoint_root
-    if "://" not in root:
-        root = str(Path(root).expanduser().absolute())
-    where = f"{resolve_connection(target.connection)!r} {target.destination}"
-    readable = re.sub(r"[^\w.-]+", "-", f"{name}-{stream.key_of(target)}")[:80]
-    return f"{root}/{readable}-{hashlib.sha256(f'{name} {where}'.encode()).hexdigest()[:12]}"
-
-
-def forget_state(stream: Stream, target: StreamTarget, name: str, options: StreamOptions) -> None:
-    """Remove what a target of a stream remembers between batches."""
-    path = state_folder(stream, target, name)
-    if "://" not in path:
-        shutil.rmtree(path, ignore_errors=True)
-        return
-    StateFolder(session_for(options.load)(), path).remove(path)
 
 
 def _sum(one: Counts, other: Counts) -> Counts:
