@@ -18,6 +18,8 @@ class StoredState:
         self._spark = spark
         self._folder = folder
         self._batch = batch
+        # What reads a state asks the coordinator of states, which begins with the queries of a session.
+        self._queries = spark.streams
 
     def results(self, plan: StatePlan) -> DataFrame:
         """Return open windows or sessions as the state would give them out now."""
