@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from ematix_flow.plan.stream.state import LEFT, RIGHT, instant_of, state_plan
 from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -148,10 +148,7 @@ class StateRows:
         schemas: Mapping[str, str],
         choice: Choice,
     ) -> RangeSummary:
-        """Write a range that was read before as lines for another state, without a watermark; `choice` chooses its events.
-
-        What is no row was rejected then.
-        """
+        """Write events of a range that was read before as lines for another state; what is no row was rejected then."""
         from ematix_flow.run.streams.input import write_range, write_watermark
 
         schemas = dict(schemas)
@@ -162,8 +159,7 @@ class StateRows:
                 if part.distance(begin, end):
                     offset_range = OffsetRange(part.source_id, as_text(begin), as_text(end))
                     frames += self._read(part, offset_range, (), schemas, [], strict=False)
-            chosen = [replace(frame, events=partial(_chosen, frame.events, choice)) for frame in frames]
-            written = write_range(folder, name, chosen).values()
+            written = write_range(folder, name, [frame.of(choice) for frame in frames]).values()
             write_watermark(folder, name, None)
         finally:
             for one in self._frames.values():
@@ -380,10 +376,6 @@ def _held_back(waiting: Mapping[str, Mapping[str, int]], times: Mapping[str, int
 def _called(side: str) -> str:
     """Return how the rows of a source are called in messages."""
     return f"the rows of the {side} source" if side else "the rows"
-
-
-def _chosen(events: Callable[[DataFrame], DataFrame], choice: Choice, rows: DataFrame) -> DataFrame:
-    return choice(events(rows))
 
 
 def _newest(written: Iterable[TimeSpan]) -> int | None:
