@@ -74,6 +74,16 @@ TRANSFORM_NAMES = ("stream.read", "stream.transformed")
 STATE_NAMES = ("state.range_written", "state.computed", "state.loaded")
 """Further ones of streams with state: before Spark reads a range, after it has computed a batch, and after its load."""
 
+REDEPLOY_NAMES = (
+    "redeploy.begun",
+    "redeploy.replayed",
+    "redeploy.built",
+    "redeploy.before_switch",
+    "redeploy.switched",
+    "redeploy.removed",
+)
+"""Those of a state that is built anew: the second one after every range, the fourth one in the transaction that decides."""
+
 SPOOL_NAMES = ("spool.before_fsync", "spool.after_fsync", "spool.after_ack")
 """Further ones of streams that read queues, in the order a message passes them."""
 

@@ -91,7 +91,7 @@ def perform(job: dict[str, Any]) -> Any:
     known = {
         "load": _load, "flow": _flow, "stoppable": _stoppable, "loop": _loop, "beside": _beside,
         "inbox": _inbox, "plan": _plan, "apply": _apply, "stream": _stream, "topics": _topics,
-        "windows": _windows, "window_stream": _window_stream,
+        "windows": _windows, "window_stream": _window_stream, "redeploy": _redeploy,
     }  # fmt: skip
     return known[job["function"]](place, *job["arguments"][1:])
 
@@ -175,6 +175,18 @@ def _window_stream(place: Place, feed: dict[str, Any], available_now: bool) -> d
 
     use_own_spark(feed["root"])
     return run_windows(place, WindowFeed(**feed), available_now=available_now)
+
+
+def _redeploy(place: Place, feed: dict[str, Any]) -> bool:
+    """Build the state of one stream with windows anew, and say whether it has taken over."""
+    from ematix_flow.engine.stream.options import StreamOptions
+    from ematix_flow.engine.stream.state.redeploy import redeploy_stream
+    from tests.crash.state_lives import use_own_spark
+    from tests.crash.windows import WindowFeed, window_stream
+
+    use_own_spark(feed["root"])
+    (one,) = redeploy_stream(window_stream(place, WindowFeed(**feed)), StreamOptions())
+    return one.done
 
 
 def _stoppable(place: Place, load: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from ematix_flow.declare.spark_settings import ENGINE_VARIABLE
 from ematix_flow.engine.stream.control import move_stream
 from ematix_flow.engine.stream.operations import stream_rewind
 from ematix_flow.engine.stream.options import StreamOptions
-from ematix_flow.engine.stream.sinks.stateful import state_folder
+from ematix_flow.engine.stream.state.folder import state_folder
 from ematix_flow.errors import DeclareError, FlowError, StreamLostError
 from ematix_flow.events import BatchLoaded, StreamFailed
 from tests.crash.journey import Place

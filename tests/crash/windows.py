@@ -50,6 +50,8 @@ class WindowFeed:
     mode: str = "append"
     restart: bool = False
     """Whether the stream is tried again after errors that may pass."""
+    late_data: str = "drop"
+    """What becomes of late events; with another value of it the state is another one, and the windows are the same."""
 
 
 def window_stream(place: Place, feed: WindowFeed) -> Stream:
@@ -74,7 +76,14 @@ def window_stream(place: Place, feed: WindowFeed) -> Stream:
         sources=(StreamSourceDeclaration(kafka, feed.topic, feed.topic),),
         targets=(StreamTarget(target, write(mode=feed.mode), Table(place.schema, feed.table, columns)),),
         watermark=Watermark(lateness_ms=LATENESS * 1000),
-        window=Window("tumbling", aggregations, SECONDS * 1000, event_time_column="at", group_by=("user_id",)),
+        window=Window(
+            "tumbling",
+            aggregations,
+            SECONDS * 1000,
+            event_time_column="at",
+            group_by=("user_id",),
+            late_data=feed.late_data,
+        ),
         idle_pause_ms=5,
         max_rows_per_batch=feed.most,
     )

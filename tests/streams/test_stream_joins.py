@@ -8,13 +8,13 @@ import pytest
 
 from ematix_flow import Join, Source, StateStore
 from ematix_flow.declare.stream.build import stream_from_keywords
-from tests.streams.feeds import Topic, at, drain, duckdb_at, rows_in
+from tests.streams.feeds import at, drain, duckdb_at, rows_in
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ematix_flow.declare.stream.stream import Stream
-    from tests.services.kafka import KafkaBroker
+    from tests.streams.feeds import Topic
 
 pytestmark = [
     pytest.mark.service,
@@ -22,12 +22,6 @@ pytestmark = [
     pytest.mark.xdist_group("stream_state"),
     pytest.mark.usefixtures("spark", "stateful"),
 ]
-
-
-@pytest.fixture
-def sides(kafka_broker: KafkaBroker) -> tuple[Topic, Topic]:
-    """Give two empty topics."""
-    return Topic(kafka_broker, kafka_broker.create_topic(1)), Topic(kafka_broker, kafka_broker.create_topic(1))
 
 
 def joined(sides: tuple[Topic, Topic], warehouse: Path, **more: Any) -> Stream:

@@ -14,7 +14,7 @@ from ematix_flow import Aggregation, StateStore, Watermark, Window
 from ematix_flow.events import StateChanged
 from ematix_flow.observe.bus import Bus
 from tests.depth import deep
-from tests.streams.feeds import BEGIN, Topic, drain, duckdb_at, rows_in
+from tests.streams.feeds import BEGIN, drain, duckdb_at, rows_in
 from tests.streams.window_model import expected
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ematix_flow.events import Event
-    from tests.services.kafka import KafkaBroker
+    from tests.streams.feeds import Topic
     from tests.streams.window_model import Expected
 
 pytestmark = [
@@ -64,12 +64,6 @@ COLUMNS = """
     least DOUBLE, most DOUBLE, mean DOUBLE, opened VARCHAR, final DOUBLE, notes BIGINT, about BIGINT
 """
 """Of the table, because the types of numbers change in the middle."""
-
-
-@pytest.fixture
-def line(kafka_broker: KafkaBroker) -> Topic:
-    """Give an empty topic of one partition, whose messages have one order."""
-    return Topic(kafka_broker, kafka_broker.create_topic(1))
 
 
 def window_of(kind: str, policy: str) -> Window:

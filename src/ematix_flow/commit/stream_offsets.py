@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.commit.ledger import Ledger, transaction
 from ematix_flow.connect.base.stream_source import as_text, from_text, refuse_other_source
 from ematix_flow.errors import StreamLostError
+from ematix_flow.failpoints import failpoint
 from ematix_flow.records import SourceWatermark
 
 TURN = "turn"
@@ -111,6 +112,23 @@ def remember(offset_store: OffsetStore, source_id: str, position: Position, cloc
             again = before is not None or _has_loaded(ledger, session, offset_store, source_id)
             at = position | {TURN: _turn(before, now)} if again else position
             ledger.move_watermark(session, offset_store.name, before, SourceWatermark(source_id, as_text(at)), now)
+    finally:
+        session.close()
+
+
+def take_over(offset_store: OffsetStore, source_id: str, before: Position, after: Position, clock: Clock) -> None:
+    """Let another state go on from a position, but only where the target is still there; a run under way is fenced.
+
+    It is one transaction, so that a target has either the one state or the other.
+    """
+    ledger, session, now = Ledger(offset_store.database), offset_store.database.session(), clock.now()
+    try:
+        ledger.ensure_fence(session, offset_store.name, now)
+        with transaction(session):
+            ledger.take_fence(session, offset_store.name, now)
+            was, will_be = (SourceWatermark(source_id, as_text(position)) for position in (before, after))
+            ledger.move_watermark(session, offset_store.name, was, will_be, now)
+            failpoint("redeploy.before_switch")
     finally:
         session.close()
 

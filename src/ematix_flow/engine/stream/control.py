@@ -13,9 +13,9 @@ from ematix_flow.engine.stream.names import filled_in
 from ematix_flow.engine.stream.sinks.broker import is_broker, sink_of
 from ematix_flow.engine.stream.sinks.broker_from_files import displayed_position
 from ematix_flow.engine.stream.sinks.from_files import file_position
-from ematix_flow.engine.stream.sinks.stateful import forget_state
 from ematix_flow.engine.stream.sinks.table import offset_store_of
 from ematix_flow.engine.stream.sources import source_of
+from ematix_flow.engine.stream.state.folder import forget_state
 from ematix_flow.engine.stream.state_status import state_status
 from ematix_flow.errors import PlanError, StreamLostError, UnknownNameError, did_you_mean
 
@@ -104,7 +104,7 @@ def move_stream(
     remembers between batches is forgotten in any case.
     """
     stream = filled_in(stream)
-    chosen = _chosen(stream, only)
+    chosen = chosen_targets(stream, only)
     with closing(source_of(stream, options)) as source:
         stays = where == LEDGER
         before = [_before(stream, t, source, options, healthy=healthy or stays, stays=stays) for t in chosen]
@@ -116,7 +116,8 @@ def move_stream(
     return [Moved(stream.key_of(t), was, now) for t, was, now in zip(chosen, before, after, strict=True)]
 
 
-def _chosen(stream: Stream, only: Sequence[str]) -> list[StreamTarget]:
+def chosen_targets(stream: Stream, only: Sequence[str]) -> list[StreamTarget]:
+    """Return the targets of a stream with these names, or all."""
     keys = {stream.key_of(target): target for target in stream.targets}
     for key in only:
         if key not in keys:

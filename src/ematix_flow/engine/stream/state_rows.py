@@ -21,7 +21,7 @@ from ematix_flow.plan.stream.state import LEFT, RIGHT, front_plan, instant_of, s
 from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ematix_flow.engine.stream.sinks.base import StreamContext
     from ematix_flow.engine.stream.sinks.ranges import RangeInput
     from ematix_flow.engine.stream.sinks.read_files import NewFiles
+    from ematix_flow.run.streams.choices import Choice
     from ematix_flow.run.streams.input import EventFrame, TimeSpan
     from ematix_flow.run.streams.query import StateFolder
     from ematix_flow.run.transform.frame_sql import FrameRows
@@ -61,6 +62,8 @@ class StateRows:
         """When each source had a message, in ticks of the clock."""
         self._held: dict[str, int | None] = {}
         """Sources with a line that is behind the others, and the newest time of that line, if it has one yet."""
+        self._columns: dict[str, set[str]] = {}
+        """The columns that rows had, by side, where a range is not refused that lacks some."""
 
     def watermark(self, times: Mapping[str, int], before: int | None) -> int | None:
         """Return up to which time everything is complete: the least of the sources that are not idle; never less than before.
@@ -103,7 +106,8 @@ class StateRows:
                     offset_range = OffsetRange(part.source_id, as_text(begin), as_text(end))
                     range_rows = self._rows_of(part, offset_range, span.files)
                     frames += self._read(part, range_rows, tuple(waiting[part.full_id]), schemas, rejects)
-            for frame, shown in zip(frames, write_range(folder, span.name, frames).values(), strict=True):
+            written = write_range(folder, span.name, frames)
+            for frame, shown in zip(frames, written.values(), strict=True):
                 self._note(frame, shown, times, rejects)
                 windows += self._windows(shown)
             self._held = _held_back(waiting, times)
@@ -116,7 +120,45 @@ class StateRows:
             for one in self._frames.values():
                 one.close()
         self._emit_watermark(times, watermark)
-        return RangeSummary(times, watermark, schemas, bool(rejects), windows)
+        return RangeSummary(times, watermark, schemas, bool(rejects), windows, _newest(written.values()))
+
+    def write_again(
+        self,
+        folder: StateFolder,
+        name: str,
+        span: tuple[Position, Position],
+        schemas: Mapping[str, str],
+        choice: Choice,
+    ) -> RangeSummary:
+        """Write events of a range that was read before as lines for another state; what is no row was rejected then."""
+        from ematix_flow.run.streams.input import write_range, write_watermark
+
+        schemas = dict(schemas)
+        frames: list[EventFrame] = []
+        try:
+            for part in self._parts:
+                begin, end = (self._position_of(part, one) for one in span)
+                if part.distance(begin, end):
+                    offset_range = OffsetRange(part.source_id, as_text(begin), as_text(end))
+                    range_rows = self._rows_of(part, offset_range, {})
+                    frames += self._read(part, range_rows, (), schemas, [], strict=False)
+            written = write_range(folder, name, [frame.of(choice) for frame in frames]).values()
+            write_watermark(folder, name, None)
+        finally:
+            for one in self._frames.values():
+                one.close()
+        windows = [one for shown in written for one in shown.windows] if self.plan.operator == "window" else []
+        return RangeSummary({}, None, schemas, rejects=False, windows=windows, newest=_newest(written))
+
+    def refuse_missing(self) -> None:
+        """Refuse columns that no row of the ranges had that were written again, where there were rows."""
+        from ematix_flow.run.streams.events import refuse_missing
+
+        for part in self._parts:
+            side = self._side(part)
+            if side in self._columns:
+                needed = (self._options.event_time_column, *self._needed(part))
+                refuse_missing(self._columns[side], _called(side), needed[0], needed[1:])
 
     def _rows_of(self, part: StreamSource, offset_range: OffsetRange, files: Mapping[str, NewFiles]) -> FrameRows:
         if not isinstance(part, FileStream):
@@ -138,15 +180,22 @@ class StateRows:
         lines: tuple[str, ...],
         schemas: dict[str, str],
         rejects: list[DataFrame],
+        *,
+        strict: bool = True,
     ) -> list[EventFrame]:
-        """Return the rows of a source, if it can be known what they are, and add their types and what is no row."""
+        """Return the rows of a source, if it can be known what they are, and add their types and what is no row.
+
+        With `strict`, the first ones have to have every column that is needed.
+        """
         from ematix_flow.run.streams.input import EventFrame
 
         if range_rows.rejects is not None:
             rejects.append(self._named(range_rows.rejects, part.full_id))
         side = self._side(part)
         known = f"{_FRONT}{side}" if self.front is not None else side
-        rows = self._timed(part, range_rows.rows, first=known not in schemas)
+        if not strict and not range_rows.rows.isEmpty():
+            self._columns.setdefault(side, set()).update(range_rows.rows.columns)
+        rows = self._timed(part, range_rows.rows, first=strict and known not in schemas)
         if rows is None:
             return []
         schemas[known] = _merged(schemas.get(known), self._schema(rows, front=self.front is not None))
@@ -226,7 +275,7 @@ class StateRows:
 
         stream = self._context.stream
         order = ORDER if stream.window is not None else ORDER_AT if stream.join is None else None
-        given = GivenOut(self._rows(results, schemas), order=order)
+        given = GivenOut(self.rows(results, schemas), order=order)
         if stream.window is not None and kinds.get("close"):
             given.rows = given.rows.persist()
             given.cached.append(given.rows)
@@ -253,7 +302,8 @@ class StateRows:
         assert options is not None  # noqa: S101 - one of them
         return options
 
-    def _rows(self, results: DataFrame, schemas: Mapping[str, str]) -> DataFrame:
+    def rows(self, results: DataFrame, schemas: Mapping[str, str]) -> DataFrame:
+        """Return the rows that are made of results."""
         from ematix_flow.run.streams.results import first_rows, no_rows, pair_rows, window_rows
         from ematix_flow.run.streams.schemas import schema_of
 
@@ -302,8 +352,7 @@ class StateRows:
         from ematix_flow.run.streams.events import completed, labelled, timed
 
         side, time = self._side(part), self._options.event_time_column
-        of = f"the rows of the {side} source" if side else "the rows"
-        complete = completed(rows, of, time, self._needed(part), first=first)
+        complete = completed(rows, _called(side), time, self._needed(part), first=first)
         if complete is None:
             return None
         several = len(self._parts) > 1 and self._context.stream.window is not None and self.plan.keeps_rows
@@ -374,6 +423,15 @@ def _held_back(waiting: Mapping[str, Mapping[str, int]], times: Mapping[str, int
         if len(lines) > 1 and behind and any(name.startswith(f"{source}{_LINE}") for name in times):
             held[source] = None if None in behind else min(time for time in behind if time is not None)
     return held
+
+
+def _called(side: str) -> str:
+    """Return how the rows of a source are called in messages."""
+    return f"the rows of the {side} source" if side else "the rows"
+
+
+def _newest(written: Iterable[TimeSpan]) -> int | None:
+    return max((shown.newest for shown in written if shown.newest is not None), default=None)
 
 
 def _merged(before: str | None, now: str) -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.stream_offsets import STATE
-from ematix_flow.engine.stream.sinks.stateful import state_folder
-from ematix_flow.plan.stream.state import instant_of
+from ematix_flow.engine.stream.state.folder import state_folder
+from ematix_flow.plan.stream.state import changes_of_state, instant_of, remedy, state_definition
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -32,6 +32,10 @@ class StateStatus:
     """The beginning of the oldest of them."""
     bytes: int
     """The size of the folder."""
+    changes: tuple[str, ...] = ()
+    """What of the declaration has changed so that the state cannot be kept."""
+    remedy: str = ""
+    """What can be done about that."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the state as plain data."""
@@ -42,6 +46,7 @@ class StateStatus:
             "bytes": self.bytes,
             "batch": self.batch,
             "folder": self.folder,
+            "changes": list(self.changes),
         }
 
 
@@ -50,7 +55,7 @@ def state_status(stream: Stream, target: StreamTarget, position: Position) -> St
     known = position.get(STATE)
     if not stream.is_stateful or known is None:
         return None
-    path = state_folder(stream, target, stream.name)
+    path = state_folder(stream, target, stream.name, position)
     if "://" in path:
         return StateStatus(path, known["batch"], None, 0, None, 0)
     folder = Path(path)
@@ -59,7 +64,17 @@ def state_status(stream: Stream, target: StreamTarget, position: Position) -> St
     windows = written.get("windows", [])
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     oldest = _instant(windows[0][0]) if windows else None
-    return StateStatus(path, known["batch"], _instant(written.get("watermark")), len(windows), oldest, size)
+    changes = changes_of_state(written["definition"], state_definition(stream)) if "definition" in written else []
+    return StateStatus(
+        path,
+        known["batch"],
+        _instant(written.get("watermark")),
+        len(windows),
+        oldest,
+        size,
+        tuple(change.text for change in changes),
+        remedy(stream.name, changes) if changes else "",
+    )
 
 
 def _instant(micros: int | None) -> datetime | None:

@@ -28,6 +28,8 @@ class StatePlan:
     """window, session, join or dedupe."""
     allowed: int = 0
     """How long after its end something can still be changed."""
+    length: int = 0
+    """Of windows of a fixed length."""
     gap: int = 0
     longest: int = 0
     least: int = 0
@@ -45,6 +47,11 @@ class StatePlan:
 def instant_of(micros: int) -> datetime:
     """Return the instant so many microseconds after 1970."""
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+
+
+def micros_of(instant: datetime) -> int:
+    """Return how many microseconds after 1970 an instant is."""
+    return (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def state_plan(stream: Stream) -> StatePlan | None:
@@ -87,7 +94,7 @@ def state_definition(stream: Stream) -> dict[str, object]:
             "event_time_column": window.event_time_column,
             "group_by": list(window.group_by),
             "aggregations": values,
-            "rows are kept for late_data": window.late_data == DLQ,
+            RETAINS_ROWS: window.late_data == DLQ,
             "windows are whole for late_data": window.late_data == REOPEN,
         }
     if stream.join is not None:
@@ -97,13 +104,90 @@ def state_definition(stream: Stream) -> dict[str, object]:
     return definition
 
 
-def changes_of_state(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
-    """Return what of a declaration has changed so that the state of before cannot be used, for people."""
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """A difference between a declaration and the one that a state was built for, because of which the state is of no use."""
+
+    name: str
+    before: object
+    now: object
+
+    @property
+    def text(self) -> str:
+        """Return it for people."""
+        return f"{self.name} was {self.before!r} and is {self.now!r}"
+
+    @property
+    def can_be_rebuilt(self) -> bool:
+        """Return whether messages of the past give the state that the declaration of now needs.
+
+        With another time of events, or other sources or keys of rows, nobody knows what was given out already.
+        """
+        operator = self.name == "window" and None in (self.before, self.now)
+        return self.name not in _BEYOND and not operator
+
+
+RETAINS_ROWS = "rows are kept for late_data"
+
+_BEYOND = ("deduplicate", "left_source", "right_source", "event_time_column")
+"""Parts of definitions without which nothing of what was given out can be compared with what would be."""
+
+_MAY_GROW = ("gap_ms", "max_session_duration_ms")
+"""Times of sessions: their moments are remembered one by one, and those that are longer make no session end earlier."""
+
+
+def changes_of_state(before: Mapping[str, object], now: Mapping[str, object]) -> list[StateChange]:
+    """Return what of a declaration has changed so that the state of before cannot be used as it is."""
+    # Where rows themselves are remembered, they are grouped and aggregated when their window is over.
+    later: tuple[str, ...] = (
+        () if not (before.get(RETAINS_ROWS) and now.get(RETAINS_ROWS)) else ("aggregations", "group_by")
+    )
+    if now.get("window") == SESSION:
+        later = later[:1]
     return [
-        f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
+        StateChange(name, before.get(name), now.get(name))
         for name in dict.fromkeys((*before, *now))
-        if before.get(name) != now.get(name)
+        if name not in later and not _fits(name, before.get(name), now.get(name))
     ]
+
+
+def _fits(name: str, before: object, now: object) -> bool:
+    """Return whether what is remembered with one value of a definition can be used with another."""
+    if before == now:
+        return True
+    if name in _MAY_GROW:
+        return isinstance(before, int) and isinstance(now, int) and now > before
+    # Aggregations are remembered by their number, so that those behind the last one of now are only ignored.
+    return name == "aggregations" and isinstance(before, list) and isinstance(now, list) and before[: len(now)] == now
+
+
+def remedy(name: str, changes: Sequence[StateChange]) -> str:
+    """Return what a user can do about a declaration that does not go with the state of a stream."""
+    beyond = [change.name for change in changes if not change.can_be_rebuilt]
+    if beyond:
+        return (
+            f"with another {beyond[0]} it is not known what was given out already: declare it as before, give the stream"
+            f" another name, or begin again: flow stream reset {name} --from ... --confirm-state-reset."
+        )
+    return (
+        f"the state cannot be kept: flow stream redeploy {name} builds it anew from the messages of what is open, gives"
+        " nothing out twice, and goes on where the stream is; or declare it as before."
+    )
+
+
+def horizon(plan: StatePlan) -> int:
+    """Return how far behind the watermark an event can be that matters for what is not given out yet, in microseconds."""
+    match plan.operator:
+        case "window":
+            return plan.length + plan.allowed
+        case "session":
+            # Where a session begins depends on the one before, if both were cut by their longest duration.
+            return 2 * (plan.gap + plan.longest) + plan.allowed
+        case "join":
+            # A row that waits, and the partner that it had.
+            return max(abs(plan.least), abs(plan.most)) + (plan.most - plan.least) + plan.allowed
+        case _:
+            return plan.longest
 
 
 MOST_WINDOWS = 10_000
@@ -129,6 +213,7 @@ def _of_window(window: Window, lateness: int, idleness: int) -> StatePlan:
     return StatePlan(
         "session" if window.kind == SESSION else "window",
         allowed=(window.allowed_lateness_ms or 0) * MICROS,
+        length=window.duration_ms * MICROS,
         gap=(window.gap_ms or 0) * MICROS,
         longest=(window.max_session_duration_ms or 0) * MICROS,
         keeps_rows=window.late_data == DLQ,

@@ -28,7 +28,7 @@ from ematix_flow.plan.stream.aggregates import (
 from ematix_flow.plan.stream.state import MICROS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pyspark.sql import Column, DataFrame
 
@@ -52,15 +52,26 @@ def completed(rows: DataFrame, of: str, time: str, names: Sequence[str], *, firs
     """
     from pyspark.sql import functions as sf
 
-    own = [name for name in rows.columns if name not in (*OURS, ROW)]
-    missing = [name for name in dict.fromkeys((time, *names)) if name not in own]
+    missing = [name for name in dict.fromkeys((time, *names)) if name not in _own(rows.columns)]
     if missing and first:
         if rows.isEmpty():
             return None
+        refuse_missing(rows.columns, of, time, names)
+    return rows.withColumns({name: sf.lit(None) for name in missing}) if missing else rows
+
+
+def refuse_missing(columns: Iterable[str], of: str, time: str, names: Sequence[str]) -> None:
+    """Refuse rows without a column that the state needs."""
+    own = _own(columns)
+    missing = [name for name in dict.fromkeys((time, *names)) if name not in own]
+    if missing:
         use = "for the time of events" if missing[0] == time else "which the state of the stream needs"
         message = f"{of} have no column {missing[0]!r}{'' if missing[0] == time else ','} {use}"
         raise PlanError(message, hint=did_you_mean(missing[0], own))
-    return rows.withColumns({name: sf.lit(None) for name in missing}) if missing else rows
+
+
+def _own(columns: Iterable[str]) -> list[str]:
+    return [name for name in columns if name not in (*OURS, ROW)]
 
 
 def timed(rows: DataFrame, column: str) -> DataFrame:
@@ -163,8 +174,11 @@ def value_fields(rows: DataFrame) -> list[str]:
     return [name for name in rows.columns if name not in (*OURS, ROW, KEY, START, END)]
 
 
-def partial_frame(rows: DataFrame, window: Window, by: Sequence[str]) -> DataFrame:
-    """Return what is remembered of rows: for every group, and every value of further columns, the columns of aggregations."""
+def partial_frame(rows: DataFrame, window: Window, by: Sequence[str], more: Sequence[Column] = ()) -> DataFrame:
+    """Return what is remembered of rows: for every group, and every value of further columns, the columns of aggregations.
+
+    `more` are aggregations besides.
+    """
     from pyspark.sql import functions as sf
 
     groups = [
@@ -177,7 +191,7 @@ def partial_frame(rows: DataFrame, window: Window, by: Sequence[str]) -> DataFra
         sf.expr("MAX(NULL)" if text in nothing else text).alias(name)
         for name, text in partial_columns(aggregates_of(window, _fractions(rows)))
     ]
-    return rows.groupBy(*groups, *(sf.col(name) for name in by)).agg(*columns)
+    return rows.groupBy(*groups, *(sf.col(name) for name in by)).agg(*columns, *more)
 
 
 def _remembered(rows: DataFrame, window: Window, by: Sequence[str], *, keeps_rows: bool) -> DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.types.identifiers import backticked
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
+    from ematix_flow.run.streams.choices import Choice
     from ematix_flow.run.streams.query import StateFolder
 
 _MARKER = {"key": "", "side": "", "start": 0, "end": 0, "ts": 0, "block": ""}
@@ -35,6 +36,10 @@ class EventFrame:
     """Key in the position of a row for the line that it is in, such as a partition."""
     lines: tuple[str, ...] = ()
     """The lines of the source."""
+
+    def of(self, choice: Choice) -> EventFrame:
+        """Return the same rows, of whose events some are chosen."""
+        return replace(self, events=lambda rows: choice(self.events(rows)))
 
 
 @dataclass(frozen=True, slots=True)

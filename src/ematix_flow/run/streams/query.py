@@ -35,6 +35,7 @@ ERA = 62_135_596_800_000_000
 RESET = "begin again: flow stream reset NAME --from ... --confirm-state-reset."
 
 _NUMBER = re.compile(r"\d+")
+_ANY = re.compile(r".+")
 _NAME = re.compile(r"0|\d+-[0-9a-f]{8}")
 
 
@@ -76,6 +77,15 @@ class StateFolder:
             raise damaged(self.path, f"what batch {batch} reads is not written there in whole")
         return name
 
+    def watermark_of(self, batch: int) -> int | None:
+        """Return up to which time a batch took everything for complete, in microseconds; None before there was a time."""
+        lines = (self.read(f"{self.checkpoint}/offsets/{batch}") or "").strip().splitlines()
+        try:
+            millis = int(json.loads(lines[1])["batchWatermarkMs"])
+        except (IndexError, ValueError, KeyError, TypeError):
+            raise damaged(self.path, f"the time of batch {batch} is not written there in whole") from None
+        return millis * 1000 - ERA if millis else None
+
     def last_batch(self) -> int | None:
         """Return the last batch that was begun; None before the first."""
         return max(map(int, self._names(f"{self.checkpoint}/offsets", _NUMBER)), default=None)
@@ -87,6 +97,10 @@ class StateFolder:
     def ranges(self) -> list[str]:
         """Return the names of the ranges whose lines are here."""
         return sorted(self._names(self.input, _NAME))
+
+    def folders(self, path: str) -> list[str]:
+        """Return the names of what is in a folder; none where it is not there."""
+        return sorted(self._names(path, _ANY))
 
     def sizes(self, path: str) -> dict[str, int]:
         """Return the files of a folder with lines, and their sizes; none where the folder is gone."""

@@ -23,16 +23,27 @@ LATE = "late_data: "
 """How the reason of a reject begins that came after its window was closed."""
 
 
-def window_rows(results: DataFrame, window: Window, schema: StructType, *, keeps_rows: bool) -> DataFrame:
+COUNTED = "_flow_rows"
+"""Column of how many events something remembered stands for, next to columns of users."""
+
+SIZE = "_flow_bytes"
+"""Column of how many bytes something remembered has."""
+
+
+def window_rows(
+    results: DataFrame, window: Window, schema: StructType, *, keeps_rows: bool, sizes: bool = False
+) -> DataFrame:
     """Return the rows of windows and sessions that were closed, in the order of columns that users know.
 
-    A column without a value so far has no type; it is left out, so that no table has it in a wrong one.
+    A column without a value so far has no type; it is left out, so that no table has it in a wrong one. With `sizes`,
+    two columns more say of how many events a row was made, and how many bytes they have.
     """
     from pyspark.sql import functions as sf
 
     remembered = _values(results.where("kind = 'close'"), schema)
+    size = sf.sum(SIZE).alias(SIZE)
     if keeps_rows:
-        remembered = partial_frame(remembered, window, (KEY, START, END))
+        remembered = partial_frame(remembered, window, (KEY, START, END), (size,))
     untyped = {field.name for field in remembered.schema.fields if not is_typed(field.dataType)}
     groups, is_session = group_names(window), window.kind == SESSION
     by = [sf.col(name) for name in (*((KEY,) if is_session else ()), START, END, *groups)]
@@ -40,7 +51,11 @@ def window_rows(results: DataFrame, window: Window, schema: StructType, *, keeps
     closed = (
         _with_types(remembered, untyped)
         .groupBy(*by)
-        .agg(sf.sum(ROWS).alias(ROWS), *(sf.expr(one.final).alias(f"v{number}") for number, one in enumerate(known)))
+        .agg(
+            sf.sum(ROWS).alias(ROWS),
+            size,
+            *(sf.expr(one.final).alias(f"v{number}") for number, one in enumerate(known)),
+        )
     )
     # So that every integer type takes it: 63 bits of the hash.
     session_id = sf.expr(f"xxhash64({KEY}, {START}) & 9223372036854775807")
@@ -55,6 +70,7 @@ def window_rows(results: DataFrame, window: Window, schema: StructType, *, keeps
         ),
         *(sf.col(f"v{number}").alias(one.name) for number, one in enumerate(known)),
         sf.col(END).alias(ORDER),
+        *((sf.col(ROWS).alias(COUNTED), sf.col(SIZE)) if sizes else ()),
     )
 
 
@@ -165,7 +181,8 @@ def _values(results: DataFrame, schema: StructType) -> DataFrame:
 
     bounds = [sf.col(name).alias(alias) for name, alias in (("key", KEY), ("start", START), ("end", END))]
     lines = results.select(*bounds, sf.explode(sf.split("block", "\n")).alias("block"))
-    values = lines.select(KEY, START, END, sf.from_json("block", readable(schema), JSON_OPTIONS).alias("value"))
+    value = sf.from_json("block", readable(schema), JSON_OPTIONS).alias("value")
+    values = lines.select(KEY, START, END, sf.octet_length("block").alias(SIZE), value)
     value = sf.col("value")
     columns = [
         (value.getField(field.name) if is_typed(field.dataType) else sf.lit(None).cast(field.dataType)).alias(
@@ -173,7 +190,7 @@ def _values(results: DataFrame, schema: StructType) -> DataFrame:
         )
         for field in schema.fields
     ]
-    return values.select(KEY, START, END, *columns)
+    return values.select(KEY, START, END, SIZE, *columns)
 
 
 def _with_types(remembered: DataFrame, untyped: Collection[str]) -> DataFrame:

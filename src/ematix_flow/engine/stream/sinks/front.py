@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ematix_flow.engine.stream.sinks.manifest import manifest_of, refuse_missing_lines
+from ematix_flow.engine.stream.state.manifest import manifest_of, refuse_missing_lines, write_manifest
 from ematix_flow.plan.stream.state import open_windows
-from ematix_flow.run.streams.query import NO_RANGE, StateFolder, StateQuery, damaged, range_number
+from ematix_flow.run.streams.query import StateFolder, StateQuery, damaged, range_number
+from ematix_flow.run.streams.ranges import NO_RANGE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,6 +72,6 @@ class Front:
                 files=self._following.sizes(f"{self._following.input}/{name}"),
                 windows=open_windows([*manifest.windows, *windows], manifest.watermark),
             )
-            following.write(self._following, name)
+            write_manifest(self._following, name, following)
         finally:
             cached.unpersist()

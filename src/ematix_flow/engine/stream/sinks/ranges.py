@@ -37,6 +37,8 @@ class RangeSummary:
     rejects: bool
     windows: list[tuple[int, int]]
     """Beginning and end of the windows of a fixed length that got events."""
+    newest: int | None = None
+    """The newest event of the range."""
 
 
 @dataclass

@@ -6,19 +6,14 @@ that the load moves names the query and the batch. So a batch that Spark works o
 
 from __future__ import annotations
 
-import hashlib
-import re
-import shutil
 import warnings
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from ematix_flow.commit.stream_offsets import STATE, advanced, without_state
 from ematix_flow.connect.base.stream_source import as_text
-from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.declare.stream.windows import DLQ
 from ematix_flow.engine.batch.stager import translate_spark_error
 from ematix_flow.engine.spark.session import local_reason, session_for, spark_settings
@@ -26,21 +21,28 @@ from ematix_flow.engine.stream.dead_letter_topic import has_dead_letter_topic
 from ematix_flow.engine.stream.sinks.base import StreamSink
 from ematix_flow.engine.stream.sinks.broker import is_broker
 from ematix_flow.engine.stream.sinks.front import Front
-from ematix_flow.engine.stream.sinks.manifest import NOTHING, Manifest, manifest_of, refuse_missing_lines
 from ematix_flow.engine.stream.sinks.outlets import open_outlet
 from ematix_flow.engine.stream.sinks.ranges import RangeInput
 from ematix_flow.engine.stream.sinks.read_files import as_digests, end_with, files_of_range
+from ematix_flow.engine.stream.state.folder import DEPLOYMENT, state_folder
+from ematix_flow.engine.stream.state.manifest import (
+    NOTHING,
+    Manifest,
+    manifest_of,
+    refuse_missing_lines,
+    write_manifest,
+)
 from ematix_flow.engine.stream.state_rows import StateRows
 from ematix_flow.errors import PlanError, PositionMovedError, StreamLostError, UnsupportedError
 from ematix_flow.failpoints import failpoint
-from ematix_flow.plan.stream.state import changes_of_state, open_windows, state_definition
+from ematix_flow.plan.stream.state import changes_of_state, horizon, open_windows, remedy, state_definition
 from ematix_flow.plan.stream.state_size import measured_warning, size_warning, warning_limit
 from ematix_flow.records import Counts
 from ematix_flow.run.streams.query import RESET, StateFolder, range_number
 from ematix_flow.run.streams.ranges import NO_RANGE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from ematix_flow.engine.stream.options import StreamOptions
     from ematix_flow.engine.stream.sinks.base import StreamContext
     from ematix_flow.engine.stream.sinks.outlets import Outlet
+    from ematix_flow.plan.stream.state import StateChange
     from ematix_flow.run.streams.query import StateQuery
 
 RETAINED_RANGES = 2
@@ -117,7 +120,7 @@ class StatefulSink(StreamSink):
         spark = session_for(self.outlet.context.options.load)()
         self.state = StateRows(self.outlet.context, spark, self.outlet.metadata_columns())
         self.folder = StateFolder(
-            spark, state_folder(self.outlet.context.stream, self.outlet.target, self.outlet.context.name)
+            spark, state_folder(self.outlet.context.stream, self.outlet.target, self.outlet.context.name, self.position)
         )
         with self._working():
             self._agree(self.folder)
@@ -178,9 +181,7 @@ class StatefulSink(StreamSink):
         stream = self.outlet.context.stream
         changes = [] if last is None else changes_of_state(last.definition, state_definition(stream))
         if changes:
-            message = f"stream {stream.name!r} remembers what another declaration of it needed: {'; '.join(changes)}"
-            hint = f"declare it as before, give the stream another name, or {RESET}"
-            raise StreamLostError(message, hint=hint, origin=stream.origin)
+            raise changed_state(stream, changes)
 
     def _refuse_moved(self) -> None:
         """Refuse a position that the target no longer has: another process has moved it since it was read."""
@@ -243,6 +244,8 @@ class StatefulSink(StreamSink):
         span = RangeInput(name, begin, end_with(context, end, files), f"{self.folder.path}/rejects/{name}", files)
         lines = self.folder if self.front is None else self.front.folder
         summary = self.state.write(lines, span, before.times, before.watermark, before.schemas)
+        # What the target has may be by the watermark of the range before.
+        needed = None if before.watermark is None else before.watermark - horizon(self.state.plan)
         manifest = Manifest(
             begin,
             span.end,
@@ -254,8 +257,9 @@ class StatefulSink(StreamSink):
             definition=state_definition(context.stream),
             windows=open_windows([*before.windows, *summary.windows], summary.watermark),
             digests=before.digests | {source: as_digests(one.digests_then) for source, one in files.items()},
+            time_index=None if before.time_index is None else before.time_index.after(summary.newest, begin, needed),
         )
-        manifest.write(lines, name)
+        write_manifest(lines, name, manifest)
         return manifest
 
     def _apply(self, results: DataFrame, batch: int, name: str) -> None:
@@ -286,7 +290,9 @@ class StatefulSink(StreamSink):
         given = self.state.given_out(
             results, kinds, manifest.schemas, self.folder if manifest.rejects and is_first else None, name
         )
-        end = manifest.end | {STATE: {"id": self.folder.query_id(), "batch": batch, "range": name}}
+        before = self.position.get(STATE, {})
+        deployment = {DEPLOYMENT: before[DEPLOYMENT]} if DEPLOYMENT in before else {}
+        end = manifest.end | {STATE: {"id": self.folder.query_id(), "batch": batch, "range": name} | deployment}
         try:
             counts = self.outlet.load(given, self.position, end, results.sparkSession)
         finally:
@@ -320,6 +326,13 @@ def open_stateful_sink(context: StreamContext, target: StreamTarget, *, read_onl
     return sink
 
 
+def changed_state(stream: Stream, changes: Sequence[StateChange]) -> StreamLostError:
+    """Return the error for a declaration that does not go with what is remembered."""
+    what = "; ".join(change.text for change in changes)
+    message = f"stream {stream.name!r} remembers what another declaration of it needed: {what}"
+    return StreamLostError(message, hint=remedy(stream.name, changes), origin=stream.origin)
+
+
 def refuse_stateless(stream: Stream, options: StreamOptions) -> None:
     """Refuse a stream with state where nothing could hold it: state is Structured Streaming's."""
     declared = {"window=": stream.window, "join=": stream.join, "deduplicate=": stream.deduplicate}
@@ -336,25 +349,6 @@ def refuse_stateless(stream: Stream, options: StreamOptions) -> None:
         message = f"late rows of stream {stream.name!r} cannot be kept: {stream.key_of(stream.targets[0])!r} has no table for them"
         hint = "name a dead_letter_topic=, or say late_data='drop'."
         raise PlanError(message, hint=hint, origin=stream.origin)
-
-
-def state_folder(stream: Stream, target: StreamTarget, name: str) -> str:
-    """Return where the state of a target is kept: below the root of checkpoints, under the stream's name and its own."""
-    root = spark_settings().checkpoint_root
-    if "://" not in root:
-        root = str(Path(root).expanduser().absolute())
-    where = f"{resolve_connection(target.connection)!r} {target.destination}"
-    readable = re.sub(r"[^\w.-]+", "-", f"{name}-{stream.key_of(target)}")[:80]
-    return f"{root}/{readable}-{hashlib.sha256(f'{name} {where}'.encode()).hexdigest()[:12]}"
-
-
-def forget_state(stream: Stream, target: StreamTarget, name: str, options: StreamOptions) -> None:
-    """Remove what a target of a stream remembers between batches."""
-    path = state_folder(stream, target, name)
-    if "://" not in path:
-        shutil.rmtree(path, ignore_errors=True)
-        return
-    StateFolder(session_for(options.load)(), path).remove(path)
 
 
 def _sum(one: Counts, other: Counts) -> Counts:

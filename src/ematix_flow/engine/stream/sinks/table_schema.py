@@ -68,6 +68,15 @@ def columns_there(target: StreamTarget, database: Catalog) -> frozenset[str]:
     return frozenset() if existing is None else frozenset(column.name for column in existing.columns)
 
 
+def key_columns(target: StreamTarget, database: Catalog) -> tuple[str, ...]:
+    """Return the columns by which a row of a target is known: as declared, or as its table has them; none without a key."""
+    declared = target.declared_table
+    if declared is not None:
+        return tuple(column.name for column in declared.columns if column.primary_key)
+    existing = None if target.table_name is None else _existing_table(database, *target.table_name)
+    return _keys(target) or (() if existing is None else tuple(existing.primary_key))
+
+
 def is_there(target: StreamTarget, database: Catalog) -> bool:
     """Return whether the table of a target exists; a folder of files always does."""
     return target.table_name is None or _existing_table(database, *target.table_name) is not None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.schedule.schedule import CATCHUPS
 from ematix_flow.serve.cli.common.errors import DONE, FAILED, as_usage_error
 from ematix_flow.serve.cli.common.options import (
@@ -31,6 +32,7 @@ from ematix_flow.wording import quantity
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from ematix_flow.declare.pipeline.pipeline import Pipeline
     from ematix_flow.engine.schedule.run_due import RunDueResult
 
 _COLOURS = {"firing": "cyan", "failed": "red", "skipping": "dim"}
@@ -103,13 +105,28 @@ def _ran(name: str, result: Any) -> dict[str, Any]:
 @engine_option
 @common_options
 def backfill(name: str, module: str | None, first: datetime, last: datetime, **options: Any) -> int:
-    """Run the slots of a past interval that have not run; calling it again continues where it stopped."""
-    pipeline = find_pipeline(module, name)
+    """Run the slots of a past interval that have not run; calling it again continues where it stopped.
+
+    Of a stream, what begins in the interval is computed again from its messages, and written over what is there.
+    """
+    load(module)
+    if name in PROJECT.streams:
+        return _backfill_stream(name, first, last, options)
+    return _backfill_pipeline(find_pipeline(module, name), first, last, options)
+
+
+def _backfill_stream(name: str, first: datetime, last: datetime, options: dict[str, Any]) -> int:
+    from ematix_flow.serve.cli.commands.streams.backfill import backfill_of_stream
+
+    return backfill_of_stream(PROJECT.stream(name), first, last, options["form"], dry_run=options["dry_run"])
+
+
+def _backfill_pipeline(pipeline: Pipeline, first: datetime, last: datetime, options: dict[str, Any]) -> int:
     from ematix_flow.engine.schedule import backfill as backfilling
     from ematix_flow.observe.bus import Bus
 
     current().when_stopped = "the same command goes on where it stopped."
-    log = chosen_log(options)
+    log, name = chosen_log(options), pipeline.name
     with as_usage_error():
         job, resumed = backfilling.open_backfill(log, pipeline, first, last, again=options["again"])
     total = backfilling.slot_count(pipeline, job)

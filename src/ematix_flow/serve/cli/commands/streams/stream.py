@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ematix_flow.serve.cli.commands.streams.redeploy import redeploy
+from ematix_flow.serve.cli.commands.streams.state import state
 from ematix_flow.serve.cli.common.errors import DONE, as_usage_error
 from ematix_flow.serve.cli.common.find_streams import find_stream, find_streams, stream_named
 from ematix_flow.serve.cli.common.lazy import NearGroup
@@ -75,9 +77,14 @@ def _print_status(statuses: list[StreamStatus]) -> None:
     states = [_state_row(one.target, one.state) for one in statuses if one.state is not None]
     if states:
         emit(table(("TARGET", "WATERMARK", "OPEN WINDOWS", "OLDEST", "STATE", "BATCH"), states))
+    for one in statuses:
+        if one.state is not None and one.state.changes:
+            talk(f"{one.target}: the declaration has changed: {'; '.join(one.state.changes)}\n{one.state.remedy}")
 
 
 stream.add_command(status, "show")
+stream.add_command(state)
+stream.add_command(redeploy)
 
 
 @stream.command()

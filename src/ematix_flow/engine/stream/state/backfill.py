@@ -1,0 +1,240 @@
+"""Computes what a stream gives out for a time of the past, from the messages of then, and writes it over what is there.
+
+A state of its own is built for that and removed afterwards; that of the stream, and its position, stay as they are. What
+is written has keys, so that it can be written again: an interrupted backfill is simply called again.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from ematix_flow.commit.stream_offsets import STATE, without_state
+from ematix_flow.declare.stream.windows import SESSION
+from ematix_flow.engine.batch.load import SourceRows, load_target
+from ematix_flow.engine.batch.source import OpenSource
+from ematix_flow.engine.batch.stager import translate_spark_error
+from ematix_flow.engine.spark.session import OWN, require, session_for
+from ematix_flow.engine.stream.names import filled_in
+from ematix_flow.engine.stream.open import open_context, refuse_impossible
+from ematix_flow.engine.stream.run import run_stream
+from ematix_flow.engine.stream.sinks.broker import is_broker
+from ematix_flow.engine.stream.sinks.table import (
+    TableSink,
+    framed_declaration,
+    open_table_sink,
+    pipeline_of,
+    requires_order,
+)
+from ematix_flow.engine.stream.sinks.table_schema import key_columns
+from ematix_flow.engine.stream.state.folder import state_folder
+from ematix_flow.engine.stream.state.manifest import NOTHING, manifest_of
+from ematix_flow.engine.stream.state.replay import Replay, position_of_time, refuse_files
+from ematix_flow.engine.stream.state_rows import StateRows
+from ematix_flow.errors import PlanError, RefusedError, UnsupportedError
+from ematix_flow.plan.source import SourceValue
+from ematix_flow.plan.stream.state import horizon, instant_of, micros_of
+from ematix_flow.run.streams.choices import begun_between, between, pairs_between
+from ematix_flow.run.streams.query import StateFolder
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ematix_flow.connect.base.stream_source import Position
+    from ematix_flow.declare.stream.stream import Stream, StreamTarget
+    from ematix_flow.engine.stream.options import StreamOptions
+    from ematix_flow.engine.stream.sinks.base import StreamContext
+    from ematix_flow.plan.stream.state import StatePlan
+    from ematix_flow.run.streams.choices import Choice
+
+
+@dataclass(frozen=True, slots=True)
+class StreamBackfill:
+    """A target of a stream for which a time of the past is computed again, or would be."""
+
+    target: str
+    begin: Position
+    end: Position
+    """The range of messages that is read."""
+    messages: int
+    rows: int = 0
+    """How many rows were written."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """The time that is computed, in microseconds: what begins in it, and is over by the time of the stream."""
+
+    first: int
+    last: int
+    complete: int
+    """Up to which time the stream has given everything out."""
+
+
+def backfill_stream(
+    stream: Stream, first: datetime, last: datetime, options: StreamOptions, *, dry_run: bool = False
+) -> list[StreamBackfill]:
+    """Compute what begins between two instants again, and write it into every target of a stream."""
+    stream = filled_in(stream)
+    if last <= first:
+        raise PlanError(f"the interval ends ({last.isoformat()}) before it begins ({first.isoformat()})")
+    refuse_impossible(stream, options)
+    require(OWN)
+    with ExitStack() as resources:
+        context = open_context(stream, options, resources)
+        refuse_files(context)
+        targets = [_upserting(context, target) for target in stream.targets]
+        if not stream.is_stateful:
+            return _messages(context, targets, first, last, dry_run=dry_run)
+        return [_backfilled(context, target, first, last, dry_run=dry_run) for target in targets]
+
+
+def _upserting(context: StreamContext, target: StreamTarget) -> StreamTarget:
+    """Return a target into which rows can be written twice; one where they would be there twice is refused."""
+    stream = context.stream
+    name = stream.key_of(target)
+    if stream.deduplicate is not None:
+        message = f"stream {stream.name!r} leaves out rows that came before, and which did is not known for a time of the past"
+        raise UnsupportedError(message, hint="flow consume --from --to reads messages again.", origin=stream.origin)
+    if is_broker(target) or target.write.mode not in ("append", "merge"):
+        what = "is no table" if is_broker(target) else f"is written with mode {target.write.mode!r}"
+        message = f"{name!r} {what}, so what is there of a time of the past cannot be replaced"
+        raise UnsupportedError(message, hint="a table with keys can be backfilled.", origin=stream.origin)
+    keys = target.write.keys or key_columns(target, _table(context, target).offset_store.database)
+    if not keys:
+        message = f"{name!r} has no key, so rows that are there already would be there twice"
+        hint = "declare target_primary_key=, for example the beginning of the window and its groups."
+        raise RefusedError(message, hint=hint, origin=stream.origin)
+    window = stream.window
+    if window is None:
+        return replace(target, write=replace(target.write, mode="merge"))
+    times = (window.window_start_column, window.window_end_column, window.session_id_column)
+    if not set(keys) & set(times):
+        message = f"the key of {name!r} ({', '.join(keys)}) does not say which window a row is, so older ones would replace newer ones"
+        raise RefusedError(message, hint=f"make {times[0]} a part of the key.", origin=stream.origin)
+    return replace(target, write=replace(target.write, mode="merge"))
+
+
+def _table(context: StreamContext, target: StreamTarget) -> TableSink:
+    """Return a target at its position, of which nothing is changed."""
+    return open_table_sink(context, target, TableSink, read_only=True)
+
+
+def _messages(
+    context: StreamContext, targets: list[StreamTarget], first: datetime, last: datetime, *, dry_run: bool
+) -> list[StreamBackfill]:
+    """Load the messages of a stream without state once more that came between two instants."""
+    source, stream = context.source, replace(context.stream, targets=tuple(targets))
+    begin, end = source.start(first.isoformat()), source.start(last.isoformat())
+    count = source.distance(begin, end)
+    rows = 0
+    if not dry_run:
+        ranged = replace(context.options, begin=first.isoformat(), end=last.isoformat(), available_now=True)
+        rows = run_stream(stream, ranged)["total_rows"]
+    return [StreamBackfill(stream.key_of(target), begin, end, count, rows) for target in targets]
+
+
+def _backfilled(
+    context: StreamContext, target: StreamTarget, first: datetime, last: datetime, *, dry_run: bool
+) -> StreamBackfill:
+    spark = session_for(context.options.load)()
+    table = _table(context, target)
+    stream, known = context.stream, table.position.get(STATE)
+    if known is None:
+        message = f"target {stream.key_of(target)!r} of stream {stream.name!r} has given nothing out yet"
+        raise PlanError(message, hint="start the stream: flow consume; it begins with its oldest message.")
+    own = StateFolder(spark, state_folder(stream, target, context.name, table.position))
+    span = _span(stream, first, last, own.watermark_of(known["batch"]))
+    state = StateRows(context, spark, table.inspect_metadata_columns())
+    needed = span.first - (0 if state.plan.operator == "window" else horizon(state.plan))
+    index = (manifest_of(own, known["range"]) or NOTHING).time_index
+    begin = (None if index is None else index.position(needed)) or position_of_time(context.source, needed)
+    end = without_state(table.position)
+    planned = StreamBackfill(stream.key_of(target), begin, end, context.source.distance(begin, end))
+    if dry_run:
+        return planned
+    path = state_folder(stream, target, f"{context.name}@backfill {first.isoformat()} {last.isoformat()}")
+    writer = _Writer(context, target, table, state, span)
+    _run(context, StateFolder(spark, path), spark, writer, begin, end)
+    return replace(planned, rows=writer.rows)
+
+
+def _span(stream: Stream, first: datetime, last: datetime, complete: int | None) -> _Span:
+    """Return the time that is computed; one that the stream has not reached is refused."""
+    if complete is None or micros_of(first) >= complete:
+        until = "nothing" if complete is None else f"everything before {instant_of(complete).isoformat()}"
+        message = f"stream {stream.name!r} has given out {until}; what begins later will come by itself"
+        raise PlanError(message, origin=stream.origin)
+    return _Span(micros_of(first), micros_of(last), complete)
+
+
+def _run(
+    context: StreamContext, folder: StateFolder, spark: SparkSession, writer: _Writer, begin: Position, end: Position
+) -> None:
+    """Build a state, let it give everything out, and remove it; one that was interrupted may have left something."""
+    folder.remove(folder.path)
+    replay = Replay(context, spark, writer.state, folder, writer.write)
+    try:
+        with closing(replay):
+            replay.begin()
+            replay.messages(begin, end, _choice(writer.state.plan, writer.span))
+            replay.time(writer.span.complete)
+            writer.state.refuse_missing()
+    except Exception as error:
+        raise translate_spark_error(error) from error
+    finally:
+        folder.remove(folder.path)
+
+
+def _choice(plan: StatePlan, span: _Span) -> Choice:
+    """Return which events are needed for what begins in a time."""
+    if plan.operator == "window":
+        return partial(begun_between, span.first, span.last)
+    return partial(between, span.first - horizon(plan), span.last + horizon(plan))
+
+
+class _Writer:
+    """Writes what a state gives out that begins in a time; every batch of it is one load."""
+
+    def __init__(
+        self, context: StreamContext, target: StreamTarget, table: TableSink, state: StateRows, span: _Span
+    ) -> None:
+        self._context = context
+        self._target = target
+        self._table = table
+        self.state = state
+        self.span = span
+        self.rows = 0
+
+    def write(self, results: DataFrame, schemas: dict[str, str]) -> None:
+        """Write the rows of one batch, if there are some."""
+        rows = self._rows(results, schemas)
+        if rows is None or rows.isEmpty():
+            return
+        stream, context = self._context.stream, self._context
+        declared, fitted = framed_declaration(
+            stream, self._target, rows, self._table.offset_store.database, refuse=stream.window is not None
+        )
+        source = OpenSource(
+            SourceValue(context.source.name, frame=fitted), context.source.name, ordered=requires_order(self._target)
+        )
+        pipeline = pipeline_of(stream, declared, f"{context.name}@backfill")
+        options = replace(context.options.load, spark=results.sparkSession)
+        loaded = load_target(pipeline, declared, SourceRows(source, f"backfill {uuid4().hex}"), options)
+        self.rows += loaded.committed.counts.staged
+
+    def _rows(self, results: DataFrame, schemas: dict[str, str]) -> DataFrame | None:
+        window, join = self._context.stream.window, self._context.stream.join
+        if not schemas:
+            # No message was a row so far.
+            return None
+        if window is not None:
+            closed = begun_between(self.span.first, self.span.last, results.where("kind = 'close'"))
+            return None if window.kind == SESSION and closed.isEmpty() else self.state.rows(closed, schemas)
+        assert join is not None  # noqa: S101 - one of them
+        return pairs_between(self.span.first, self.span.last, self.state.rows(results, schemas), join)

@@ -1,0 +1,162 @@
+"""A backfill of a stream gives what the stream gave, and what a plain computation gives."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ematix_flow import Aggregation, Dedupe, StateStore, Window
+from ematix_flow.engine.stream.options import StreamOptions
+from ematix_flow.engine.stream.state.backfill import backfill_stream
+from ematix_flow.errors import PlanError, RefusedError, UnsupportedError
+from tests.depth import deep
+from tests.streams.feeds import BEGIN, at, drain, duckdb_at, rows_in
+from tests.streams.test_stream_joins import joined
+from tests.streams.test_window_model import EPOCH, OFFSET, message
+from tests.streams.test_windows import COUNT, events, into, tumbling
+from tests.streams.window_model import expected
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ematix_flow.declare.stream.stream import Stream
+    from tests.streams.feeds import Topic
+
+pytestmark = [
+    pytest.mark.service,
+    pytest.mark.spark,
+    pytest.mark.xdist_group("stream_state"),
+    pytest.mark.usefixtures("spark", "stateful"),
+    pytest.mark.filterwarnings("ignore:stream .* declares a state store in memory"),
+]
+
+KINDS: dict[str, dict[str, Any]] = {
+    "tumbling": {"duration_ms": 10_000},
+    "hopping": {"duration_ms": 10_000, "hop_ms": 4_000},
+    "session": {"gap_ms": 3_000, "max_session_duration_ms": 9_000},
+}
+AGGREGATIONS = (
+    *COUNT,
+    Aggregation(agg="sum", column="amount", as_="total"),
+    Aggregation(agg="last", column="amount", as_="final"),
+)
+FIRST, LAST = 10, 30
+"""Seconds of the interval that is computed again."""
+
+
+def backfilled(stream: Stream, first: float = FIRST, last: float = LAST, **how: Any) -> int:
+    """Compute some seconds again and give how many rows were written."""
+    bounds = (BEGIN + timedelta(seconds=seconds) for seconds in (first, last))
+    (one,) = backfill_stream(stream, *bounds, StreamOptions(), **how)
+    return one.rows
+
+
+def window_of(kind: str) -> Window:
+    """Give windows by user."""
+    return Window(kind=kind, aggregations=AGGREGATIONS, event_time_column="at", group_by=("user",), **KINDS[kind])
+
+
+def stored(warehouse: Path, where: str = "TRUE") -> list[tuple[Any, ...]]:
+    """Give the rows of the table of windows, with their bounds in milliseconds."""
+    names = 'epoch_ms(window_start), epoch_ms(window_end), "user", n, total, final'
+    return sorted(rows_in(warehouse, f"SELECT {names} FROM shop.w WHERE {where}"))
+
+
+@pytest.mark.parametrize("kind", ["tumbling", deep("hopping"), "session"])
+def test_a_backfill_gives_what_the_stream_gave_and_the_model_gives(line: Topic, warehouse: Path, kind: str) -> None:
+    plain = [
+        {"at": OFFSET + second * 1000, "user": "abc"[second * second % 3], "amount": second % 7} for second in range(60)
+    ]
+    line.write([message(one) for one in plain])
+    window = window_of(kind)
+    keys = ["session_id"] if kind == "session" else ["window_start", "user"]
+    store = {"state_store": StateStore(kind="postgres", url="x")} if kind == "session" else {}
+    stream = into(line, warehouse, window, target_primary_key=keys, **store)
+    drain(stream)
+    by_model = sorted(tuple(row) for row in expected([plain], window).appended())
+    by_stream = stored(warehouse)
+    assert by_stream == by_model
+    start = f"window_start >= TIMESTAMPTZ '{at(FIRST)}' AND window_start < TIMESTAMPTZ '{at(LAST)}'"
+    inside = stored(warehouse, start)
+    assert 3 < len(inside) < len(by_stream)
+    # A part is gone, a part is wrong: both are as before afterwards, and nothing else is touched.
+    rows_in(warehouse, f"DELETE FROM shop.w WHERE {start} AND \"user\" = 'a'")
+    rows_in(warehouse, f"UPDATE shop.w SET total = -1 WHERE {start}")
+    rows_in(warehouse, f"UPDATE shop.w SET total = -2 WHERE NOT ({start})")
+    assert backfilled(stream, dry_run=True) == 0
+    assert backfilled(stream) == len(inside)
+    assert stored(warehouse, start) == inside
+    assert {row[4] for row in stored(warehouse, f"NOT ({start})")} == {-2}
+    # The stream itself goes on as if nothing had been.
+    line.write(events((90, "a", 1)))
+    drain(stream)
+    assert len(stored(warehouse)) > len(by_stream)
+
+
+def test_a_backfill_of_a_join_gives_the_pairs_that_the_stream_gave(sides: tuple[Topic, Topic], warehouse: Path) -> None:
+    left, right = sides
+    lefts = [{"k": n % 4, "n": n, "at": at(n)} for n in range(0, 50, 2)]
+    rights = [{"k": n % 4, "n": 100 + n, "at": at(n)} for n in range(1, 50, 3)]
+    left.write(lefts)
+    right.write(rights)
+    rows_in(warehouse, "CREATE SCHEMA shop")
+    columns = "left_n BIGINT, right_n BIGINT, left_k BIGINT, right_k BIGINT, left_at VARCHAR, right_at VARCHAR"
+    rows_in(warehouse, f"CREATE TABLE shop.pairs ({columns}, PRIMARY KEY (left_n, right_n))")
+    stream = joined(sides, warehouse)
+    drain(stream)
+
+    def pairs() -> list[tuple[Any, ...]]:
+        return sorted(rows_in(warehouse, "SELECT left_n, right_n, left_k FROM shop.pairs"))
+
+    by_model = sorted(
+        (one["n"], other["n"], one["k"])
+        for one in lefts
+        for other in rights
+        if one["k"] == other["k"] and abs(other["n"] - 100 - one["n"]) <= 5
+    )
+    assert pairs() == by_model
+    inside = [pair for pair in by_model if FIRST <= pair[0] < LAST]
+    assert 2 < len(inside) < len(by_model)
+    rows_in(warehouse, f"DELETE FROM shop.pairs WHERE left_n % 4 = 0 AND left_n >= {FIRST} AND left_n < {LAST}")
+    rows_in(warehouse, "UPDATE shop.pairs SET left_k = -1")
+    assert backfilled(stream) == len(inside)
+    assert pairs() == sorted((n, m, k if (n, m, k) in inside else -1) for n, m, k in by_model)
+
+
+def test_a_backfill_that_could_double_rows_is_refused(topic: Topic, warehouse: Path) -> None:
+    topic.write(events((1, "a", 5), (40, "b", 1)), partition=0)
+    without = into(topic, warehouse, tumbling())
+    with pytest.raises(RefusedError, match="has no key"):
+        backfilled(without)
+    latest = into(topic, warehouse, tumbling(), mode="merge", target_primary_key=["user"])
+    with pytest.raises(RefusedError, match="older ones would replace newer ones"):
+        backfilled(latest)
+    keyed = into(topic, warehouse, tumbling(), target_primary_key=["window_start", "user"])
+    with pytest.raises(PlanError, match="has given nothing out yet"):
+        backfilled(keyed)
+    dedupe = Dedupe(keys=("user",), within=timedelta(seconds=30), event_time_column="at")
+    first = topic.stream(duckdb_at(warehouse), deduplicate=dedupe, target_table=("shop", "w"), create_table=True)
+    with pytest.raises(UnsupportedError, match="leaves out rows that came before"):
+        backfilled(first)
+    with pytest.raises(PlanError, match="before it begins"):
+        backfilled(keyed, 30, 10)
+    drain(keyed)
+    with pytest.raises(PlanError, match="everything before 2026-03-01T00:00:40"):
+        backfilled(keyed, 50, 60)
+
+
+def test_messages_of_a_stream_without_state_are_loaded_again_by_key(topic: Topic, warehouse: Path) -> None:
+    for second in range(6):
+        instant = int((BEGIN + timedelta(seconds=10 * second) - EPOCH).total_seconds() * 1000)
+        topic.write([{"id": second, "v": second}], partition=0, timestamp=instant)
+    stream = topic.stream(
+        duckdb_at(warehouse), target_table=("shop", "plain"), create_table=True, target_primary_key=["id"]
+    )
+    drain(stream)
+    rows_in(warehouse, "UPDATE shop.plain SET v = -1")
+    assert backfilled(stream) == 2
+    assert rows_in(warehouse, "SELECT id, v FROM shop.plain ORDER BY id") == [
+        (0, -1), (1, 1), (2, 2), (3, -1), (4, -1), (5, -1),
+    ]  # fmt: skip
