@@ -118,7 +118,7 @@ def use_own_spark(root: str) -> None:
 
 def _watch(lanes: list[Lane], notes: Path) -> None:
     """Let every stream stand still where it is cut."""
-    from ematix_flow.engine.stream.state_rows import StateRows
+    from ematix_flow.engine.stream.state.rows import StateRows
 
     kinds = StateRows.kinds
 

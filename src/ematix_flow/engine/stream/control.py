@@ -16,7 +16,7 @@ from ematix_flow.engine.stream.sinks.from_files import file_position
 from ematix_flow.engine.stream.sinks.table import offset_store_of
 from ematix_flow.engine.stream.sources import source_of
 from ematix_flow.engine.stream.state.folder import forget_state
-from ematix_flow.engine.stream.state_status import state_status
+from ematix_flow.engine.stream.state.status import state_status
 from ematix_flow.errors import PlanError, StreamLostError, UnknownNameError, did_you_mean
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.stream_source import Position, StreamSource
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
     from ematix_flow.engine.stream.options import StreamOptions
-    from ematix_flow.engine.stream.state_status import StateStatus
+    from ematix_flow.engine.stream.state.status import StateStatus
 
 LEDGER = "ledger"
 """The name of the positions that the targets store."""

@@ -17,7 +17,7 @@ from ematix_flow.run.streams.ranges import NO_RANGE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ematix_flow.engine.stream.state_rows import StateRows
+    from ematix_flow.engine.stream.state.rows import StateRows
     from ematix_flow.plan.stream.state import StatePlan
 
 

@@ -32,7 +32,7 @@ from ematix_flow.engine.stream.state.manifest import (
     refuse_missing_lines,
     write_manifest,
 )
-from ematix_flow.engine.stream.state_rows import StateRows
+from ematix_flow.engine.stream.state.rows import StateRows
 from ematix_flow.errors import PlanError, PositionMovedError, StreamLostError, UnsupportedError
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.stream.state import changes_of_state, horizon, open_windows, remedy, state_definition

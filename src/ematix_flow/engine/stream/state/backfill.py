@@ -33,7 +33,7 @@ from ematix_flow.engine.stream.sinks.table_schema import key_columns
 from ematix_flow.engine.stream.state.folder import state_folder
 from ematix_flow.engine.stream.state.manifest import NOTHING, manifest_of
 from ematix_flow.engine.stream.state.replay import Replay, position_of_time, refuse_files
-from ematix_flow.engine.stream.state_rows import StateRows
+from ematix_flow.engine.stream.state.rows import StateRows
 from ematix_flow.errors import PlanError, RefusedError, UnsupportedError
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.plan.stream.state import horizon, instant_of, micros_of

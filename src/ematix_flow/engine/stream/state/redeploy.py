@@ -24,7 +24,7 @@ from ematix_flow.engine.stream.sinks.table import TableSink, open_table_sink
 from ematix_flow.engine.stream.state.folder import DEPLOYMENT, DEPLOYMENTS, deployed, state_folder
 from ematix_flow.engine.stream.state.manifest import NOTHING, Manifest, TimeIndex, manifest_of, write_manifest
 from ematix_flow.engine.stream.state.replay import Replay, position_of_time, refuse_files
-from ematix_flow.engine.stream.state_rows import StateRows
+from ematix_flow.engine.stream.state.rows import StateRows
 from ematix_flow.errors import (
     FencedError,
     PlanError,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base.stream_source import Position, StreamSource
     from ematix_flow.engine.stream.sinks.base import StreamContext
-    from ematix_flow.engine.stream.state_rows import StateRows
+    from ematix_flow.engine.stream.state.rows import StateRows
     from ematix_flow.run.streams.choices import Choice
     from ematix_flow.run.streams.query import StateFolder
 

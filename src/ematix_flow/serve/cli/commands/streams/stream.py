@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.declare.stream.stream import Stream
     from ematix_flow.engine.stream.control import Moved, StreamStatus
-    from ematix_flow.engine.stream.state_status import StateStatus
+    from ematix_flow.engine.stream.state.status import StateStatus
 
 _WHERE = "earliest, latest, an instant, or a position as JSON"
 
