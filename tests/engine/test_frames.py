@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from ematix_flow import BigInt, Numeric, Text, df, ematix, nullable, pk, register_connection
+from ematix_flow import BigInt, Numeric, Text, df, ematix, failpoints, nullable, pk, register_connection
 from ematix_flow.connect.types.frames import arrow_table
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine.api.references import opened
@@ -311,3 +311,20 @@ def test_a_pipeline_may_return_a_frame_of_any_library(it: Connection) -> None:
 
     assert from_relation()["rows_inserted"] == 1
     assert rows_of(it)[0]["amount"] == Decimal("2.50")
+
+
+@pytest.mark.parametrize(
+    "point", ["ddl.after_expand", "stage.collected", "commit.before_commit", "commit.after_commit"]
+)
+def test_a_write_that_died_is_finished_by_the_same_call(point: str, it: Connection) -> None:
+    frame = pl.DataFrame({"id": [1, 2], "name": ["a", None]})
+    failpoints.arm(f"{point}=raise@1")
+    try:
+        with pytest.raises(failpoints.FailpointError):
+            it.write_df(frame, "shop.orders")
+    finally:
+        failpoints.arm("")
+    assert it.write_df(frame, "shop.orders")["rows_inserted"] == 2
+    assert rows_of(it) == frame.to_dicts()
+    it.write_df(frame, "shop.orders")
+    assert len(rows_of(it)) == 4
