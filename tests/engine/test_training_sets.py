@@ -14,14 +14,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ematix_flow import BigInt, DuckDBConnection, Integer, SQLiteConnection, Text, TimestampTZ, ematix, pk
+from ematix_flow import (
+    BigInt,
+    DeltaLocalConnection,
+    DuckDBConnection,
+    Integer,
+    SQLiteConnection,
+    Text,
+    TimestampTZ,
+    ematix,
+    pk,
+)
 from ematix_flow.cli import main
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.spark_settings import ENGINE_VARIABLE
-from ematix_flow.engine import apply_plan, diff_pipeline
+from ematix_flow.engine import apply_plan, diff_pipeline, preview_pipeline
 from ematix_flow.engine.api.references import opened
 from ematix_flow.engine.features.registry import loaded_views
-from ematix_flow.errors import DeclareError, NotOnlineError
+from ematix_flow.errors import DeclareError, NotOnlineError, UnsupportedError
 from ematix_flow.pipeline import sync
 from ematix_flow.plan.sql.render import native_name
 from tests.depth import quick_or_deep
@@ -150,6 +160,13 @@ def test_what_cannot_be_joined_is_refused_with_the_reason(shop: DuckDBConnection
         ematix.training_set(shop, spine=[{**spine[0], "ts": 1, "users__ts": 2}], feature_views=[view])
 
 
+def test_a_lake_refuses_an_online_view_before_a_row_moves(tmp_path: Path) -> None:
+    lake = DeltaLocalConnection(name="lake", path=str(tmp_path / "lake"))
+    with pytest.raises(UnsupportedError, match="delta_local has no online store"):
+        load(users(online=True), lake, (1, 1, 1))
+    assert not (tmp_path / "lake").exists()
+
+
 EVENT = st.tuples(st.integers(0, 2), st.one_of(st.none(), st.integers(0, 2)), st.integers(0, 8))
 LOADS = st.lists(st.lists(EVENT, min_size=1, max_size=5), min_size=1, max_size=3)
 SPINE = st.lists(st.tuples(st.integers(0, 3), st.integers(-2, 18)), min_size=1, max_size=8)
@@ -196,6 +213,8 @@ def test_a_manifest_proves_a_set_or_says_that_the_past_has_changed(
     (listed,) = json.loads(capsys.readouterr().out)
     assert (listed["name"], listed["state"], listed["connection"]) == ("features.users.v1", "never", "shop")
     assert main(["features", "check", "-m", "views_of_manifest"]) == 1
+    assert main(["features", "materialize", "users", "-m", "views_of_manifest"]) == 1
+    assert "after its first load" in capsys.readouterr().err
     view = PROJECT.feature_view("features.users.v1")
     sync(target=view, source=[{"user_id": 1, "score": 3, "ts": day(1)}], target_connection=shop, mode="scd2")
     assert main(["features", "check", "-m", "views_of_manifest", "--format", "json"]) == 0
@@ -235,11 +254,18 @@ def test_a_plan_that_is_applied_registers_the_view_and_fills_the_online_store(sh
         del conn
         return "SELECT * FROM raw.users"
 
+    assert any("registers the load of feature view features.users.v1 and brings" in note for note in notes(load_users))
     plan_id = diff_pipeline(load_users.pipeline).plan_id
     assert registered_at(view) is None
     apply_plan(plan_id)
     assert registered_at(view) is not None
     assert view.online_features(shop, entity_keys={"user_id": 1}, columns=["score"]) == {"score": 5}
+
+
+def notes(pipeline: Any) -> tuple[str, ...]:
+    (target,) = preview_pipeline(pipeline.pipeline).targets
+    assert target.plan is not None
+    return target.plan.notes
 
 
 def registered_at(view: type[FeatureView]) -> datetime | None:
@@ -249,7 +275,7 @@ def registered_at(view: type[FeatureView]) -> datetime | None:
 
 MODULE = """
 from typing import Annotated
-from ematix_flow import BigInt, DuckDBConnection, Integer, TimestampTZ, ematix, pk, register_connection
+from ematix_flow import BigInt, DeltaLocalConnection, DuckDBConnection, Integer, TimestampTZ, ematix, pk, register_connection
 
 register_connection(DuckDBConnection(name="shop", path="shop.duckdb"))
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ematix_flow.commit.ledger import Ledger, parse_instant, transaction
 from ematix_flow.errors import UnsupportedError
@@ -14,23 +13,12 @@ from ematix_flow.plan.sql.online import DIALECTS, online_store
 from ematix_flow.plan.sql.render import native_column, native_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import datetime
 
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.declare.table.schema import Table
     from ematix_flow.plan.sql.online import OnlineStore
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """A feature view as the registry of a target has it."""
-
-    name: str
-    entity_keys: tuple[str, ...]
-    last_synced_at: datetime | None
-    registered_at: datetime
 
 
 def prepare_view(database: TargetSystem, session: Session, table: Table, now: datetime) -> None:
@@ -79,9 +67,9 @@ def check_online(database: TargetSystem, table: Table) -> None:
         raise UnsupportedError(message, hint=hint, origin=table.origin)
 
 
-def registered(database: TargetSystem, session: Session, name: str) -> Registered | None:
-    """Return what the registry has about a view, or None."""
-    return _Registry(database).find(session, name)
+def last_synced(database: TargetSystem, session: Session, name: str) -> datetime | None:
+    """Return when a view was loaded last, or None where the registry of a target knows of no load."""
+    return _Registry(database).last_synced(session, name)
 
 
 def _ensure_online(database: TargetSystem, session: Session, table: Table) -> None:
@@ -153,15 +141,12 @@ class _Registry:
             (*values.values(), name),
         )
 
-    def find(self, session: Session, name: str) -> Registered | None:
+    def last_synced(self, session: Session, name: str) -> datetime | None:
         if not self.ledger.exists(session, FEATURE_VIEWS):
             return None
-        synced, since = (self.ledger.as_text(column) for column in ("last_synced_at", "registered_at"))
-        rows = session.query(f"SELECT entity_keys, {synced}, {since} FROM {self.name} WHERE name = ?", (name,))
-        if not rows:
-            return None
-        keys, last, first = rows[0]
-        return Registered(name, _names(keys), None if last is None else parse_instant(last), parse_instant(first))
+        at = self.ledger.as_text("last_synced_at")
+        rows = session.query(f"SELECT {at} FROM {self.name} WHERE name = ?", (name,))
+        return parse_instant(rows[0][0]) if rows and rows[0][0] is not None else None
 
     def _values(self, table: Table) -> dict[str, object]:
         view = table.features
@@ -192,8 +177,3 @@ class _Registry:
 
 def _seconds(value: timedelta | None) -> int | None:
     return None if value is None else int(value / timedelta(seconds=1))
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    names: Sequence[str] = json.loads(value) if isinstance(value, str) else value
-    return tuple(names)

@@ -185,11 +185,20 @@ def plan_target(request: PlanRequest, inspection: Inspection) -> TargetPlan:
         commit=Commit(write, load, program, keys, compare),
         now=request.now,
         connection_info=dict(database.info()),
-        notes=(*inspection.notes, *partition_notes(target, database)),
+        notes=(*inspection.notes, *partition_notes(target, database), *_view_notes(table)),
         watermark=inspection.watermark,
         audit=audit,
         features=table.features,
     )
+
+
+def _view_notes(table: Table) -> tuple[str, ...]:
+    """Return what the commit of a feature view does besides loading it."""
+    view = table.features
+    if view is None:
+        return ()
+    online = " and brings its online store up to date" if view.online else ""
+    return (f"the commit registers the load of feature view {view.name}{online}",)
 
 
 def _staged_by(path: Choice, shaping: Shaping, inspection: Inspection, read: Read) -> Choice:

@@ -29,6 +29,7 @@ from ematix_flow.engine.batch.step_times import StepTimes
 from ematix_flow.engine.batch.target import expect_work, target_for
 from ematix_flow.engine.spark.session import session_for
 from ematix_flow.errors import (
+    CommitError,
     FencedError,
     QualityCheckFailed,
     RefusedError,
@@ -283,6 +284,10 @@ def _expand_view(load: _Load, plan: TargetPlan) -> None:
             drop_online(database, session, table)
         _expand(database, plan)
         prepare_view(database, session, table, load.options.clock.now())
+    except database.errors as error:
+        kind = TransientError if database.is_transient(error) else CommitError
+        message = f"what feature view {table.features.name} needs could not be prepared: {safe_text(error)}"
+        raise kind(message, hint="nothing was loaded.") from None
     finally:
         session.close()
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.clock import SYSTEM_CLOCK
-from ematix_flow.commit.feature_views import materialize, registered
+from ematix_flow.commit.feature_views import last_synced, materialize
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.target import target_for
 from ematix_flow.engine.spark.session import session_for
-from ematix_flow.errors import FlowError, NotOnlineError
+from ematix_flow.errors import FlowError, NotOnlineError, RunError
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -85,8 +85,12 @@ def materialize_view(name: str, connection: str | None = None) -> list[str]:
     done = []
     for label, (reference, _) in _targets(view, connection).items():
         database = target_for(reference, view, session_for(Options()))
-        with closing(database.session()) as session:
-            materialize(database, session, view, SYSTEM_CLOCK.now())
+        try:
+            with closing(database.session()) as session:
+                materialize(database, session, view, SYSTEM_CLOCK.now())
+        except database.errors as error:
+            message = f"the online store of {view.qualified_name} in {label!r} could not be built: {safe_text(error)}"
+            raise RunError(message, hint="the view has a table after its first load.") from None
         done.append(label)
     return done
 
@@ -131,8 +135,7 @@ def _last_synced(database: TargetSystem, name: str) -> datetime | None:
     if not database.exists():
         return None
     with closing(database.session()) as session:
-        row = registered(database, session, name)
-    return None if row is None else row.last_synced_at
+        return last_synced(database, session, name)
 
 
 def _seconds(value: timedelta | None) -> int | None:
