@@ -6,9 +6,9 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.base.message_list import MessageList
 from ematix_flow.connect.changes.decoder import KEY, ChangeDecoder, ChangeTable
 from ematix_flow.connect.changes.log_decoder import LOG_COLUMNS, ChangeLogDecoder
+from ematix_flow.connect.changes.message_list import MessageList
 from ematix_flow.connect.changes.schemas import ChangeReader
 from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.formats.codecs import schema_decoder
