@@ -307,15 +307,14 @@ def ensure_step(
     drift = tuple(d for d in drift if d.cure not in own or not d.cure)
     if not table.stamped and write.on_drift == "error":
         return EnsureTable(definition, own, (), exists=True)
-    if drift and write.on_drift != "warn":
-        _refuse_drift(table, drift, write)
+    _refuse_drift(table, drift, write)
     cures = tuple(d.cure for d in drift if d.cure) if write.on_drift == "evolve" else ()
     return EnsureTable(definition, (*own, *cures), drift, exists=True)
 
 
 def _refuse_drift(table: Table, existing: tuple[Difference, ...], write: Write) -> None:
     fatal = [d for d in existing if write.on_drift == "error" or not (d.cure or d.harmless)]
-    if fatal:
+    if fatal and write.on_drift != "warn":
         lines = "".join(f"\n  {difference.text}" for difference in fatal)
         message = f"schema drift detected: {table.qualified_name}{lines}"
         hint = "change the table or its declaration; on_drift='evolve' adds columns and widens types by itself."

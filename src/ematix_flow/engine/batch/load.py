@@ -24,6 +24,7 @@ from ematix_flow.engine.batch.inspect import wait_for
 from ematix_flow.engine.batch.own_target import over_missing_target
 from ematix_flow.engine.batch.planner import load_inspector, plan_load, request_for, token_for
 from ematix_flow.engine.batch.progress import reporting
+from ematix_flow.engine.batch.result import LoadResult, engine_of
 from ematix_flow.engine.batch.stager import Staging, stage, stage_name
 from ematix_flow.engine.batch.step_times import StepTimes
 from ematix_flow.engine.batch.target import expect_work, target_for
@@ -41,7 +42,6 @@ from ematix_flow.errors import (
 from ematix_flow.events import QualityMeasured, RowsStaged, RunCommitted, RunFailed, RunPlanned, RunStarted
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.batch import history_name
-from ematix_flow.plan.steps import IN_PROCESS, SPARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from ematix_flow.plan.steps import TargetPlan
     from ematix_flow.records import Audited, Committed, Fence, TaskReport, Token
 
-MOVERS = {SPARK: "spark", IN_PROCESS: "local"}
 NOT_PLANNED = "unknown"
 """The path of a run that ended before it had a plan."""
 
@@ -89,30 +88,6 @@ class PlannedRows:
 
 
 LoadRows = SourceRows | PlannedRows
-
-
-@dataclass(frozen=True, slots=True)
-class LoadResult:
-    """One target after its load."""
-
-    plan: TargetPlan | None
-    committed: Committed
-    path: str
-
-    @property
-    def engine(self) -> str:
-        """Return the engine that moved the rows; empty where an earlier attempt had done so."""
-        return "none" if self.plan is None else engine_of(self.plan)
-
-    @property
-    def engine_reason(self) -> str:
-        """Return why it was that one."""
-        return "an earlier run had committed the load" if self.plan is None else self.plan.stage.by.reason
-
-
-def engine_of(plan: TargetPlan) -> str:
-    """Return what moves the rows of a plan: spark, local, database where the target reads its source, or none."""
-    return "database" if plan.path.value == "same_db" else MOVERS.get(plan.stage.by.value, "none")
 
 
 @dataclass(slots=True)

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     from ematix_flow.commit.runlog.log import RunLog
     from ematix_flow.declare.pipeline.pipeline import ParentContext, TargetDeclaration
-    from ematix_flow.engine.batch.load import LoadResult, LoadRows
+    from ematix_flow.engine.batch.load import LoadRows
+    from ematix_flow.engine.batch.result import LoadResult
     from ematix_flow.engine.batch.run_request import Progress
     from ematix_flow.plan.steps import Post
     from ematix_flow.records import Request

@@ -13,7 +13,7 @@ from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.registry import LAKES
 from ematix_flow.engine.batch.events import emitting_attempt, traceback_of
-from ematix_flow.engine.batch.load import MOVERS
+from ematix_flow.engine.batch.result import MOVERS
 from ematix_flow.engine.errors import translate_error
 from ematix_flow.engine.spark.session import LONG, OWN, local_reason, require
 from ematix_flow.engine.stream.loop import Loop, Tally, TargetState

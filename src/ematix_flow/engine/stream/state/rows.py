@@ -12,16 +12,16 @@ from ematix_flow.declare.stream.windows import DLQ, SESSION
 from ematix_flow.engine.batch.new_files import refuse_changed
 from ematix_flow.engine.stream.frames import StreamFrames
 from ematix_flow.engine.stream.sinks.ranges import GivenOut, RangeSummary
+from ematix_flow.engine.stream.state.refused_rows import read_rejects, refuse_crowd, write_rejects
+from ematix_flow.engine.stream.state.source_times import LINE, held_back, newest_event
 from ematix_flow.engine.stream.transform import reader_for
-from ematix_flow.errors import RunError
 from ematix_flow.events import StateChanged, StreamWatermark
 from ematix_flow.plan.columns import ORDER, ORDER_AT
 from ematix_flow.plan.steps import OffsetRange
 from ematix_flow.plan.stream.state import LEFT, RIGHT, front_plan, instant_of, state_plan
-from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 
 _FRONT = "front "
 """Before the side of a join, in the names of types: those of rows in front of what follows."""
-
-_LINE = "\n"
-"""Between a source and one of its lines, in the names of times."""
 
 
 class StateRows:
@@ -76,7 +73,7 @@ class StateRows:
         alive = [
             min(newest, self._held.get(source) or newest)
             for source, newest in times.items()
-            if _LINE not in source
+            if LINE not in source
             if len(self._parts) == 1 or ticks - self._active.get(source, 0.0) < silence
         ]
         candidates = [] if not alive else [min(alive) - self.plan.lateness]
@@ -110,17 +107,17 @@ class StateRows:
             for frame, shown in zip(frames, written.values(), strict=True):
                 self._note(frame, shown, times, rejects)
                 windows += self._windows(shown)
-            self._held = _held_back(waiting, times)
+            self._held = held_back(waiting, times)
             watermark = self.watermark(times, before)
             write_watermark(folder, span.name, watermark)
             if rejects:
-                _write_rejects(rejects, span.rejects)
+                write_rejects(rejects, span.rejects)
             self._refuse_changed(span.files)
         finally:
             for one in self._frames.values():
                 one.close()
         self._emit_watermark(times, watermark)
-        return RangeSummary(times, watermark, schemas, bool(rejects), windows, _newest(written.values()))
+        return RangeSummary(times, watermark, schemas, bool(rejects), windows, newest_event(written.values()))
 
     def write_again(
         self,
@@ -148,7 +145,7 @@ class StateRows:
             for one in self._frames.values():
                 one.close()
         windows = [one for shown in written for one in shown.windows] if self.plan.operator == "window" else []
-        return RangeSummary({}, None, schemas, rejects=False, windows=windows, newest=_newest(written))
+        return RangeSummary({}, None, schemas, rejects=False, windows=windows, newest=newest_event(written))
 
     def refuse_missing(self) -> None:
         """Refuse columns that no row of the ranges had that were written again, where there were rows."""
@@ -214,7 +211,7 @@ class StateRows:
             times[frame.source] = max(shown.newest, times.get(frame.source, shown.newest))
         for line, newest in zip(frame.lines, shown.lines, strict=False):
             if newest is not None:
-                name = f"{frame.source}{_LINE}{line}"
+                name = f"{frame.source}{LINE}{line}"
                 times[name] = max(newest, times.get(name, newest))
 
     def _named(self, rejects: DataFrame, source: str) -> DataFrame:
@@ -279,10 +276,10 @@ class StateRows:
         if stream.window is not None and kinds.get("close"):
             given.rows = given.rows.persist()
             given.cached.append(given.rows)
-            self._refuse_crowd(given.rows)
+            refuse_crowd(given.rows, stream.window)
         rejects = []
         if rejects_in is not None:
-            rejects.append(results.sparkSession.read.json(f"{rejects_in.path}/rejects/{name}", schema=_REJECT_COLUMNS))
+            rejects.append(read_rejects(results.sparkSession, f"{rejects_in.path}/rejects/{name}"))
         late = late_count(results, keeps_rows=self.plan.keeps_rows) if kinds.get("late") else 0
         if late and self._options.late_data == DLQ:
             # Rows of windows never come with late ones: those come when messages do, and windows close after them.
@@ -317,18 +314,6 @@ class StateRows:
         if stream.join is None:
             return first_rows(results, types[""])
         return pair_rows(results, stream.join, types.get(LEFT), types.get(RIGHT))
-
-    def _refuse_crowd(self, rows: DataFrame) -> None:
-        from ematix_flow.run.streams.results import crowded_windows
-
-        window = self._context.stream.window
-        assert window is not None  # noqa: S101 - asked for windows only
-        most = window.max_groups_per_window
-        if rows.count() <= most:
-            return
-        for start, groups in crowded_windows(rows, window):
-            message = f"the window that begins at {start} has {quantity(groups, 'group')}, and may have {most}"
-            raise RunError(message, hint="group by fewer values, or raise max_groups_per_window=.")
 
     def _frames_of(self, part: StreamSource) -> StreamFrames:
         stream, stage = self._context.stream, self._context.rows.stage
@@ -395,43 +380,14 @@ class StateRows:
             bus.emit(StreamWatermark(name, "", "_global", instant_of(watermark)))
 
 
-_REJECT_COLUMNS = "reason string, column_name string, source_position string, row_json string"
-
-
-def _write_rejects(frames: list[DataFrame], path: str) -> None:
-    from ematix_flow.run.transform.frame_sql import together
-
-    rejects = together(frames)
-    assert rejects is not None  # noqa: S101 - there are some
-    rejects.write.mode("overwrite").json(path)
-
-
 def _has_rows(part: StreamSource, files: Mapping[str, NewFiles]) -> bool:
     """Return whether there is something to read of a source: a folder may only have lost files."""
     return not isinstance(part, FileStream) or bool(files[part.full_id].files)
 
 
-def _held_back(waiting: Mapping[str, Mapping[str, int]], times: Mapping[str, int]) -> dict[str, int | None]:
-    """Return the sources with lines of which messages wait, and the least of the newest times of those lines.
-
-    Without that, what a partition has that is read more slowly would be late. Where rows do not tell their line, as
-    behind SQL that groups them, nothing is held back.
-    """
-    held: dict[str, int | None] = {}
-    for source, lines in waiting.items():
-        behind = [times.get(f"{source}{_LINE}{line}") for line, count in lines.items() if count]
-        if len(lines) > 1 and behind and any(name.startswith(f"{source}{_LINE}") for name in times):
-            held[source] = None if None in behind else min(time for time in behind if time is not None)
-    return held
-
-
 def _called(side: str) -> str:
     """Return how the rows of a source are called in messages."""
     return f"the rows of the {side} source" if side else "the rows"
-
-
-def _newest(written: Iterable[TimeSpan]) -> int | None:
-    return max((shown.newest for shown in written if shown.newest is not None), default=None)
 
 
 def _merged(before: str | None, now: str) -> str:

@@ -1,0 +1,41 @@
+"""What a state does not take: messages of a range that are no rows, until they are loaded, and windows with too many groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ematix_flow.errors import RunError
+from ematix_flow.wording import quantity
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ematix_flow.declare.stream.windows import Window
+
+_COLUMNS = "reason string, column_name string, source_position string, row_json string"
+
+
+def write_rejects(frames: list[DataFrame], path: str) -> None:
+    """Write down what of a range is no row."""
+    from ematix_flow.run.transform.frame_sql import together
+
+    rejects = together(frames)
+    assert rejects is not None  # noqa: S101 - there are some
+    rejects.write.mode("overwrite").json(path)
+
+
+def read_rejects(spark: SparkSession, path: str) -> DataFrame:
+    """Return what was written down."""
+    return spark.read.json(path, schema=_COLUMNS)
+
+
+def refuse_crowd(rows: DataFrame, window: Window) -> None:
+    """Refuse rows of a window that has more groups than it may have."""
+    from ematix_flow.run.streams.results import crowded_windows
+
+    most = window.max_groups_per_window
+    if rows.count() <= most:
+        return
+    for start, groups in crowded_windows(rows, window):
+        message = f"the window that begins at {start} has {quantity(groups, 'group')}, and may have {most}"
+        raise RunError(message, hint="group by fewer values, or raise max_groups_per_window=.")
