@@ -12,6 +12,7 @@ from ematix_flow import ematix, register_connection, spark
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.spark.session import session_for
+from tests.lakes.lanes import lake_fields
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,8 +50,9 @@ def test_spark_frames_of_a_database(kind: str, session: SparkSession, request: p
         it.write_spark_df(FRAME, "shop.orders")
 
 
-def test_a_delta_table_is_written_and_read(session: SparkSession, tmp_path: Path) -> None:
-    it = declared({"kind": "delta", "path": str(tmp_path / "lake")})
+@pytest.mark.parametrize("lane", ["delta_local", pytest.param("iceberg", marks=pytest.mark.deep)])
+def test_a_lake_table_is_written_and_read(lane: str, session: SparkSession, tmp_path: Path) -> None:
+    it = declared(lake_fields(lane, tmp_path, None))
     assert it.write_df(FRAME, "shop.orders")["rows_inserted"] == 2
     assert it.write_df(FRAME.head(1), "shop.orders", mode="merge", keys=["id"])["rows_unchanged"] == 1
     expected = [{"id": 1, "amount": Decimal("1.50"), "doc": '{"a":1}'}, {"id": 2, "amount": None, "doc": None}]
