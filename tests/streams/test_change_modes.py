@@ -246,7 +246,7 @@ def histories(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[dict[str, Any
     return events, draw(st.permutations([*events, *repeated])), draw(st.integers(1, 6))
 
 
-@settings(max_examples=quick_or_deep(6, 80), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=quick_or_deep(4, 80), deadline=None, suppress_health_check=list(HealthCheck))
 @given(histories())
 def test_any_order_repetition_and_splitting_gives_the_same_table(
     kafka_broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory, history: tuple[Any, ...]
