@@ -353,7 +353,7 @@ def _change_rules(request: PlanRequest) -> ChangeRules:
     if cdc is not None and cdc.soft_delete_column is not None:
         check_soft(table, cdc.soft_delete_column)
     return ChangeRules(
-        scope=history_name(request.pipeline, table),
+        scope=request.target.write.versions_of or history_name(request.pipeline, table),
         versions=database.metadata_table(VERSIONS) if database.capabilities.rolls_back else None,
         soft=(cdc.soft_delete_column or "") if cdc is not None else "",
         inserts=cdc is None or cdc.missing_rows == "insert",
