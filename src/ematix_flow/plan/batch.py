@@ -13,12 +13,13 @@ from ematix_flow.connect.registry import kinds_with
 from ematix_flow.connect.types.digits import digits_of
 from ematix_flow.declare.pipeline.pipeline import TransformRef
 from ematix_flow.declare.pipeline.write import CHANGES
-from ematix_flow.declare.table.types import BigInt, Text, TimestampTZ
+from ematix_flow.declare.table.types import BigInt, TimestampTZ
 from ematix_flow.errors import DriftError, PlanError, UnsupportedError
-from ematix_flow.plan.columns import CHANGE_COLUMNS, EVENT
+from ematix_flow.plan.changes import change_columns, change_rules, remembers_keys
+from ematix_flow.plan.columns import EVENT
 from ematix_flow.plan.existing_tables import over_existing
-from ematix_flow.plan.keys import check_soft, compare_columns, merge_keys, order_columns, update_columns
-from ematix_flow.plan.metadata_tables import VERSIONS
+from ematix_flow.plan.keys import compare_columns, merge_keys, order_columns, update_columns
+from ematix_flow.plan.metadata_tables import points_name
 from ematix_flow.plan.partitions import never_empty, partition_notes
 from ematix_flow.plan.programs import lake_append, program_of
 from ematix_flow.plan.quality import plan_audit
@@ -26,8 +27,7 @@ from ematix_flow.plan.remote_tasks import carried, refuse_unseen
 from ematix_flow.plan.shape_placement import plan_shape
 from ematix_flow.plan.sql.ddl import VERSION, create_table_sql, differences, table_definition
 from ematix_flow.plan.sql.modes import lake as lake_modes
-from ematix_flow.plan.sql.program import ChangeRules, Load
-from ematix_flow.plan.sql.render import native_column
+from ematix_flow.plan.sql.program import Load
 from ematix_flow.plan.sql.shape.query import unsupported_on
 from ematix_flow.plan.steps import (
     IN_PROCESS,
@@ -330,58 +330,29 @@ def _load(request: PlanRequest, inspection: Inspection, keys: tuple[str, ...], c
         update=update_columns(table, write, keys),
         compare=compare,
         event=EVENT if by_event else "",
-        points=_points(table, database) if by_event or _remembers_keys(write, database) else None,
+        points=_points(table, database) if by_event or remembers_keys(write, database) else None,
         delete_absent=write.handle_deletes is not None,
         expire_before=now - write.ttl if write.ttl is not None else None,
         forget_before=now - write.late_horizon if by_event or write.mode == CHANGES else None,
-        extra=(*event, *_change_columns(inspection), *(StageColumn(name, BigInt()) for name in inspection.order)),
+        extra=(
+            *event,
+            *change_columns(changes=inspection.changes),
+            *(StageColumn(name, BigInt()) for name in inspection.order),
+        ),
         order=inspection.order,
         order_by=order_columns(table, write),
         stamped=table.stamped,
         folder=(request.target.files.prefix or database.table_name(table.schema, table.name).name).strip("/"),
-        changes=_change_rules(request) if inspection.changes else None,
+        changes=change_rules(table, write, database, history_name(request.pipeline, table))
+        if inspection.changes
+        else None,
     )
-
-
-def _change_columns(inspection: Inspection) -> tuple[StageColumn, ...]:
-    types = (Text(), Text(), TimestampTZ(), BigInt(), Text())
-    return tuple(map(StageColumn, CHANGE_COLUMNS, types)) if inspection.changes else ()
-
-
-def _change_rules(request: PlanRequest) -> ChangeRules:
-    table, cdc, database = request.target.table, request.target.write.cdc, request.database
-    if cdc is not None and cdc.soft_delete_column is not None:
-        check_soft(table, cdc.soft_delete_column)
-    return ChangeRules(
-        scope=request.target.write.versions_of or history_name(request.pipeline, table),
-        versions=database.metadata_table(VERSIONS) if database.capabilities.rolls_back else None,
-        soft=(cdc.soft_delete_column or "") if cdc is not None else "",
-        inserts=cdc is None or cdc.missing_rows == "insert",
-        required=tuple(column.name for column in table.columns if not column.nullable),
-        casts=tuple(
-            (c.name, database.existing.typed(c.native, f"s.{native_column(c.name, database.dialect)}"))
-            for c in table.columns
-            if c.native
-        ),
-    )
-
-
-def _remembers_keys(write: Write, database: TargetSystem) -> bool:
-    """Return whether keys of deleted rows are remembered where folded events are: on lakes."""
-    return write.mode == CHANGES and not database.capabilities.rolls_back
 
 
 def _points(table: Table, database: TargetSystem) -> TableName:
     """Return where folded events are remembered: a table of ours, or what a lake's metadata names."""
     name = points_name(table)
     return database.metadata_table(name) if database.capabilities.rolls_back else TableName("", f"_flow_{name}")
-
-
-def points_name(table: Table) -> str:
-    """Return the name of the table that remembers folded events of an scd2 target; short enough for any database."""
-    readable = f"scd2_points_{table.schema}_{table.name}"
-    digest = hashlib.sha256(f"{table.schema}.{table.name}".encode()).hexdigest()[:8]
-    return f"{readable.encode()[:40].decode(errors='ignore')}_{digest}"
 
 
 def _required(table: Table, keys: tuple[str, ...], load: Load, write: Write) -> tuple[str, ...]:
