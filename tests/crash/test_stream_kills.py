@@ -125,7 +125,7 @@ def kills_of_changes(nursery: Nursery, place: Place, feed: Feed, kills: int, bat
 
 
 def test_kills_of_changes_into_postgres(nursery: Nursery, place_of: Callable[[str], Place], feed: Feed) -> None:
-    kills_of_changes(nursery, place_of("postgres"), feed, quick_or_deep(5, 40), 3)
+    kills_of_changes(nursery, place_of("postgres"), feed, quick_or_deep(3, 40), 3)
 
 
 @pytest.mark.deep

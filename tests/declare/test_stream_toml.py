@@ -280,7 +280,17 @@ def test_change_events_and_odd_words_survive_toml() -> None:
     cdc = CDC("custom", **table, delete_mode="soft", soft_delete_column="gone_at")  # type: ignore[arg-type]
     keywords = {"source": "k", "source_query": 'a"\\\n\x7f', "target": "db", "target_table": ("a", "b"), "cdc": cdc}
     stream = stream_from_keywords({"name": "s", **keywords}, None)
+    assert stream.targets[0].write.mode == "cdc"
     assert stream_from_toml(toml_of(stream)) == stream
+    log = stream_from_keywords({"name": "s", **keywords, "cdc": CDC(), "mode": "append"}, None)
+    assert log.targets[0].write.mode == "append"
+    assert stream_from_toml(toml_of(log)) == log
+
+
+def test_the_mode_of_changes_needs_to_know_their_envelope() -> None:
+    keywords = {"source": "k", "source_query": "t", "target": "db", "target_table": ("a", "b"), "mode": "cdc"}
+    with pytest.raises(DeclareError, match="needs cdc="):
+        stream_from_keywords({"name": "s", **keywords}, None)
 
 
 @given(st.dictionaries(TEXTS, st.recursive(

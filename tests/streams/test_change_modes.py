@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -161,6 +162,23 @@ def test_an_update_of_a_missing_row_inserts_it_or_nothing(mirror: Mirror) -> Non
     assert mirror.rows() == [(2, "bb", None), (3, "c", None)]
 
 
+def test_a_range_that_is_loaded_again_knows_what_is_newer(mirror: Mirror) -> None:
+    mirror.apply(
+        [
+            event("c", 1, row(1, "a")),
+            event("u", 2, row(1, "b")),
+            event("c", 3, row(2, "x")),
+            event("d", 4, None, {"id": 2}),
+        ]
+    )
+    mirror.apply([], begin="earliest")
+    assert mirror.rows() == [(1, "b", None)]
+    first = {"offsets": {"0": 0, "1": 0, "2": 0}}
+    end = json.dumps({"offsets": {"0": 1, "1": 0, "2": 0}})
+    mirror.apply([], begin=json.dumps(first), end=end)
+    assert mirror.rows() == [(1, "b", None)]
+
+
 def test_the_program_is_shown_without_a_change(mirror: Mirror) -> None:
     mirror.topic.write([event("c", 1, row(1, "a", 1))], partition=0)
     shown = str(preview_stream(mirror.stream))
@@ -246,7 +264,7 @@ def histories(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[dict[str, Any
     return events, draw(st.permutations([*events, *repeated])), draw(st.integers(1, 6))
 
 
-@settings(max_examples=quick_or_deep(6, 80), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=quick_or_deep(4, 80), deadline=None, suppress_health_check=list(HealthCheck))
 @given(histories())
 def test_any_order_repetition_and_splitting_gives_the_same_table(
     kafka_broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory, history: tuple[Any, ...]

@@ -23,7 +23,13 @@ pytestmark = [pytest.mark.service, pytest.mark.xdist_group("streams")]
 LAKES = [pytest.param(kind, marks=[pytest.mark.spark, pytest.mark.deep]) for kind in ("delta_local", "iceberg")]
 
 
-@pytest.fixture(params=[*(parameter(system) for system in SYSTEMS), *LAKES])
+QUICK = ("postgres", "mysql")
+"""Systems that every run of the tests tries; DuckDB is the target of other tests of changes, and lakes take a while."""
+
+DATABASES = [parameter(one, *(() if one.kind in QUICK else (pytest.mark.deep,))) for one in SYSTEMS]
+
+
+@pytest.fixture(params=[*DATABASES, *LAKES])
 def mirror(request: pytest.FixtureRequest, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mirror:
     """Give an empty mirror in each system."""
     if isinstance(request.param, str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base.stage import StageColumn
@@ -10,6 +11,7 @@ from ematix_flow.plan.sql.ddl import ColumnDefinition, TableDefinition, create_t
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base.metadata_store import MetadataStore
+    from ematix_flow.declare.table.schema import Table
     from ematix_flow.declare.table.types import ColumnType
 
 FORMAT = 1
@@ -159,3 +161,10 @@ def feature_views_sql(database: MetadataStore) -> str:
     """Return the statement that creates the table of feature views; the keys are a list where the database has lists."""
     sql = create_metadata_sql(FEATURE_VIEWS, database)
     return sql.replace('"entity_keys" TEXT', '"entity_keys" TEXT[]') if database.dialect == "postgres" else sql
+
+
+def points_name(table: Table) -> str:
+    """Return the name of the table that remembers folded events of an scd2 target; short enough for any database."""
+    readable = f"scd2_points_{table.schema}_{table.name}"
+    digest = hashlib.sha256(f"{table.schema}.{table.name}".encode()).hexdigest()[:8]
+    return f"{readable.encode()[:40].decode(errors='ignore')}_{digest}"

@@ -85,6 +85,8 @@ class Write:
     on_drift: str = "error"
     cdc: CDC | None = None
     """How change events are applied; only streams have it."""
+    versions_of: str = ""
+    """The name under which the last change of every key is remembered: that of the stream, also for a range of it."""
 
 
 def write(mode: object, **options: Any) -> Write:

@@ -16,9 +16,10 @@ from ematix_flow.declare.table.schema import FRAMEWORK_COLUMNS, Column
 from ematix_flow.declare.table.types import Text, TimestampTZ
 from ematix_flow.engine.batch.source import OpenSource
 from ematix_flow.engine.stream.sinks.new_columns import new_columns
-from ematix_flow.engine.stream.sinks.table import TableSink, declaration_of
+from ematix_flow.engine.stream.sinks.table import TableSink, declaration_of, pipeline_of
 from ematix_flow.engine.stream.sinks.table_schema import UNKNOWN, is_there, name_of, table_of
 from ematix_flow.errors import PlanError, UnsupportedError, did_you_mean
+from ematix_flow.plan.batch import history_name
 from ematix_flow.plan.columns import CHANGE_AT
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.plan.sql.ddl import VERSION
@@ -83,7 +84,8 @@ class ChangeTarget:
         declared = declaration_of(self.stream, self.target, table)
         write = replace(declared.write, on_drift="evolve" if learns else declared.write.on_drift)
         if write.mode != "append":
-            write = replace(write, keys=keys)
+            scope = history_name(pipeline_of(self.stream, declared, self.stream.name), table)
+            write = replace(write, keys=keys, versions_of=scope)
         if write.mode == "scd2":
             write = replace(write, event_timestamp_column=CHANGE_AT)
         return replace(declared, write=write), MessageRange(source, offset_range, decoder, ordered=decoder.changes)

@@ -1,11 +1,9 @@
-"""How a load of changes is applied to its table, and where folded events and keys of deleted rows are remembered."""
+"""How changes of another database are planned: their staged columns, the rules of their table and where versions are."""
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.base.columns import TableName
 from ematix_flow.connect.base.stage import StageColumn
 from ematix_flow.declare.pipeline.write import CHANGES
 from ematix_flow.declare.table.types import BigInt, Text, TimestampTZ
@@ -17,24 +15,23 @@ from ematix_flow.plan.sql.render import native_column
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base.target import TargetSystem
-    from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
     from ematix_flow.declare.pipeline.write import Write
     from ematix_flow.declare.table.schema import Table
 
 
-def change_columns() -> tuple[StageColumn, ...]:
-    """Return the columns that staged changes have besides those of their table."""
+def change_columns(*, changes: bool) -> tuple[StageColumn, ...]:
+    """Return the staged columns of changes besides those of their table."""
     types = (Text(), Text(), TimestampTZ(), BigInt(), Text())
-    return tuple(map(StageColumn, CHANGE_COLUMNS, types))
+    return tuple(map(StageColumn, CHANGE_COLUMNS, types)) if changes else ()
 
 
-def change_rules(target: TargetDeclaration, database: TargetSystem, scope: str) -> ChangeRules:
-    """Return how changes are applied to a target; `scope` is under which name its versions are stored."""
-    table, cdc = target.table, target.write.cdc
+def change_rules(table: Table, write: Write, database: TargetSystem, scope: str) -> ChangeRules:
+    """Return how changes are applied to a table; `scope` names the versions of its keys unless the load does."""
+    cdc = write.cdc
     if cdc is not None and cdc.soft_delete_column is not None:
         check_soft(table, cdc.soft_delete_column)
     return ChangeRules(
-        scope=scope,
+        scope=write.versions_of or scope,
         versions=database.metadata_table(VERSIONS) if database.capabilities.rolls_back else None,
         soft=(cdc.soft_delete_column or "") if cdc is not None else "",
         inserts=cdc is None or cdc.missing_rows == "insert",
@@ -50,16 +47,3 @@ def change_rules(target: TargetDeclaration, database: TargetSystem, scope: str) 
 def remembers_keys(write: Write, database: TargetSystem) -> bool:
     """Return whether keys of deleted rows are remembered where folded events are: on lakes."""
     return write.mode == CHANGES and not database.capabilities.rolls_back
-
-
-def remembered_table(table: Table, database: TargetSystem) -> TableName:
-    """Return where folded events are remembered: a table of ours, or what a lake's metadata names."""
-    name = points_name(table)
-    return database.metadata_table(name) if database.capabilities.rolls_back else TableName("", f"_flow_{name}")
-
-
-def points_name(table: Table) -> str:
-    """Return the name of the table that remembers folded events of an scd2 target; short enough for any database."""
-    readable = f"scd2_points_{table.schema}_{table.name}"
-    digest = hashlib.sha256(f"{table.schema}.{table.name}".encode()).hexdigest()[:8]
-    return f"{readable.encode()[:40].decode(errors='ignore')}_{digest}"
