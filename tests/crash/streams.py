@@ -6,12 +6,13 @@ import json
 import threading
 from collections import Counter
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.ledger import Ledger
 from ematix_flow.declare.connection.registry import connection_from_fields
-from ematix_flow.declare.pipeline.write import write
+from ematix_flow.declare.pipeline.write import CHANGES, write
+from ematix_flow.declare.stream.cdc import CDC
 from ematix_flow.declare.stream.stream import Stream, StreamSourceDeclaration, StreamTarget, StreamTransform
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, Text
@@ -43,6 +44,8 @@ class Feed:
     """A queue of RabbitMQ that it reads as well, and where that is."""
     spool: str = ""
     """The folder in which messages of the queue wait."""
+    changes: bool = False
+    """Whether the messages are changes: every number is created, updated, moved away from and deleted again."""
 
     @property
     def sources(self) -> tuple[StreamSourceDeclaration, ...]:
@@ -63,13 +66,18 @@ def stream_of(place: Place, feed: Feed) -> Stream:
     columns = (
         Column(BigInt(), primary_key=True, name="id"),
         Column(Text(), nullable=False, name="word"),
-        # Messages of a queue have no offset.
-        *(() if feed.queue else (Column(BigInt(), nullable=False, name="_offset"),)),
+        # Messages of a queue have no offset, and changes have none of their own.
+        *(() if feed.queue or feed.changes else (Column(BigInt(), nullable=False, name="_offset"),)),
     )
+    cdc = CDC() if feed.changes else None
+    how = write(mode="append")
+    if cdc is not None:
+        how = replace(how, mode=CHANGES, spelled=CHANGES, cdc=cdc)
     return Stream(
         name="crash_stream",
         sources=feed.sources,
-        targets=(StreamTarget(target, write(mode="append"), Table(place.schema, TABLE, columns)),),
+        targets=(StreamTarget(target, how, Table(place.schema, TABLE, columns)),),
+        cdc=cdc,
         idle_pause_ms=5,
         max_rows_per_batch=feed.most,
         transform=StreamTransform(sql=feed.sql or None, dialect="spark"),
@@ -79,9 +87,10 @@ def stream_of(place: Place, feed: Feed) -> Stream:
 class Writer:
     """Writes numbered messages, some at a time, until it is told to stop; every number is written once."""
 
-    def __init__(self, address: str, *topics: str) -> None:
+    def __init__(self, address: str, *topics: str, changes: bool = False) -> None:
         from confluent_kafka import Producer
 
+        self._changes = changes
         self._producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "log_level": 0})
         self._topics = topics
         self._over = threading.Event()
@@ -115,10 +124,37 @@ class Writer:
             self._producer.poll(0)
 
     def _one(self) -> None:
-        value = json.dumps({"id": self.written, "word": f"word {self.written}"}).encode()
         round_, number = divmod(self.written, len(self._topics))
-        self._producer.produce(self._topics[number], value, partition=round_ % PARTITIONS)
+        for value in changes_of(self.written) if self._changes else [row_of(self.written)]:
+            message = json.dumps(value).encode()
+            self._producer.produce(self._topics[number], message, partition=round_ % PARTITIONS)
         self.written += 1
+
+
+def row_of(number: int) -> dict[str, Any]:
+    """Give the row of a number."""
+    return {"id": number, "word": f"word {number}"}
+
+
+def changes_of(number: int) -> list[dict[str, Any]]:
+    """Give the changes after which a number is there with its word, and another one was there and is gone."""
+    away = {"id": -number - 1, "word": "away"}
+    steps = [
+        ("c", None, {"id": -number - 1, "word": "first"}),
+        ("u", {"id": -number - 1}, {"id": number, "word": "moved"}),
+        ("u", None, row_of(number)),
+        ("c", None, away),
+        ("d", away, None),
+        ("c", None, {"id": -number - 1, "word": "again"}),
+        ("d", away, None),
+        # A connector that was restarted sends some again.
+        ("u", None, row_of(number)),
+    ]
+    places = [0, 1, 2, 3, 4, 5, 6, 2]
+    return [
+        {"op": op, "before": before, "after": after, "source": {"lsn": number * 10 + place}}
+        for place, (op, before, after) in zip(places, steps, strict=True)
+    ]
 
 
 def ids_in(place: Place) -> list[int]:

@@ -109,6 +109,31 @@ def test_kills_of_a_stream_into_postgres(
     assert batches_in(place) > KILLS
 
 
+def kills_of_changes(nursery: Nursery, place: Place, feed: Feed, kills: int, batches: int) -> None:
+    """Kill a stream of changes at its places, and see that nothing is lost, doubled or back again."""
+    feed = replace(feed, changes=True)
+    chance = Random(11)  # noqa: S311 - repeatable, not secret
+    writer = Writer(feed.address, feed.topic, changes=True)
+    killed = written = 0
+    for life in range(kills):
+        written = writer.write(30)
+        point = f"{(*POINTS, 'commit.applied_first_stmt')[life % (len(POINTS) + 1)]}=kill@{chance.randint(1, batches)}"
+        killed += nursery.run("stream", place, feed, True, failpoints=point, kill_after=120).died
+    finish(nursery, place, feed)
+    assert complaints(place, written) == []
+    assert killed >= kills // 2
+
+
+def test_kills_of_changes_into_postgres(nursery: Nursery, place_of: Callable[[str], Place], feed: Feed) -> None:
+    kills_of_changes(nursery, place_of("postgres"), feed, quick_or_deep(5, 40), 3)
+
+
+@pytest.mark.deep
+@pytest.mark.spark
+def test_kills_of_changes_into_delta(lake_nursery: Nursery, place_of: Callable[[str], Place], feed: Feed) -> None:
+    kills_of_changes(lake_nursery, place_of("delta_local"), replace(feed, most=150), 9, 1)
+
+
 @pytest.mark.deep
 @pytest.mark.spark
 def test_kills_of_a_stream_into_delta(lake_nursery: Nursery, place_of: Callable[[str], Place], feed: Feed) -> None:

@@ -100,7 +100,8 @@ def world(kafka_broker: KafkaBroker, postgres: Place, monkeypatch: pytest.Monkey
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
     topics = [
-        kafka_broker.create_topic(name=name) for name in ("events", "quotes", "events-failed", "orders", "payments")
+        kafka_broker.create_topic(name=name)
+        for name in ("events", "quotes", "events-failed", "orders", "payments", "dbserver1.public.customers")
     ]
     yield made
     for topic in topics:

@@ -175,3 +175,32 @@ def test_options_for_reading_may_stand_on_a_target(stored: World) -> None:
     stored.run("events_read_back", lambda: bool(stored.objects("ematix-archive", "events/csv/")))
     (body,) = stored.objects("ematix-archive", "events/csv/").values()
     assert body.decode().splitlines() == ["event_id,name,amount", "1,opened,19.90", "2,,0.10", "3,closed,"]
+
+
+# Change events
+
+
+def test_customers_are_mirrored(world: World) -> None:
+    def change(op: str, lsn: int, after: dict[str, object] | None, before: dict[str, object] | None = None) -> str:
+        return json.dumps(
+            {"op": op, "before": before, "after": after, "source": {"lsn": lsn, "ts_ms": 1_767_225_600_000}}
+        )
+
+    world.send(
+        "dbserver1.public.customers",
+        change("c", 1, {"customer_id": 1, "email": "a@x.test"}),
+        change("c", 2, {"customer_id": 2, "email": "b@x.test"}),
+        change("u", 3, {"customer_id": 1, "email": "new@x.test"}),
+        change("d", 4, None, {"customer_id": 2}),
+        # Delivered again: the gate knows both keys, also the one whose row is gone.
+        change("c", 1, {"customer_id": 1, "email": "a@x.test"}),
+        change("c", 2, {"customer_id": 2, "email": "b@x.test"}),
+    )
+    world.declare()
+    get_streaming_pipeline("mirror_customers")(available_now=True)
+    assert world.warehouse.rows("SELECT customer_id, email FROM public.customer_mirror") == [(1, "new@x.test")]
+    gate = "SELECT pk_json, last_seen_ts_ms FROM ematix_flow.cdc_idempotency WHERE pipeline_name = 'mirror_customers' ORDER BY 1"
+    assert world.warehouse.rows(gate) == [
+        ('{"customer_id": 1}', 1_767_225_600_000),
+        ('{"customer_id": 2}', 1_767_225_600_000),
+    ]

@@ -89,3 +89,13 @@ def test_deleted_rows_can_be_marked(mirror: Mirror) -> None:
     mirror.apply([event("c", 4, row(3, "c", 3)), event("c", 6, row(1, "back", 1))], 1)
     marked = mirror.rows("id", "name", "amount", "CASE WHEN gone_at IS NULL THEN 0 ELSE 1 END")
     assert marked == [(1, "back", 1, 0), (2, "b", 2, 0), (3, "c", 3, 1)]
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_spark_stages_changes_too(topic: Topic, duckdb_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMATIX_FLOW_ENGINE", "spark")
+    mirror = Mirror(topic, connection_from_fields("target", {"kind": "duckdb", "path": str(duckdb_path)}))
+    mirror.apply([event("c", 1, row(1, "a", 10)), event("c", 2, row(2, "b", 20)), event("d", 3, None, {"id": 2})])
+    mirror.apply([event("c", 2, row(2, "b", 20)), event("u", 4, {"id": 1, "name": "aa"})], 1)
+    assert mirror.rows() == [(1, "aa", 10)]

@@ -27,6 +27,7 @@ from ematix_flow.plan.shape_placement import plan_shape
 from ematix_flow.plan.sql.ddl import VERSION, create_table_sql, differences, table_definition
 from ematix_flow.plan.sql.modes import lake as lake_modes
 from ematix_flow.plan.sql.program import ChangeRules, Load
+from ematix_flow.plan.sql.render import native_column
 from ematix_flow.plan.sql.shape.query import unsupported_on
 from ematix_flow.plan.steps import (
     IN_PROCESS,
@@ -357,6 +358,11 @@ def _change_rules(request: PlanRequest) -> ChangeRules:
         soft=(cdc.soft_delete_column or "") if cdc is not None else "",
         inserts=cdc is None or cdc.missing_rows == "insert",
         required=tuple(column.name for column in table.columns if not column.nullable),
+        casts=tuple(
+            (c.name, database.existing.typed(c.native, f"s.{native_column(c.name, database.dialect)}"))
+            for c in table.columns
+            if c.native
+        ),
     )
 
 

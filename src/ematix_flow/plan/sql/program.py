@@ -68,6 +68,8 @@ class ChangeRules:
     """Whether an update inserts a row that is not there."""
     required: tuple[str, ...] = ()
     """Columns that are never NULL."""
+    casts: tuple[tuple[str, str], ...] = ()
+    """Columns of types that only the database knows, with what casts a value of `s` to them, in its dialect."""
 
 
 @dataclass(frozen=True, slots=True)

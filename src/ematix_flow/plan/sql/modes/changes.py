@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 LABEL = "CDC (changes by key)"
 EVENTS = "_flow_events"
 FINAL = "_flow_final"
+_CAST = "FLOW_CAST"
+"""Marker of a value of a type that only the database knows."""
 
 
 def apply_changes(load: Load) -> Program:
@@ -167,14 +169,25 @@ def _updating(load: Load) -> str:
     sets = []
     for index, name in enumerate(load.names):
         if name not in load.keys:
-            value = f"CASE WHEN {is_carried(index, 's')} THEN {insert_value(load, name)} ELSE tgt.{quoted(name)} END"
+            value = f"CASE WHEN {is_carried(index, 's')} THEN {_written_value(load, name)} ELSE tgt.{quoted(name)} END"
             sets.append(f"{quoted(name)} = {value}")
     sets += _stamp_sets(load) or [f"{quoted(load.keys[0])} = s.{quoted(load.keys[0])}"]
     sql = (
         f"UPDATE {table_sql(load.target)} AS tgt SET {', '.join(sets)} FROM {quoted(FINAL)} AS s "
         f"WHERE {_written('s')} AND {same_key(load.keys, 'tgt', 's')}"
     )
-    return render(sql, load.dialect)
+    return rendered(sql, load.dialect, _casts(load))
+
+
+def _written_value(load: Load, name: str) -> str:
+    """Return the value of a change as the target's column takes it, as canonical SQL that `_casts` completes."""
+    names = [column for column, _ in load.changes.casts] if load.changes is not None else []
+    return f"{_CAST}_{names.index(name)}()" if name in names else insert_value(load, name)
+
+
+def _casts(load: Load) -> dict[str, str]:
+    casts = load.changes.casts if load.changes is not None else ()
+    return {f"{_CAST}_{index}": sql for index, (_, sql) in enumerate(casts)}
 
 
 def _written(alias: str) -> str:
@@ -183,13 +196,13 @@ def _written(alias: str) -> str:
 
 def _inserting(load: Load, rules: ChangeRules) -> str:
     created = "" if rules.inserts else f" AND s.{quoted(CREATES)} = 1"
-    return _insert(load, [insert_value(load, name) for name in load.names], f"{_written('s')}{created}")
+    return _insert(load, [_written_value(load, name) for name in load.names], f"{_written('s')}{created}")
 
 
 def _inserting_gone(load: Load, rules: ChangeRules) -> str:
     """Return the statement that inserts a deleted row whose creation comes later, where all is known that it needs."""
     values = [
-        _gone_since(load, rules, f"s.{quoted(CHANGE_AT)}") if name == rules.soft else insert_value(load, name)
+        _gone_since(load, rules, f"s.{quoted(CHANGE_AT)}") if name == rules.soft else _written_value(load, name)
         for name in load.names
     ]
     known = [is_carried(index, "s") for index, name in enumerate(load.names) if name in rules.required]
@@ -203,7 +216,7 @@ def _insert(load: Load, values: list[str], condition: str) -> str:
         f"SELECT {', '.join([*values, *_stamp(load)])} FROM {quoted(FINAL)} AS s "
         f"WHERE {condition} AND NOT EXISTS ({there})"
     )
-    return rendered(sql, load.dialect)
+    return rendered(sql, load.dialect, _casts(load))
 
 
 def _moving(load: Load, rules: ChangeRules) -> str:
