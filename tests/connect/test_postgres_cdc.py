@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from ematix_flow.connect.postgres.cdc.pgoutput import parse_lsn
 from ematix_flow.connect.postgres.cdc.slot import slot_name
 from ematix_flow.connect.postgres.cdc.source import PostgresChanges
 from ematix_flow.declare.connection.registry import PostgresCDCConnection
-from ematix_flow.errors import DeclareError, RunError, StreamLostError
+from ematix_flow.errors import DeclareError, RunError, StreamLostError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -355,11 +356,8 @@ def test_a_position_moves_on_while_only_other_tables_are_written_to(
 
 
 def test_names_of_slots_follow_from_streams_and_are_valid() -> None:
-    names = [
-        slot_name(stream, project)
-        for stream in ("Orders → lake", "orders", "O'; DROP", "→", "x" * 300)
-        for project in ("", "p")
-    ]
+    streams, sides = ("Orders → lake", "orders", "O'; DROP", "→", "x" * 300), ("", "p")
+    names = [slot_name(stream, project, database) for stream in streams for project in sides for database in sides]
     assert len(set(names)) == len(names)
     assert all(name.isascii() and name == name.lower() and len(name) <= 63 for name in names)
     assert all(character.isalnum() or character == "_" for name in names for character in name)
@@ -384,3 +382,29 @@ def test_a_query_that_names_nothing_is_refused(run: Statement, opened: Callable[
         opened("a.b.c")
     with closing(opened("t")) as source, pytest.raises(RunError, match="no position"):
         source.start("2026-01-01")
+
+
+def test_a_snapshot_whose_connection_ended_is_taken_again(
+    run: Statement, opened: Callable[..., PostgresChanges]
+) -> None:
+    run("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
+    source = opened("t")
+    source.begin()
+    begin = source.start("earliest")
+    end = source.ahead(begin, 10)
+    run(
+        "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE temporary AND database = current_database()"
+    )
+    over = time.monotonic() + 30
+    while run("SELECT 1 FROM pg_replication_slots WHERE temporary AND database = current_database()"):
+        assert time.monotonic() < over, "the server ends a connection some time after it was told to"
+        time.sleep(0.02)
+    with pytest.raises(TransientError, match="is gone"):
+        messages(source, begin, end)
+    source.close()
+    run("INSERT INTO t VALUES (2)")
+    again = opened("t")
+    again.begin()
+    rows, position = drained(again, begin)
+    assert sorted(one["after"]["id"] for one in rows) == [1, 2]
+    assert drained(again, position) == ([], position)

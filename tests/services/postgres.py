@@ -39,7 +39,15 @@ class PostgresServer(DatabaseServer):
 
     def drop_database(self, url: str) -> None:
         """Remove a database even if a test left connections to it open."""
-        self.execute(f"DROP DATABASE IF EXISTS {url.rsplit('/', 1)[1]} WITH (FORCE)")
+        over = time.monotonic() + 30
+        while True:
+            try:
+                return self.execute(f"DROP DATABASE IF EXISTS {url.rsplit('/', 1)[1]} WITH (FORCE)")
+            except psycopg.errors.ObjectInUse:
+                # A slot is in use until the server has noticed that its client is gone.
+                if time.monotonic() > over:
+                    raise
+                time.sleep(0.05)
 
     def initialise(self) -> None:
         """Make an empty cluster with password logins."""

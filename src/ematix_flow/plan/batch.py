@@ -14,11 +14,10 @@ from ematix_flow.declare.pipeline.pipeline import TransformRef
 from ematix_flow.declare.pipeline.write import CHANGES
 from ematix_flow.declare.table.types import BigInt, TimestampTZ
 from ematix_flow.errors import DriftError, PlanError, UnsupportedError
-from ematix_flow.plan.changes import change_columns, change_rules, remembers_keys
+from ematix_flow.plan.changes import change_columns, change_rules, points_table, remembers_keys
 from ematix_flow.plan.columns import EVENT
 from ematix_flow.plan.existing_tables import over_existing
 from ematix_flow.plan.keys import compare_columns, merge_keys, order_columns, update_columns
-from ematix_flow.plan.metadata_tables import points_name
 from ematix_flow.plan.partitions import never_empty, partition_notes
 from ematix_flow.plan.programs import lake_append, program_of
 from ematix_flow.plan.quality import plan_audit
@@ -338,7 +337,7 @@ def _load(request: PlanRequest, inspection: Inspection, keys: tuple[str, ...], c
         update=update_columns(table, write, keys),
         compare=compare,
         event=EVENT if by_event else "",
-        points=_points(table, database) if by_event or remembers_keys(write, database) else None,
+        points=points_table(table, database) if by_event or remembers_keys(write, database) else None,
         delete_absent=write.handle_deletes is not None,
         expire_before=now - write.ttl if write.ttl is not None else None,
         forget_before=now - write.late_horizon if by_event or write.mode == CHANGES else None,
@@ -355,12 +354,6 @@ def _load(request: PlanRequest, inspection: Inspection, keys: tuple[str, ...], c
         if inspection.changes
         else None,
     )
-
-
-def _points(table: Table, database: TargetSystem) -> TableName:
-    """Return where folded events are remembered: a table of ours, or what a lake's metadata names."""
-    name = points_name(table)
-    return database.metadata_table(name) if database.capabilities.rolls_back else TableName("", f"_flow_{name}")
 
 
 def _required(table: Table, keys: tuple[str, ...], load: Load, write: Write) -> tuple[str, ...]:

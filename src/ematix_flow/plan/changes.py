@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.base.columns import TableName
 from ematix_flow.connect.base.stage import StageColumn
 from ematix_flow.declare.pipeline.write import CHANGES
 from ematix_flow.declare.table.types import BigInt, Text, TimestampTZ
 from ematix_flow.plan.columns import CHANGE_COLUMNS
 from ematix_flow.plan.keys import check_soft
-from ematix_flow.plan.metadata_tables import VERSIONS
+from ematix_flow.plan.metadata_tables import VERSIONS, points_name
 from ematix_flow.plan.sql.program import ChangeRules
 from ematix_flow.plan.sql.render import native_column
 
@@ -47,3 +48,9 @@ def change_rules(table: Table, write: Write, database: TargetSystem, scope: str)
 def remembers_keys(write: Write, database: TargetSystem) -> bool:
     """Return whether keys of deleted rows are remembered where folded events are: on lakes."""
     return write.mode == CHANGES and not database.capabilities.rolls_back
+
+
+def points_table(table: Table, database: TargetSystem) -> TableName:
+    """Return where folded events are remembered: a table of ours, or what a lake's metadata names."""
+    name = points_name(table)
+    return database.metadata_table(name) if database.capabilities.rolls_back else TableName("", f"_flow_{name}")

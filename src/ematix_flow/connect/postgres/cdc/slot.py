@@ -70,9 +70,13 @@ class SlotStatus:
     """How much more may be written before the server removes what the slot needs; None where there is no limit."""
 
 
-def slot_name(stream: str, project: str) -> str:
-    """Return the name that slot and publication of a stream have; any name of a stream gives a valid one of its own."""
-    digest = hashlib.sha256(f"{project}\0{stream}".encode(errors="surrogateescape")).hexdigest()[:_DIGEST_LENGTH]
+def slot_name(stream: str, project: str, database: str) -> str:
+    """Return the name that slot and publication of a stream have; any name of a stream gives a valid one of its own.
+
+    All databases of a server share the names of slots.
+    """
+    known = f"{project}\0{stream}\0{database}".encode(errors="surrogateescape")
+    digest = hashlib.sha256(known).hexdigest()[:_DIGEST_LENGTH]
     slug = _SLUG.sub("_", stream.lower())[:_SLUG_LENGTH].strip("_")
     return f"flow_{slug}_{digest}" if slug else f"flow_{digest}"
 

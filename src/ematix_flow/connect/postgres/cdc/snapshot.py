@@ -143,8 +143,19 @@ def read_rows(
     with closing(reader.database().session()) as session:
         with readable(reader):
             session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            session.execute(f"SET TRANSACTION SNAPSHOT {text(snapshot.name)}")
+            _use(session, snapshot, table)
         yield from as_tables(_changes(session, reader, snapshot, table, pages), requested)
+
+
+def _use(session: PostgresSession, snapshot: Snapshot, table: str) -> None:
+    """Let a transaction see a snapshot; one whose exporter has lost its connection is gone, and another can be had."""
+    try:
+        session.execute(f"SET TRANSACTION SNAPSHOT {text(snapshot.name)}")
+    except psycopg.Error as error:
+        message = f"the snapshot in which {table} is read is gone: {safe_text(error)}"
+        raise TransientError(
+            message, hint="the connection that held it has ended; the stream begins with another one."
+        ) from None
 
 
 def _changes(

@@ -33,7 +33,7 @@ from ematix_flow.connect.postgres.cdc.slot import (
     slot_status,
 )
 from ematix_flow.connect.postgres.cdc.snapshot import SnapshotExporter, plan_snapshot
-from ematix_flow.errors import RunError, StreamLostError
+from ematix_flow.errors import RunError, StreamLostError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -90,8 +90,10 @@ class PostgresChanges(ChangeLogSource):
     @property
     def reader(self) -> LogReader:
         """Return how the log is read."""
-        name = slot_name(self._stream, current_project().in_slots)
-        return LogReader(self._connection, self._connection.slot or name, self._connection.publication or name)
+        given = self._connection
+        database = str(LogReader(given, "", "").database().info()["dbname"])
+        name = slot_name(self._stream, current_project().in_slots, database)
+        return LogReader(given, given.slot or name, given.publication or name)
 
     def begin(self) -> None:
         """Create publication and slot where they are missing; the server keeps the log from now on."""
@@ -151,7 +153,7 @@ class PostgresChanges(ChangeLogSource):
         exporter = self._exporter
         if exporter is None or format_lsn(exporter.snapshot.lsn) != end[_LSN]:
             message = f"the snapshot of {', '.join(added)} as of {end[_LSN]} is gone"
-            raise RunError(message, hint="run the stream again: it begins with another one.")
+            raise TransientError(message, hint="the stream begins with another one.")
         session, snapshot = self._open_session(), exporter.snapshot
         return plan_snapshot(session, self.reader, snapshot, added, column_names, cleared=_TURN in begin)
 
