@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
 
-    from ematix_flow.feature_views import FeatureView
+    from ematix_flow.feature_view import FeatureView
     from tests.contracts.flows import Flow, Row
 
     Flows = Callable[..., Flow]

@@ -12,7 +12,7 @@ from ematix_flow import BigInt, KafkaConnection, Text, TimestampTZ, ematix, pk
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.table.class_body import table_of
 from ematix_flow.errors import DeclareError, DeclareTypeError
-from ematix_flow.feature_views import FeatureView
+from ematix_flow.feature_view import FeatureView
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ematix_flow.declare.connection.base import Connection
-    from ematix_flow.feature_views import FeatureView
+    from ematix_flow.feature_view import FeatureView
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
