@@ -86,6 +86,6 @@ def test_events_of_debezium_as_avro(topic: Topic, registry_server: RegistryServe
         Column(Numeric(6, 2), nullable=True, name="n"),
     )
     drain(topic.stream(duckdb_at(warehouse), target_table=Table("shop", "things", columns), cdc=CDC()))
-    assert rows_in(warehouse, "SELECT id, CAST(at AS VARCHAR), CAST(n AS VARCHAR) FROM shop.things") == [
+    assert rows_in(warehouse, 'SELECT id, CAST("at" AS VARCHAR), CAST(n AS VARCHAR) FROM shop.things') == [
         (1, "2026-01-01 00:00:00.000001", "1.50")
     ]
