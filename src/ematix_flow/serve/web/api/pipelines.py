@@ -22,6 +22,7 @@ from ematix_flow.serve.web.answers import PlainJSON, Shared, Who, require
 from ematix_flow.serve.web.api.runs import as_utc, paused, resumed
 from ematix_flow.serve.web.backfills import start_backfill
 from ematix_flow.serve.web.settings import READ, WRITE
+from ematix_flow.wording import quantity
 
 router = APIRouter(prefix="/api", tags=["pipelines"])
 
@@ -109,7 +110,9 @@ def backfill(name: str, body: Interval, shared: Shared, viewer: Who) -> PlainJSO
     assert first is not None  # noqa: S101 - the schema requires it
     assert last is not None  # noqa: S101 - the schema requires it
     job = start_backfill(shared, PROJECT.pipeline(name), first, last, again=body.again)
-    record_action(shared.log, "backfill", name, viewer.identity or "", note=f"{job['backfill']}: {job['slots']} slots")
+    record_action(
+        shared.log, "backfill", name, viewer.identity or "", note=f"{job['backfill']}: {quantity(job['slots'], 'slot')}"
+    )
     return PlainJSON(job, status_code=202)
 
 

@@ -102,7 +102,7 @@ def cancel(run_id: str, shared: Shared, viewer: Who) -> PlainJSON:
     known, by = find_run(shared.log, run_id), viewer.identity or ""
     notified = actions.cancel(shared.log, known.pipeline, by)
     if not notified:
-        raise Conflict(f"nothing of {known.pipeline} runs")
+        raise Conflict(f"no run of {known.pipeline} goes on")
     record_action(shared.log, "cancel", known.pipeline, by, run_id=known.run_id)
     return PlainJSON({"status": "cancel_requested", "notified": notified})
 

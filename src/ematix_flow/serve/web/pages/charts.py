@@ -10,6 +10,8 @@ from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
+from ematix_flow.wording import quantity
+
 _NODE_WIDTH, _NODE_HEIGHT, _GAP_X, _GAP_Y = 190, 44, 60, 18
 _TEXT_LENGTH = 24
 
@@ -48,7 +50,7 @@ def history_chart(runs: Sequence[Mapping[str, Any]]) -> Markup:
     body = []
     for number, run in enumerate(known):
         bar = (height - 30) * run["duration_ms"] / longest + 1
-        text = f"{run['started_at']}: {run['status']}, {run['duration_ms']} ms, {rows[number]:,} rows"
+        text = f"{run['started_at']}: {run['status']}, {run['duration_ms']} ms, {quantity(rows[number], 'row')}"
         body.append(
             Markup(
                 '<a href="/runs/{}" aria-label="{}">'
@@ -70,7 +72,7 @@ def history_chart(runs: Sequence[Mapping[str, Any]]) -> Markup:
         for number, count in enumerate(rows)
     )
     body.append(Markup('<polyline class="rows" points="{}"/>').format(points))
-    body.append(_text(10, 11, f"bars: up to {longest:,} ms; line: up to {most:,} rows"))
+    body.append(_text(10, 11, f"bars: up to {longest:,} ms; line: up to {quantity(most, 'row')}"))
     return _svg(width, height, "seconds and rows of recent runs", body, "chart", "group")
 
 
