@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.service,
     pytest.mark.spark,
-    pytest.mark.xdist_group("stream_state"),
+    pytest.mark.xdist_group("state_changes"),
     pytest.mark.usefixtures("spark", "stateful"),
     pytest.mark.filterwarnings("ignore:stream .* declares a state store in memory"),
 ]
@@ -64,7 +64,7 @@ def stored(warehouse: Path, where: str = "TRUE") -> list[tuple[Any, ...]]:
     return sorted(rows_in(warehouse, f"SELECT {names} FROM shop.w WHERE {where}"))
 
 
-@pytest.mark.parametrize("kind", ["tumbling", deep("hopping"), "session"])
+@pytest.mark.parametrize("kind", ["tumbling", deep("hopping"), deep("session")])
 def test_a_backfill_gives_what_the_stream_gave_and_the_model_gives(line: Topic, warehouse: Path, kind: str) -> None:
     plain = [
         {"at": OFFSET + second * 1000, "user": "abc"[second * second % 3], "amount": second % 7} for second in range(60)
@@ -95,6 +95,7 @@ def test_a_backfill_gives_what_the_stream_gave_and_the_model_gives(line: Topic, 
     assert len(stored(warehouse)) > len(by_stream)
 
 
+@pytest.mark.deep
 def test_a_backfill_of_a_join_gives_the_pairs_that_the_stream_gave(sides: tuple[Topic, Topic], warehouse: Path) -> None:
     left, right = sides
     lefts = [{"k": n % 4, "n": n, "at": at(n)} for n in range(0, 50, 2)]

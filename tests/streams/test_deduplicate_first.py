@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.service,
     pytest.mark.spark,
-    pytest.mark.xdist_group("stream_state"),
+    pytest.mark.xdist_group("state_changes"),
     pytest.mark.usefixtures("spark", "stateful"),
     pytest.mark.filterwarnings("ignore:stream .* declares a state store in memory"),
 ]
@@ -104,6 +104,7 @@ def sides(kafka_broker: KafkaBroker) -> tuple[Topic, Topic]:
     return Topic(kafka_broker, kafka_broker.create_topic(1)), Topic(kafka_broker, kafka_broker.create_topic(1))
 
 
+@pytest.mark.deep
 def test_each_side_of_a_join_is_deduplicated_by_itself(sides: tuple[Topic, Topic], warehouse: Path) -> None:
     left, right = sides
     join = Join(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.service,
     pytest.mark.spark,
-    pytest.mark.xdist_group("stream_state"),
+    pytest.mark.xdist_group("state_changes"),
     pytest.mark.usefixtures("spark", "stateful"),
     pytest.mark.filterwarnings("ignore:stream .* declares a state store in memory"),
 ]

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.service,
     pytest.mark.spark,
-    pytest.mark.xdist_group("stream_state"),
+    pytest.mark.xdist_group("state_changes"),
     pytest.mark.usefixtures("spark", "stateful"),
 ]
 
@@ -166,6 +166,7 @@ def test_windows_over_a_lake_table(tmp_path: Path, warehouse: Path, topic: Topic
     assert closed(warehouse) == WANTED
 
 
+@pytest.mark.deep
 @pytest.mark.filterwarnings("ignore:stream .* declares a state store in memory")
 def test_a_topic_is_joined_with_files(tmp_path: Path, warehouse: Path, topic: Topic) -> None:
     join = Join(
