@@ -191,6 +191,11 @@ def _abilities(kind: str, system: Any) -> tuple[str, ...]:
     return (kind, *("yes" if one else "-" for one in able))
 
 
+FRAMES = """Each of them that batch pipelines can use has the methods of [frames](frames.md): `read_df(sql, prefer="auto")`, `scan_df(sql)`,
+`read_batches(sql)`, `write_df(df, "schema.table", mode="append", target=None, keys=None, update_columns=None, compare_columns=None,
+event_timestamp_column=None)`, `read_spark_df(spark, sql)` and `write_spark_df(df, "schema.table", ...)`."""
+
+
 def reference() -> str:
     """Give the page of every keyword, marker, connection and table."""
     spellings = [(f"`{word}`", f"`{name}`") for word, name in keywords.ALIASES.items()]
@@ -223,6 +228,7 @@ def reference() -> str:
             table(("transform", "what it gives"), _markers(transforms, object)),
             "## Connections",
             table(("kind", "class", "settings"), _connections()),
+            FRAMES,
             "## Tables in the target",
             table(("table", "columns"), ((n, ", ".join(f"`{c}`" for c in columns)) for n, columns in COLUMNS.items())),
             "## Spark",
