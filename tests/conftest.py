@@ -109,6 +109,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+def _forget_modules(folder: Path) -> None:
+    """Forget modules that a test wrote and imported: the next test has others under their names."""
+    sys.path[:] = [path for path in sys.path if not path.startswith(str(folder))]
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(str(folder)):
+            del sys.modules[name]
+
+
 @pytest.fixture(autouse=True)
 def blank_surroundings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Give each test an empty home, an empty working folder, no settings in the environment and no declarations."""
@@ -124,6 +132,7 @@ def blank_surroundings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: py
     _forget_declarations()
     yield
     _forget_declarations()
+    _forget_modules(tmp_path_factory.getbasetemp())
     if (sessions := sys.modules.get("ematix_flow.engine.spark.session")) is not None:
         sessions.share_engine(share=False)  # as a command that was called in this process had wished
 
