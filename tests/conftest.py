@@ -112,7 +112,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def _forget_modules(folder: Path) -> None:
     """Forget modules that a test wrote and imported: the next test has others under their names."""
     sys.path[:] = [path for path in sys.path if not path.startswith(str(folder))]
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():  # in one step: collected garbage may import something meanwhile
         if str(getattr(module, "__file__", None) or "").startswith(str(folder)):
             del sys.modules[name]
 

@@ -59,7 +59,7 @@ def behind(store: BucketStore[Any], proxy: FaultyProxy) -> BucketStore[Any]:
 @pytest.fixture
 def shaky(behind: BucketStore[Any], no_waits: None, monkeypatch: pytest.MonkeyPatch) -> BucketStore[Any]:
     """Give the store behind the proxy, impatient and already known to keep conditions."""
-    monkeypatch.setattr(bucket_requests, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(bucket_requests, "ANSWER_SECONDS", 2.0)
     monkeypatch.setattr(bucket, "_trusted", {(os.getpid(), behind.location)})
     return behind
 

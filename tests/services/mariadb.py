@@ -7,10 +7,11 @@ import signal
 import pymysql
 
 from tests.services.programs import mariadb_programs
-from tests.services.server import DatabaseServer
+from tests.services.server import OWN_PREFIX, DatabaseServer
 
 USER = "flow"
 PASSWORD = "canary-my-4Z9k"
+_SYSTEM = ("information_schema", "mysql", "performance_schema", "sys")
 
 
 class MariaDBServer(DatabaseServer):
@@ -26,6 +27,16 @@ class MariaDBServer(DatabaseServer):
 
     def execute(self, statement: str) -> None:
         """Run one statement with no database chosen."""
+        self._rows(statement)
+
+    def drop_database(self, url: str) -> None:
+        """Remove a database and what the test made beside it: a schema is a database of the whole server here."""
+        super().drop_database(url)
+        for (name,) in self._rows("SHOW DATABASES"):
+            if name not in _SYSTEM and not name.startswith(OWN_PREFIX):
+                self.execute(f"DROP DATABASE `{name}`")
+
+    def _rows(self, statement: str) -> list[tuple[str, ...]]:
         try:
             connection = pymysql.connect(
                 host="127.0.0.1",
@@ -40,6 +51,7 @@ class MariaDBServer(DatabaseServer):
             raise ConnectionError(str(error)) from error
         with connection, connection.cursor() as cursor:
             cursor.execute(statement)
+            return list(cursor.fetchall())
 
     def initialise(self) -> None:
         """Make an empty data directory and the statements that create the user at every start."""

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+OWN_PREFIX = "t_"
+"""How the names of databases begin that a test was given."""
 _START_SECONDS = 60.0
 _STOP_SECONDS = 30.0
 _LOG_LINES = 40
@@ -190,7 +192,7 @@ class DatabaseServer(Server):
 
     def create_database(self) -> str:
         """Make an empty database with a name of its own and give its URL."""
-        database = f"t_{uuid.uuid4().hex[:16]}"
+        database = f"{OWN_PREFIX}{uuid.uuid4().hex[:16]}"
         self.execute(f"CREATE DATABASE {database}")
         return self.url(database)
 

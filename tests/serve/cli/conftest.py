@@ -14,7 +14,7 @@ import pytest
 from ematix_flow.serve.cli.main import main
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 SRC = str(Path(__file__).parents[3] / "src")
 
@@ -68,18 +68,10 @@ class Said:
 
 
 @pytest.fixture
-def project() -> Iterator[Path]:
+def project() -> Path:
     """Give a working folder with the module `flows`; it is forgotten afterwards."""
     Path("flows.py").write_text(FLOWS, encoding="utf-8")
-    paths = list(sys.path)
-    yield Path.cwd()
-    sys.path[:] = paths
-    for name in [name for name, module in sys.modules.items() if _is_local(module)]:
-        del sys.modules[name]
-
-
-def _is_local(module: object) -> bool:
-    return str(getattr(module, "__file__", None) or "").startswith(str(Path.cwd()))
+    return Path.cwd()
 
 
 @pytest.fixture

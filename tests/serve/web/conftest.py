@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,19 +64,11 @@ ematix.workflow(name="nightly", jobs=["never"], triggered_by=["count"])
 
 
 @pytest.fixture
-def project() -> Iterator[Path]:
+def project() -> Path:
     """Give a working folder with the module `flows`, which is loaded; it is forgotten afterwards."""
     Path("flows.py").write_text(FLOWS, encoding="utf-8")
-    paths = list(sys.path)
     load_module("flows")
-    yield Path.cwd()
-    sys.path[:] = paths
-    for name in [name for name, module in sys.modules.items() if _is_local(module)]:
-        del sys.modules[name]
-
-
-def _is_local(module: object) -> bool:
-    return str(getattr(module, "__file__", None) or "").startswith(str(Path.cwd()))
+    return Path.cwd()
 
 
 @pytest.fixture
