@@ -11,20 +11,28 @@ import tpch
 from cases import CONTENDERS, Case, Command, no_preparation
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cases import Bench
 
 ENGINES = ("ours", "spark", "sail", "duckdb")
 
 
-def command(bench: Bench, contender: str, number: int) -> Command:
-    """Return the command that runs all queries with an engine; `rows` is the scale factor in thousandths."""
-    del number
-    data = tpch.generate(places.WORK, bench.rows / 1000)
-    python = places.python_of("spark") if contender == "spark" else sys.executable
-    words = [python, CONTENDERS / "tpch_queries.py", contender, data, bench.home(contender) / "figures.json"]
-    env = bench.env(contender)
-    env["PYTHONPATH"] = ":".join([env["PYTHONPATH"], str(places.HERE)])
-    return Command([str(word) for word in words], env)
+def command(layout: str) -> Callable[[Bench, str, int], Command]:
+    """Return what gives the command that runs all queries with an engine; `rows` is the scale factor in thousandths."""
+    make = tpch.generate if layout == "parquet" else tpch.as_delta
+
+    def run(bench: Bench, contender: str, number: int) -> Command:
+        del number
+        data = make(places.WORK, bench.rows / 1000)
+        python = places.python_of("spark") if contender == "spark" else sys.executable
+        figures = bench.home(contender) / "figures.json"
+        words = [python, CONTENDERS / "tpch_queries.py", contender, data, figures, layout]
+        env = bench.env(contender)
+        env["PYTHONPATH"] = ":".join([env["PYTHONPATH"], str(places.HERE)])
+        return Command([str(word) for word in words], env)
+
+    return run
 
 
 def figures(bench: Bench, contender: str) -> dict[str, float]:
@@ -33,4 +41,7 @@ def figures(bench: Bench, contender: str) -> dict[str, float]:
     return found
 
 
-TPCH_CASES = (Case("tpch", "TPC-H over Parquet, 22 queries", 1000, ENGINES, no_preparation, command, figures=figures),)
+TPCH_CASES = tuple(
+    Case(name, f"TPC-H over {layout}, 22 queries", 1000, engines, no_preparation, command(layout), figures=figures)
+    for name, layout, engines in (("tpch", "parquet", ENGINES), ("tpch-delta", "delta", ("ours", "spark")))
+)

@@ -332,7 +332,17 @@ def quick_lakes(blank_surroundings: None, monkeypatch: pytest.MonkeyPatch) -> No
         + SparkRequirements(packages, tuple(iceberg_catalog.EXTENSIONS.items()))
     )
     require(tables + s3_spark.REQUIREMENTS + iceberg_catalog.GLUE)
-    for key, value in QUICK.items():
+    _set_conf(monkeypatch, QUICK)
+
+
+@pytest.fixture
+def quick_streams(blank_surroundings: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let streams run in the session that tests of a few messages share."""
+    _set_conf(monkeypatch, QUICK_STREAMS)
+
+
+def _set_conf(monkeypatch: pytest.MonkeyPatch, conf: dict[str, str]) -> None:
+    for key, value in conf.items():
         monkeypatch.setenv(f"EMATIX_FLOW_SPARK_CONF_{key.replace('.', '__')}", value)
 
 
@@ -346,6 +356,9 @@ QUICK = {
     "spark.sql.debug.maxToStringFields": "0",
 }
 """What makes tiny queries cheap and large ones slow."""
+
+QUICK_STREAMS = QUICK | {"spark.sql.shuffle.partitions": "2"}
+"""The same for streams, whose state is in more than one place."""
 
 
 def _forget_declarations() -> None:
@@ -376,7 +389,7 @@ def _database(server: DatabaseServer) -> Iterator[str]:
 
 
 @pytest.fixture
-def stateful(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def stateful(quick_streams: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Leave the engine to the product, and keep the state of streams below the folder of the test."""
     monkeypatch.delenv("EMATIX_FLOW_ENGINE")
     monkeypatch.setenv("EMATIX_FLOW_CHECKPOINT_ROOT", str(tmp_path / "checkpoints"))

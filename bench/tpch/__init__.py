@@ -27,3 +27,19 @@ def generate(folder: Path, scale: float) -> Path:
         subprocess.run(command, check=True, capture_output=True)
         working.rename(made)
     return made
+
+
+def as_delta(folder: Path, scale: float) -> Path:
+    """Make a folder of Delta tables with the same rows, unless it is there, and return the folder of them all."""
+    import pyarrow.dataset as ds
+    from deltalake import write_deltalake
+
+    made, source = folder / f"tpch-delta-{scale:g}", generate(folder, scale)
+    if not made.exists():
+        working = folder / f".tpch-delta-{scale:g}"
+        shutil.rmtree(working, ignore_errors=True)
+        for table in TABLES:
+            rows = ds.dataset(source / table)
+            write_deltalake(working / table, rows.scanner().to_reader())
+        working.rename(made)
+    return made

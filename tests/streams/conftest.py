@@ -1,4 +1,4 @@
-"""Topics for the tests of streams."""
+"""Topics for the tests of streams, and the session that they share."""
 
 from __future__ import annotations
 
@@ -6,12 +6,31 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.conftest import QUICK_STREAMS
 from tests.streams.feeds import Topic
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
+
     from tests.services.kafka import KafkaBroker
+
+
+@pytest.fixture(autouse=True)
+def _one_session(quick_streams: None) -> None:
+    """Let every test use the session that all of them share."""
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Give that session."""
+    from ematix_flow.declare.spark_settings import SparkSettings
+    from ematix_flow.run.spark.session import spark_session, stop_session
+
+    yield spark_session(SparkSettings(conf=QUICK_STREAMS))
+    stop_session()
 
 
 @pytest.fixture

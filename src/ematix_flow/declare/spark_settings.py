@@ -52,7 +52,8 @@ class SparkSettings:
     excludes: tuple[str, ...] = ()
     repositories: tuple[str, ...] = ()
     jars: tuple[str, ...] = ()
-    checkpoint_root: str = "~/.ematix-flow/checkpoints"
+    checkpoint_root: str = field(default="~/.ematix-flow/checkpoints", compare=False)
+    """Where streams keep their state; every query has its own folder below it."""
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
     profile: Literal["auto", "short", "long"] = "auto"
     """`short` starts quickly, `long` runs quickly; `auto` is `long` for streams that go on and where a large lake table is to be rewritten."""
