@@ -22,6 +22,7 @@ from ematix_flow.declare.masking import is_secret_field
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.engine.rejects import list_rejects, replay_rejects
 from ematix_flow.errors import RunError
+from tests.depth import deep
 from tests.engine.bucket_loads import TABLE, Bucket, load, pipeline_of, write_source
 from tests.services.buckets import CLOUDS, SERVICES, bucket_fields
 
@@ -204,7 +205,7 @@ def test_a_reader_finishes_what_a_killed_writer_left(
     assert (loaded(tmp_path), bucket.rows()) == (ORDERS, ORDERS)
 
 
-@pytest.mark.parametrize("bucket", ["s3", "gcs", "azure"], indirect=True)
+@pytest.mark.parametrize("bucket", ["s3", deep("gcs"), deep("azure")], indirect=True)
 @pytest.mark.spark
 def test_a_query_over_files_of_a_bucket_is_evaluated_by_spark(bucket: Bucket, tmp_path: Path, spark: Any) -> None:
     table = pa.table(

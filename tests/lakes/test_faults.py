@@ -69,7 +69,7 @@ def test_an_error_at_any_point_leaves_the_load_to_be_made_once(lane: Lane, point
     assert locks(lane) == []
 
 
-@pytest.mark.parametrize("point", ["store.before_change", "store.after_change"])
+@pytest.mark.parametrize("point", ["store.before_change", deep("store.after_change")])
 @every_lake
 def test_a_killed_process_leaves_the_load_to_be_made_once(lane: Lane, point: str) -> None:
     lane.give(SECOND)

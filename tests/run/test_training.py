@@ -13,6 +13,7 @@ from ematix_flow.run.spark.class_archive import Archive, archive_for, sole_build
 from ematix_flow.run.spark.java import find_java
 from ematix_flow.run.spark.java_process import spark_jars
 from tests.crash.harness import wait_until
+from tests.depth import deep
 
 SOURCE = Path(__file__).parent.parent.parent / "src"
 GIVE_UP_SECONDS = 300.0
@@ -72,7 +73,7 @@ def test_the_trainer_ends_itself(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGALRM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [deep(signal.SIGALRM), signal.SIGKILL])
 def test_java_ends_with_the_trainer(tmp_path: Path, number: signal.Signals) -> None:
     """An alarm is how the trainer ends itself."""
     environ = {**os.environ, "PYTHONPATH": str(SOURCE), "XDG_CACHE_HOME": str(tmp_path), "TMPDIR": str(tmp_path)}

@@ -23,6 +23,7 @@ from ematix_flow.events import RunStarted
 from ematix_flow.observe.bus import Bus
 from ematix_flow.types import BigInt, Text, TimestampTZ  # noqa: TC001 - read from the annotations
 from tests.crash.spooling import from_rabbitmq, publish
+from tests.depth import deep
 from tests.services.kinesis import create_stream
 from tests.services.s3 import KEY, REGION, SECRET
 from tests.services.topics import committed
@@ -340,7 +341,7 @@ def test_spark_and_this_process_load_the_same(
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("engine", ["local", "spark"])
+@pytest.mark.parametrize("engine", [deep("local"), "spark"])
 def test_a_topic_and_a_queue_go_into_a_lake_through_sql(
     topic: Topic,
     rabbitmq_server: RabbitMQServer,

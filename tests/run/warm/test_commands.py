@@ -96,7 +96,7 @@ PAST = ("--from", f"{AN_HOUR_AGO:%Y-%m-%dT%H:00:00}Z", "--to", f"{AN_HOUR_AGO:%Y
     [
         ("run", "count_items"),
         ("run-due",),
-        ("scheduler", *ONCE),
+        pytest.param(("scheduler", *ONCE), marks=pytest.mark.deep),
         pytest.param(("scheduler", "--executor", "subprocess://", *ONCE), marks=pytest.mark.deep),
         pytest.param(("backfill", "count_items", *PAST), marks=pytest.mark.deep),
     ],
