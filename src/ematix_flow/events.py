@@ -284,6 +284,13 @@ class StreamIdle(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class StreamWarning(Event):
+    """A stream goes on, and an operator should know something of it."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class StreamFailed(Event):
     """A stream, or one target of it, failed; what was under way did not happen."""
 

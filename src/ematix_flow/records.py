@@ -66,6 +66,8 @@ class Counts:
     """Changes that the target had already, or one that came after them."""
     skipped: int = 0
     """Messages that change no row."""
+    late: int = 0
+    """Changes among the repeated ones that are older than what their key has by more than is tolerated."""
 
     @property
     def changes(self) -> dict[str, int]:
@@ -76,6 +78,7 @@ class Counts:
             "deletes": self.deletes,
             "skipped": self.skipped,
             "idempotent_skipped": self.repeated,
+            "late": self.late,
         }
 
     def plus(self, name: str, rows: int) -> Counts:

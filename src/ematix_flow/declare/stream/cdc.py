@@ -34,7 +34,7 @@ class CDC:
     schema_evolution: str = "skip"
     """What becomes of a column that the table lacks: its values are left out, the event is refused, or it is added."""
     out_of_order_tolerance_ms: int = 5000
-    """Accepted for older declarations: changes are put in order however late they are."""
+    """By how much a change may be older than what its key has before it counts as late; changes are put in order in any case."""
     missing_columns: str = "keep"
     """What a column becomes that an event does not carry: it stays as it is, or is NULL."""
     missing_rows: str = "insert"

@@ -34,6 +34,7 @@ COUNTERS = {
     "cdc_deletes_total": "Changes that removed a row.",
     "cdc_skipped_total": "Changes that say nothing about rows.",
     "cdc_idempotent_skipped_total": "Changes that were there already.",
+    "cdc_late_total": "Those among them that are older than what is there by more than is tolerated.",
     "windows_emitted_total": "Windows that were given to the targets.",
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.changes.decoder import KEY, ChangeDecoder, ChangeTable
@@ -19,28 +19,56 @@ from ematix_flow.engine.stream.sinks.new_columns import new_columns
 from ematix_flow.engine.stream.sinks.table import TableSink, declaration_of, pipeline_of
 from ematix_flow.engine.stream.sinks.table_schema import UNKNOWN, is_there, name_of, table_of
 from ematix_flow.errors import PlanError, UnsupportedError, did_you_mean
+from ematix_flow.events import StreamWarning
 from ematix_flow.plan.batch import history_name
 from ematix_flow.plan.columns import CHANGE_AT
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.plan.sql.ddl import VERSION
 from ematix_flow.plan.steps import OffsetRange
 from ematix_flow.run.read.message_ranges import MessageRange
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ematix_flow.connect.base.stream_source import StreamSource
+    from ematix_flow.connect.base.stream_source import Position, StreamSource
     from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
     from ematix_flow.declare.table.schema import Table
+    from ematix_flow.records import Counts
 
 FORMATS = ("json", "avro")
 """Payloads that envelopes are read from."""
 
 
+@dataclass
 class ChangeSink(TableSink):
     """A table whose rows are those of a table of another database."""
+
+    warned: set[str] = field(default_factory=set)
+    """What was warned of; once is enough."""
+
+    def load(self, end: Position) -> Counts:
+        """Load the changes up to a position; what they show of a wrong setup is a warning."""
+        counts = TableSink.load(self, end)
+        if counts.late:
+            self._warn("late", self._late(counts.late))
+        return counts
+
+    def _late(self, late: int) -> str:
+        cdc = self.context.stream.cdc
+        assert cdc is not None  # noqa: S101 - other streams have other sinks
+        older = quantity(cdc.out_of_order_tolerance_ms, "millisecond")
+        return (
+            f"{quantity(late, 'change')} came more than {older} after newer ones of the same key and changed nothing "
+            "(out_of_order_tolerance_ms): messages of a key are in several partitions, or come again"
+        )
+
+    def _warn(self, subject: str, message: str) -> None:
+        if subject not in self.warned:
+            self.warned.add(subject)
+            self.context.options.bus.emit(StreamWarning(self.context.stream.name, self.key, message))
 
     @property
     def reads_first(self) -> bool:
