@@ -125,5 +125,10 @@ def test_spark_stages_changes_too(topic: Topic, duckdb_path: Path, monkeypatch: 
     monkeypatch.setenv("EMATIX_FLOW_ENGINE", "spark")
     mirror = Mirror(topic, connection_from_fields("target", {"kind": "duckdb", "path": str(duckdb_path)}))
     mirror.apply([event("c", 1, row(1, "a", 10)), event("c", 2, row(2, "b", 20)), event("d", 3, None, {"id": 2})])
-    mirror.apply([event("c", 2, row(2, "b", 20)), event("u", 4, {"id": 1, "name": "aa"})], 1)
+    heard: list[Event] = []
+    bus = Bus()
+    bus.subscribe(heard.append)
+    mirror.apply([event("c", 2, row(2, "b", 20)), event("u", 4, {"id": 1, "name": "aa", "colour": "red"})], 1, bus=bus)
     assert mirror.rows() == [(1, "aa", 10)]
+    (warning,) = [one.message for one in heard if isinstance(one, StreamWarning)]
+    assert "the column 'colour'" in warning, "tasks hand over what they note"

@@ -35,6 +35,7 @@ COUNTERS = {
     "cdc_skipped_total": "Changes that say nothing about rows.",
     "cdc_idempotent_skipped_total": "Changes that were there already.",
     "cdc_late_total": "Those among them that are older than what is there by more than is tolerated.",
+    "cdc_left_out_total": "Values of changes whose columns the table lacks.",
     "windows_emitted_total": "Windows that were given to the targets.",
 }
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.changes.decoder import KEY, ChangeDecoder, ChangeTable
+from ematix_flow.connect.changes.left_out import take_left_out
 from ematix_flow.connect.changes.log_decoder import LOG_COLUMNS, ChangeLogDecoder
 from ematix_flow.connect.changes.message_list import MessageList
 from ematix_flow.connect.changes.schemas import ChangeReader
@@ -51,10 +52,19 @@ class ChangeSink(TableSink):
 
     def load(self, end: Position) -> Counts:
         """Load the changes up to a position; what they show of a wrong setup is a warning."""
+        reader = self.context.source.instance_id
+        take_left_out(reader)  # noted by a load that failed
         counts = TableSink.load(self, end)
         if counts.late:
             self._warn("late", self._late(counts.late))
-        return counts
+        left_out = take_left_out(reader)
+        for column in left_out:
+            self._warn(f"column {column}", self._left_out(column))
+        return replace(counts, left_out=sum(left_out.values()))
+
+    def _left_out(self, column: str) -> str:
+        table = ".".join(name_of(self.target))
+        return f"changes have the column {column!r}, which {table} lacks: its values are left out (schema_evolution)"
 
     def _late(self, late: int) -> str:
         cdc = self.context.stream.cdc
@@ -77,7 +87,8 @@ class ChangeSink(TableSink):
 
     def exact(self, offset_range: OffsetRange) -> tuple[TargetDeclaration, OpenSource] | None:
         """Return the changes of a range for the table as it is declared or exists."""
-        target = ChangeTarget(self.context.stream, self.target, self.offset_store.database)
+        notes = self.context.source.instance_id
+        target = ChangeTarget(self.context.stream, self.target, self.offset_store.database, notes)
         declared, message_range = target.range(self.context.source, offset_range)
         source = self.context.source
         return declared, OpenSource(SourceValue(source.name), source.name, stream=message_range, span=offset_range)
@@ -90,6 +101,8 @@ class ChangeTarget:
     stream: Stream
     target: StreamTarget
     database: TargetSystem
+    notes: str = ""
+    """The id of the source under which columns that the table lacks are noted; empty where nobody asks."""
 
     @property
     def learns_columns(self) -> bool:
@@ -184,6 +197,7 @@ class ChangeTarget:
             reader,
             keyed=any(column.name == KEY for column in source.columns),
             whole=mode == "scd2",
+            notes="" if self.learns_columns else self.notes,
         )
 
     def _is_known(self) -> bool:
