@@ -46,7 +46,7 @@ EXPECTED = [
         ),
     ),
     RowChange(operation="I", relation=16384, old=None, old_kind="", new=("2", None, "")),
-    Commit(commit_lsn=22049576, end_lsn=22049624),
+    Commit(commit_lsn=22049576, end_lsn=22049624, at_us=1794901349568758),
     RowChange(operation="U", relation=16384, old=None, old_kind="", new=("1", "b", UNCHANGED)),
     RowChange(operation="U", relation=16384, old=("2", None, None), old_kind="K", new=("3", None, "")),
     Relation(

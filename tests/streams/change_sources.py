@@ -25,8 +25,7 @@ from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.stream.build import stream_from_keywords
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, Text
-from ematix_flow.engine.stream.options import StreamOptions
-from ematix_flow.engine.stream.run import run_stream
+from tests.streams.feeds import drain
 
 if TYPE_CHECKING:
     from ematix_flow.declare.stream.stream import Stream
@@ -81,9 +80,9 @@ class Source:
         """Give the rows."""
         return sorted(self.run("SELECT id, n, big FROM things"))
 
-    def stream(self, file: Path) -> Stream:
+    def stream(self, file: Path, **limits: int) -> Stream:
         """Give the stream that mirrors the table."""
-        return stream_of(self.url, file)
+        return stream_of(self.url, file, **limits)
 
 
 class Work:
@@ -129,10 +128,10 @@ class Work:
         )  # fmt: skip
 
 
-def stream_of(url: str, file: Path) -> Stream:
+def stream_of(url: str, file: Path, **limits: int) -> Stream:
     """Give the stream that mirrors the table of a database."""
     kind, table = ("mysql_cdc", "things") if url.startswith("mysql") else ("postgres_cdc", "public.things")
-    source = connection_from_fields("log", {"kind": kind, "url": url})
+    source = connection_from_fields("log", {"kind": kind, "url": url, **limits})
     target = connection_from_fields("there", {"kind": "sqlite", "path": str(file)})
     given = {"source": source, "source_query": table, "target_connection": target, "target_table": THINGS}
     return stream_from_keywords({"name": "mirror", "cdc": CDC(), "max_rows_per_batch": 100, **given}, None)
@@ -148,10 +147,6 @@ def begin_life(url: str, file: Path, failpoints: str) -> subprocess.Popen[bytes]
 def mirrored(file: Path) -> list[tuple[Any, ...]]:
     with closing(sqlite3.connect(file)) as connection:
         return sorted(connection.execute("SELECT id, n, big FROM things").fetchall())
-
-
-def drain(stream: Stream) -> dict[str, Any]:
-    return run_stream(stream, StreamOptions(available_now=True))
 
 
 if __name__ == "__main__":

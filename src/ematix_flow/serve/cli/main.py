@@ -54,6 +54,7 @@ COMMANDS = {
     "consume": CommandEntry("streams.consume", "consume", "Run streams until they are stopped.", _STREAMS),
     "consume-list": CommandEntry("streams.consume", "consume_list", "Show the streams of a module.", _STREAMS),
     "stream": CommandEntry("streams.stream", "stream", "Show where a stream stands, or move it.", _STREAMS),
+    "cdc": CommandEntry("streams.cdc", "cdc", "Show how far streams of changes are behind their databases.", _STREAMS),
     "dlq": CommandEntry("streams.dlq", "dlq", "Count, show, replay, park or purge dead letters of a stream.", _STREAMS),
     "status": CommandEntry(
         "status", "status", "Show the last and the next run of everything, and what waits.", _SCHEDULES

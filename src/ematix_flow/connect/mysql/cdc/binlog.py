@@ -150,6 +150,13 @@ def log_end(session: MySQLSession) -> LogPosition:
     return LogPosition(str(rows[0][0]), int(rows[0][1]))
 
 
+def bytes_after(position: LogPosition, file: str, size: int) -> int:
+    """Return how many bytes of a file of the log lie behind a position."""
+    if file == position.file:
+        return max(0, size - position.pos)
+    return size if LogPosition(file, 0) > position else 0
+
+
 def refuse_purged(session: MySQLSession, position: LogPosition) -> None:
     """Refuse a position whose log the server has removed, or never had."""
     sizes = {str(row[0]): int(row[1]) for row in session.query("SHOW BINARY LOGS")}

@@ -113,6 +113,7 @@ def _scheduler(module: str | None, options: dict[str, Any], stop: threading.Even
     from ematix_flow.engine.schedule.freshness import FreshnessWatch
     from ematix_flow.engine.schedule.lease import LEASE_SECONDS
     from ematix_flow.engine.schedule.scheduler import Scheduler, SchedulerSettings
+    from ematix_flow.engine.stream.change_lag import LagWatch
     from ematix_flow.observe.bus import Bus
 
     if options["no_run_log"]:
@@ -138,7 +139,7 @@ def _scheduler(module: str | None, options: dict[str, Any], stop: threading.Even
         metrics_url=options["metrics"],
         max_iterations=options["max_iterations"],
     )
-    return Scheduler(runner, settings, stop, (FreshnessWatch(bus, log),))
+    return Scheduler(runner, settings, stop, (FreshnessWatch(bus, log), LagWatch(bus)))
 
 
 def _wait_for_log(options: dict[str, Any]) -> RunLog:
