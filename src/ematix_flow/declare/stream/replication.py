@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.declare.origin import caller_origin
 from ematix_flow.declare.pipeline.pipeline import connection_reference
 from ematix_flow.declare.project import PROJECT
-from ematix_flow.declare.stream.cdc import CDC
+from ematix_flow.declare.stream.cdc import CDC, TRANSACTION
 from ematix_flow.declare.stream.stream import name_of
 from ematix_flow.declare.table.schema import check_name
 from ematix_flow.declare.values import filled_text, one_of
@@ -45,6 +45,11 @@ class Replication:
         if not isinstance(self.cdc, CDC) or self.cdc.envelope != "debezium":
             message = "cdc= of a replication takes a CDC(...) with the envelope debezium, which its source writes"
             raise DeclareTypeError(message)
+        if self.cdc.atomic == TRANSACTION:
+            message = (
+                'atomic="transaction" does not go with a replication, whose tables have a stream and a commit each'
+            )
+            raise DeclareError(message, hint="of each table, a transaction is whole in any case.")
 
 
 def replicate(  # noqa: PLR0913 - keywords of a declaration
