@@ -69,9 +69,14 @@ def replicate(  # noqa: PLR0913 - keywords of a declaration
         if from_ is None or to is None:
             message = "a replication needs a connection to read and one to write"
             raise DeclareError(message, hint='for example ematix.replicate("shop", tables="shop.*", into="lake").')
-        chosen = name if name is not None else f"{name_of(from_)}_to_{name_of(to)}"
+        chosen = name if name is not None else default_name(from_, to)
         declared = Replication(chosen, from_, tables, to, mode, schema, cdc or CDC(), origin)
         PROJECT.add_replication(declared)
     except FlowError as error:
         raise error.at(origin) from None
     return declared
+
+
+def default_name(source: str | Connection, into: str | Connection) -> str:
+    """Return the name of a replication that is given none."""
+    return f"{name_of(source)}_to_{name_of(into)}"

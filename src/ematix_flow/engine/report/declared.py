@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def declared_entries() -> list[dict[str, Any]]:
-    """Return pipelines, streams and transforms by name."""
+    """Return pipelines, streams, replications and transforms by name."""
     entries: list[dict[str, Any]] = [
         {
             "name": pipeline.name,
@@ -42,6 +42,17 @@ def declared_entries() -> list[dict[str, Any]]:
             "targets": [stream.key_of(target) for target in stream.targets],
         }
         for stream in PROJECT.streams.values()
+    ]
+    entries += [
+        {
+            "name": replication.name,
+            "kind": "replication",
+            "schedule": None,
+            "timezone": None,
+            "depends_on": [],
+            "targets": [f"{replication.schema}.*" if replication.schema else replication.tables],
+        }
+        for replication in PROJECT.replications.values()
     ]
     return sorted(entries, key=lambda entry: str(entry["name"]))
 

@@ -14,6 +14,7 @@ import click
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.schedule.schedule import CATCHUPS
 from ematix_flow.serve.cli.common.errors import DONE, FAILED, as_usage_error, print_error
+from ematix_flow.serve.cli.common.find_streams import find_streams
 from ematix_flow.serve.cli.common.options import (
     common_options,
     engine_option,
@@ -93,7 +94,8 @@ def up(module: str | None, **options: Any) -> int:
 
     stop = threading.Event()
     instance = _scheduler(module, options, stop)
-    streams = list(PROJECT.streams.values())
+    names = sorted((*PROJECT.streams, *PROJECT.replications))
+    streams = find_streams(names, module) if names else []
     if not streams:
         _run(instance)
         return DONE
