@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -14,11 +13,10 @@ from ematix_flow.connect.mysql.cdc import source as cdc_source
 from ematix_flow.connect.mysql.cdc.source import MySQLChanges
 from ematix_flow.declare.connection.registry import MySQLCDCConnection
 from ematix_flow.errors import RunError, StreamLostError
+from tests.connect.change_messages import brief, drained, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from ematix_flow.connect.base.stream_source import Position
 
     Statement = Callable[..., tuple[tuple[Any, ...], ...]]
 
@@ -59,29 +57,6 @@ def opened(mysql_url: str) -> Iterator[Callable[..., MySQLChanges]]:
     yield create
     for source in sources:
         source.close()
-
-
-def messages(source: MySQLChanges, begin: Position, end: Position, *names: str) -> list[dict[str, Any]]:
-    result = []
-    for partition in source.plan_partitions(begin, end, names):
-        for table in partition.read():
-            result += [{**json.loads(row.pop("value")), **row} for row in table.to_pylist()]
-    return result
-
-
-def drained(source: MySQLChanges, position: Position, most: int = 100_000) -> tuple[list[dict[str, Any]], Position]:
-    """Give all messages behind a position, and where they end."""
-    result = []
-    while True:
-        end = source.ahead(position, most)
-        if not source.distance(position, end):
-            return result, position
-        result += messages(source, position, end)
-        position = end
-
-
-def brief(message: dict[str, Any]) -> tuple[Any, ...]:
-    return message["op"], message["before"], message["after"]
 
 
 def place(message: dict[str, Any]) -> tuple[Any, ...]:

@@ -242,21 +242,7 @@ def test_toml_declares_the_same(topic: Topic, warehouse: Path) -> None:
         [event("c", 1, row(1, "a", 1)), event("d", 2, None, {"id": 1}), event("c", 3, row(2, "b", 2))], partition=0
     )
     rows_in(warehouse, "CREATE SCHEMA shop; CREATE TABLE shop.plain (id BIGINT PRIMARY KEY, name TEXT)")
-    drain(stream_from_toml(f"""
-        pipeline_name = "plain"
-        source_query = "{topic.name}"
-        [source]
-        kind = "kafka"
-        bootstrap_servers = "{topic.broker.address}"
-        [target]
-        kind = "duckdb"
-        path = "{warehouse}"
-        [target.table]
-        schema = "shop"
-        name = "plain"
-        [transform.cdc]
-        envelope = "debezium"
-    """))  # fmt: skip
+    drain(stream_from_toml(topic.toml("plain", warehouse, "plain", '[transform.cdc]\nenvelope = "debezium"')))
     assert rows_in(warehouse, "SELECT * FROM shop.plain") == [(2, "b")]
 
 
