@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import signal
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
+import ematix_flow
 from ematix_flow import ematix
 from ematix_flow.declare.connection.registry import PostgresConnection, SQLiteConnection, register_connection
 from ematix_flow.declare.project import PROJECT
@@ -20,9 +25,7 @@ from ematix_flow.engine.stream.replication import streams_of
 from ematix_flow.engine.stream.run_many import run_streams
 from ematix_flow.errors import DeclareError, FlowError, PlanError
 from ematix_flow.serve.cli.main import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.crash.harness import wait_until
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("postgres_cdc")]
 
@@ -32,6 +35,14 @@ CREATE TABLE shop.orders (id bigint PRIMARY KEY, at timestamptz, price numeric(1
 CREATE TABLE shop."order items" (a int, b varchar(10), n double precision, PRIMARY KEY (a, b));
 INSERT INTO shop.orders VALUES (1, '2026-01-02 03:04:05+00', 9.90, '{x,"y z"}', '{"a": 1}', true), (2, NULL, NULL, NULL, NULL, NULL);
 INSERT INTO shop."order items" VALUES (1, 'q', 0.5);
+"""
+
+
+FLOWS = """
+from ematix_flow import PostgresConnection, SQLiteConnection, ematix, register_connection
+register_connection(PostgresConnection('pg', url='${SHOP_DSN}'))
+register_connection(SQLiteConnection('there', path='t.db'))
+ematix.replicate('pg', tables='shop.*', into='there', schema='main', name='mirror')
 """
 
 
@@ -101,12 +112,7 @@ def test_a_command_shows_every_table(
     run(postgres_url, TABLES)
     monkeypatch.setenv("SHOP_DSN", postgres_url)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "flows.py").write_text(
-        "from ematix_flow import PostgresConnection, SQLiteConnection, ematix, register_connection\n"
-        "register_connection(PostgresConnection('pg', url='${SHOP_DSN}'))\n"
-        "register_connection(SQLiteConnection('there', path='t.db'))\n"
-        "ematix.replicate('pg', tables='shop.*', into='there', schema='main', name='mirror')\n"
-    )
+    (tmp_path / "flows.py").write_text(FLOWS)
     assert main(["consume", "mirror", "--module", "flows", "--available-now", "--no-run-log"]) == 0
     capsys.readouterr()
     assert main(["stream", "status", "mirror", "--module", "flows", "--format", "json"]) == 0
@@ -171,6 +177,30 @@ def test_a_replication_is_listed_with_the_streams(
     assert main(["list", "--module", "listed", "--format", "json"]) == 0
     (entry,) = json.loads(capsys.readouterr().out)
     assert (entry["name"], entry["kind"], entry["targets"]) == ("mirror", "replication", ["shop.*"])
+
+
+@pytest.mark.deep
+def test_up_runs_a_replication(postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(postgres_url, TABLES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SHOP_DSN", postgres_url)
+    (tmp_path / "flows.py").write_text(FLOWS)
+    monkeypatch.setenv("PYTHONPATH", f"{Path(ematix_flow.__file__).parents[1]}:{tmp_path}")
+    words = ("up", "--module", "flows", "--run-log-path", str(tmp_path / "runs.db"))
+    process = subprocess.Popen([sys.executable, "-m", "ematix_flow", *words])
+
+    def mirrored() -> bool:
+        with closing(sqlite3.connect(tmp_path / "t.db", timeout=60)) as connection:
+            names = connection.execute("SELECT name FROM sqlite_master WHERE name IN ('orders', 'order items')")
+            return len(names.fetchall()) == 2 and process.poll() is None
+
+    try:
+        wait_until(lambda: mirrored() or process.poll() is not None, 120)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(120) == 0
+    finally:
+        process.kill()
+    assert rows(tmp_path / "t.db", "SELECT id FROM orders ORDER BY id") == [(1,), (2,)]
 
 
 def test_a_file_with_names_is_what_python_declares() -> None:

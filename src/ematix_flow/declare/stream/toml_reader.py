@@ -192,11 +192,11 @@ def _is_required(one: Any) -> bool:
 
 
 def warn_of_passwords(references: Iterable[str | Connection], file: str, more: Iterable[tuple[str, str]] = ()) -> None:
-    """Report once which secrets are in the file itself: those of connections, and more that were found."""
+    """Report once which secrets are in the file itself: those of connections, and more."""
     if os.environ.get(SILENCE) == "1":
         return
-    found = [entry for one in references if isinstance(one, Connection) for entry in _in_connection(one)]
-    passwords = [f"{name} of {location}" for location, name in (*found, *more)]
+    entries = [entry for one in references if isinstance(one, Connection) for entry in _in_connection(one)]
+    passwords = [f"{name} of {location}" for location, name in (*entries, *more)]
     if passwords:
         text = f"{file} holds secrets in plain text: {', '.join(passwords)}; write them as ${{VAR}} ({SILENCE}=1 silences this)"
         warnings.warn(text, FutureWarning, stacklevel=2)
