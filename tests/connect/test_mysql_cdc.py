@@ -104,6 +104,31 @@ def test_a_stream_begins_with_the_rows_and_goes_on_with_every_change(
     assert (message["_key"], message["_table"]) == ('{"id":3}', f"{source.reader.default_schema}.orders")
 
 
+def test_what_was_rolled_back_is_no_change_though_the_log_has_it(
+    run: Statement, opened: Callable[..., MySQLChanges]
+) -> None:
+    run("CREATE TABLE orders (id int PRIMARY KEY, what varchar(20))")
+    run("CREATE TABLE untransacted (id int PRIMARY KEY) ENGINE=MyISAM")
+    source = opened("orders")
+    _, position = drained(source, source.start("earliest"))
+    # With a table that knows no transactions the server writes down what was done and that it was undone.
+    for sql in (
+        "BEGIN", "INSERT INTO orders VALUES (1, 'a')", "SAVEPOINT `od``d`", "INSERT INTO untransacted VALUES (1)",
+        "INSERT INTO orders VALUES (2, 'undone')", "SAVEPOINT inner_one", "UPDATE orders SET what = 'undone'",
+        "ROLLBACK TO `od``d`", "INSERT INTO orders VALUES (3, 'c')", "SAVEPOINT again",
+        "INSERT INTO orders VALUES (4, 'd')", "COMMIT",
+        "BEGIN", "CREATE TEMPORARY TABLE helper (i int)", "INSERT INTO orders VALUES (5, 'undone')", "ROLLBACK",
+        "INSERT INTO orders VALUES (6, 'f')",
+    ):  # fmt: skip
+        run(sql)
+    assert run("SELECT id FROM orders ORDER BY id") == ((1,), (3,), (4,), (6,))
+    first = source.ahead(position, 1)
+    assert [one["after"]["id"] for one in messages(source, position, first)] == [1, 3, 4], "a transaction is whole"
+    assert source.distance(position, first) == 3
+    changes, _ = drained(source, first)
+    assert [brief(one) for one in changes] == [("c", None, {"id": 6, "what": "f"})]
+
+
 def test_ranges_end_at_transactions(run: Statement, opened: Callable[..., MySQLChanges]) -> None:
     run("CREATE TABLE t (id int PRIMARY KEY)")
     source = opened("t")
