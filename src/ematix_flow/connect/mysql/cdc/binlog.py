@@ -224,8 +224,8 @@ class _Transaction:
             yield changes.pop()  # with its rows, which the reader decodes and need not stay
         yield TransactionEnd(at)
 
-    def mark(self, name: str) -> None:
-        """Note a savepoint."""
+    def set_savepoint(self, name: str) -> None:
+        """Note how many changes there are now."""
         self._savepoints[name] = len(self.changes)
 
     def roll_back(self, name: str | None) -> None:
@@ -240,7 +240,10 @@ def _of_statement(
     statement = str(event.query).strip()
     savepoint = _SAVEPOINT.fullmatch(statement)
     if savepoint is not None:
-        (transaction.roll_back if savepoint["back"] else transaction.mark)(savepoint["name"])
+        if savepoint["back"]:
+            transaction.roll_back(savepoint["name"])
+        else:
+            transaction.set_savepoint(savepoint["name"])
         return
     if statement.upper() == "BEGIN":
         return
