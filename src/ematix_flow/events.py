@@ -259,6 +259,24 @@ class StreamLag(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class LogLagMeasured(Event):
+    """How far a target of a stream that runs is behind the log of its database."""
+
+    lag_bytes: int
+    lag_seconds: float
+    retained_bytes: int | None
+    """What the server keeps of its log for the stream; None where it keeps it for nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogLagChecked(Event):
+    """Whether a stream is too far behind the log of its database, or has lost it; also of one that does not run."""
+
+    problem: str
+    """Empty when it is not."""
+
+
+@dataclass(frozen=True, slots=True)
 class StreamWatermark(Event):
     """Up to which event time a stream has everything that comes in time."""
 
@@ -281,6 +299,13 @@ class StateChanged(Event):
 @dataclass(frozen=True, slots=True)
 class StreamIdle(Event):
     """A stream found nothing new."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamWarning(Event):
+    """A stream goes on, and an operator should know something of it."""
+
+    message: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,10 @@ class Counts:
     """Changes that the target had already, or one that came after them."""
     skipped: int = 0
     """Messages that change no row."""
+    late: int = 0
+    """Changes among the repeated ones that are older than what their key has by more than is tolerated."""
+    left_out: int = 0
+    """Values of changes whose columns the table lacks."""
 
     @property
     def changes(self) -> dict[str, int]:
@@ -76,6 +80,8 @@ class Counts:
             "deletes": self.deletes,
             "skipped": self.skipped,
             "idempotent_skipped": self.repeated,
+            "late": self.late,
+            "left_out": self.left_out,
         }
 
     def plus(self, name: str, rows: int) -> Counts:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -14,11 +13,10 @@ from ematix_flow.connect.mysql.cdc import source as cdc_source
 from ematix_flow.connect.mysql.cdc.source import MySQLChanges
 from ematix_flow.declare.connection.registry import MySQLCDCConnection
 from ematix_flow.errors import RunError, StreamLostError
+from tests.connect.change_messages import brief, drained, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from ematix_flow.connect.base.stream_source import Position
 
     Statement = Callable[..., tuple[tuple[Any, ...], ...]]
 
@@ -59,29 +57,6 @@ def opened(mysql_url: str) -> Iterator[Callable[..., MySQLChanges]]:
     yield create
     for source in sources:
         source.close()
-
-
-def messages(source: MySQLChanges, begin: Position, end: Position, *names: str) -> list[dict[str, Any]]:
-    result = []
-    for partition in source.plan_partitions(begin, end, names):
-        for table in partition.read():
-            result += [{**json.loads(row.pop("value")), **row} for row in table.to_pylist()]
-    return result
-
-
-def drained(source: MySQLChanges, position: Position, most: int = 100_000) -> tuple[list[dict[str, Any]], Position]:
-    """Give all messages behind a position, and where they end."""
-    result = []
-    while True:
-        end = source.ahead(position, most)
-        if not source.distance(position, end):
-            return result, position
-        result += messages(source, position, end)
-        position = end
-
-
-def brief(message: dict[str, Any]) -> tuple[Any, ...]:
-    return message["op"], message["before"], message["after"]
 
 
 def place(message: dict[str, Any]) -> tuple[Any, ...]:
@@ -127,6 +102,31 @@ def test_a_stream_begins_with_the_rows_and_goes_on_with_every_change(
     assert drained(source, end) == ([], end)
     (message,) = messages(source, position, source.ahead(position, 1), "_key", "_table")[:1]
     assert (message["_key"], message["_table"]) == ('{"id":3}', f"{source.reader.default_schema}.orders")
+
+
+def test_what_was_rolled_back_is_no_change_though_the_log_has_it(
+    run: Statement, opened: Callable[..., MySQLChanges]
+) -> None:
+    run("CREATE TABLE orders (id int PRIMARY KEY, what varchar(20))")
+    run("CREATE TABLE untransacted (id int PRIMARY KEY) ENGINE=MyISAM")
+    source = opened("orders")
+    _, position = drained(source, source.start("earliest"))
+    # With a table that knows no transactions the server writes down what was done and that it was undone.
+    for sql in (
+        "BEGIN", "INSERT INTO orders VALUES (1, 'a')", "SAVEPOINT `od``d`", "INSERT INTO untransacted VALUES (1)",
+        "INSERT INTO orders VALUES (2, 'undone')", "SAVEPOINT inner_one", "UPDATE orders SET what = 'undone'",
+        "ROLLBACK TO `od``d`", "INSERT INTO orders VALUES (3, 'c')", "SAVEPOINT again",
+        "INSERT INTO orders VALUES (4, 'd')", "COMMIT",
+        "BEGIN", "CREATE TEMPORARY TABLE helper (i int)", "INSERT INTO orders VALUES (5, 'undone')", "ROLLBACK",
+        "INSERT INTO orders VALUES (6, 'f')",
+    ):  # fmt: skip
+        run(sql)
+    assert run("SELECT id FROM orders ORDER BY id") == ((1,), (3,), (4,), (6,))
+    first = source.ahead(position, 1)
+    assert [one["after"]["id"] for one in messages(source, position, first)] == [1, 3, 4], "a transaction is whole"
+    assert source.distance(position, first) == 3
+    changes, _ = drained(source, first)
+    assert [brief(one) for one in changes] == [("c", None, {"id": 6, "what": "f"})]
 
 
 def test_ranges_end_at_transactions(run: Statement, opened: Callable[..., MySQLChanges]) -> None:

@@ -19,6 +19,13 @@ from ematix_flow.connect.postgres.cdc.pgoutput import (
 from ematix_flow.connect.postgres.cdc.values import Types
 from ematix_flow.errors import RunError
 
+
+def relation(identity: str, *, whole: bool) -> Relation:
+    """Give the table of the messages, whose old rows have its key or are whole."""
+    columns = (("id", 23, True), ("what", 25, whole), ("big", 25, whole))
+    return Relation(16384, "public", "t", identity, tuple(RelationColumn(*one) for one in columns))
+
+
 WRITTEN = [
     "42000000000150732800030372ce2130f6000002d8",
     "52000040007075626c69630074006400030169640000000017ffffffff00776861740000000019ffffffff006269670000000019ffffffff",
@@ -34,45 +41,15 @@ WRITTEN = [
 ]
 EXPECTED = [
     Begin(commit_lsn=22049576, at_us=1794901349568758, xid=728),
-    Relation(
-        oid=16384,
-        schema="public",
-        name="t",
-        identity="d",
-        columns=(
-            RelationColumn(name="id", type_oid=23, in_identity=True),
-            RelationColumn(name="what", type_oid=25, in_identity=False),
-            RelationColumn(name="big", type_oid=25, in_identity=False),
-        ),
-    ),
+    relation("d", whole=False),
     RowChange(operation="I", relation=16384, old=None, old_kind="", new=("2", None, "")),
-    Commit(commit_lsn=22049576, end_lsn=22049624),
+    Commit(commit_lsn=22049576, end_lsn=22049624, at_us=1794901349568758),
     RowChange(operation="U", relation=16384, old=None, old_kind="", new=("1", "b", UNCHANGED)),
     RowChange(operation="U", relation=16384, old=("2", None, None), old_kind="K", new=("3", None, "")),
-    Relation(
-        oid=16384,
-        schema="public",
-        name="t",
-        identity="f",
-        columns=(
-            RelationColumn(name="id", type_oid=23, in_identity=True),
-            RelationColumn(name="what", type_oid=25, in_identity=True),
-            RelationColumn(name="big", type_oid=25, in_identity=True),
-        ),
-    ),
+    relation("f", whole=True),
     RowChange(operation="U", relation=16384, old=("3", None, ""), old_kind="O", new=("3", "z", "")),
     RowChange(operation="D", relation=16384, old=("3", "z", ""), old_kind="O", new=None),
-    Relation(
-        oid=16384,
-        schema="public",
-        name="t",
-        identity="f",
-        columns=(
-            RelationColumn(name="id", type_oid=23, in_identity=True),
-            RelationColumn(name="what", type_oid=25, in_identity=True),
-            RelationColumn(name="big", type_oid=25, in_identity=True),
-        ),
-    ),
+    relation("f", whole=True),
     Truncated(relations=(16384,)),
 ]
 

@@ -16,11 +16,10 @@ from ematix_flow.connect.postgres.cdc.slot import slot_name
 from ematix_flow.connect.postgres.cdc.source import PostgresChanges
 from ematix_flow.declare.connection.registry import PostgresCDCConnection
 from ematix_flow.errors import DeclareError, RunError, StreamLostError, TransientError
+from tests.connect.change_messages import brief, drained, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from ematix_flow.connect.base.stream_source import Position
 
     Statement = Callable[..., list[tuple[Any, ...]]]
 
@@ -51,29 +50,6 @@ def opened(postgres_url: str) -> Iterator[Callable[..., PostgresChanges]]:
     yield create
     for source in sources:
         source.close()
-
-
-def messages(source: PostgresChanges, begin: Position, end: Position, *names: str) -> list[dict[str, Any]]:
-    result = []
-    for partition in source.plan_partitions(begin, end, names):
-        for table in partition.read():
-            result += [{**json.loads(row.pop("value")), **row} for row in table.to_pylist()]
-    return result
-
-
-def drained(source: PostgresChanges, position: Position, most: int = 100_000) -> tuple[list[dict[str, Any]], Position]:
-    """Give all messages behind a position, and where they end."""
-    result = []
-    while True:
-        end = source.ahead(position, most)
-        if not source.distance(position, end):
-            return result, position
-        result += messages(source, position, end)
-        position = end
-
-
-def brief(message: dict[str, Any]) -> tuple[Any, ...]:
-    return message["op"], message["before"], message["after"]
 
 
 def test_a_stream_begins_with_the_rows_and_goes_on_with_every_change(

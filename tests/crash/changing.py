@@ -6,20 +6,15 @@ Run as a program it is one life of the stream: the fields of its source, the tab
 from __future__ import annotations
 
 import json
-import os
-import random
 import sqlite3
-import subprocess
 import sys
-import threading
 from contextlib import closing
 from itertools import count
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-import ematix_flow
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.pipeline.write import write
 from ematix_flow.declare.stream.stream import Stream, StreamSourceDeclaration, StreamTarget
@@ -27,20 +22,22 @@ from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import Text
 from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.engine.stream.run import run_stream
+from tests.crash.programs import RowChanges, begin_program, log_at
+from tests.streams.feeds import drain as drained
+
+if TYPE_CHECKING:
+    from subprocess import Popen
 
 COLUMNS = tuple(Column(Text(), name=name) for name in ("op", "before", "after", "source", "_key", "_table"))
 
 
 def stream_of(url: str, query: str, file: Path, name: str = "changes", **more: Any) -> Stream:
     """Give a stream of envelopes into a table of SQLite."""
-    source = connection_from_fields(
-        "pg", {"kind": "mysql_cdc" if url.startswith("mysql") else "postgres_cdc", "url": url}
-    )
     target = connection_from_fields("there", {"kind": "sqlite", "path": str(file)})
     table = Table("main", "log", COLUMNS, stamped=False)
     return Stream(
         name,
-        (StreamSourceDeclaration(source, query, "pg"),),
+        (StreamSourceDeclaration(log_at(url), query, "pg"),),
         (StreamTarget(target, write(mode="append"), table=table),),
         idle_pause_ms=20,
         **more,
@@ -48,7 +45,8 @@ def stream_of(url: str, query: str, file: Path, name: str = "changes", **more: A
 
 
 def drain(stream: Stream) -> int:
-    return int(run_stream(stream, StreamOptions(available_now=True))["total_rows"])
+    """Run a stream until it has everything that is there, and give how many rows that was."""
+    return int(drained(stream)["total_rows"])
 
 
 def events(file: Path) -> list[dict[str, Any]]:
@@ -92,51 +90,31 @@ def rows_of(url: str, *tables: str) -> dict[tuple[str, str], dict[str, Any]]:
         }
 
 
-class Workload:
-    """Changes the rows of tables until it is stopped; some of its transactions are long, and some are rolled back."""
+class Workload(RowChanges):
+    """Changes the rows of tables of PostgreSQL."""
 
     def __init__(self, url: str, tables: tuple[str, ...], seed: int, keys: int = 40) -> None:
-        self._url, self._tables, self._random, self._keys = url, tables, random.Random(seed), keys  # noqa: S311
-        self._stop = threading.Event()
+        super().__init__(seed)
+        self._url, self._tables, self._keys = url, tables, keys
         self._moves = count(1 + seed * 1_000_000)
-        self.transactions = 0
-        self._thread = threading.Thread(target=self._work)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
+    def connect(self) -> Any:
+        """Open a connection."""
+        return psycopg.connect(self._url)
 
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(30)
-
-    def _work(self) -> None:
-        with psycopg.connect(self._url) as connection:
-            while not self._stop.wait(0.02):
-                for _ in range(self._random.choice((1, 1, 2, 5, 30))):
-                    self._change(connection)
-                if self._random.random() < 0.1:
-                    self._stop.wait(0.05)
-                if self._random.random() < 0.1:
-                    connection.rollback()
-                else:
-                    connection.commit()
-                    self.transactions += 1
-
-    def _change(self, connection: psycopg.Connection[Any]) -> None:
-        table, key, value = self._random.choice(self._tables), self._random.randrange(self._keys), self._random.random()
-        match self._random.choice("iiuudk"):
+    def statement(self) -> tuple[str, tuple[object, ...]]:
+        """Give a change of one of the tables."""
+        table, key, value = self.random.choice(self._tables), self.random.randrange(self._keys), self.random.random()
+        match self.random.choice("iiuudk"):
             case "i":
-                large = "x" * self._random.choice((3, 9000))
+                large = "x" * self.random.choice((3, 9000))
                 sql = f"INSERT INTO {table} VALUES (%s, %s, %s) ON CONFLICT (id) DO UPDATE SET n = excluded.n"
-                connection.execute(sql.encode(), (key, value, large))
+                return sql, (key, value, large)
             case "u":
-                connection.execute(f"UPDATE {table} SET n = %s WHERE id = %s".encode(), (value, key))
+                return f"UPDATE {table} SET n = %s WHERE id = %s", (value, key)
             case "d":
-                connection.execute(f"DELETE FROM {table} WHERE id = %s".encode(), (key,))
-            case "k":
-                sql = f"UPDATE {table} SET id = id + %s, big = 'moved' WHERE id = %s"
-                connection.execute(sql.encode(), (1000 * next(self._moves), key))
+                return f"DELETE FROM {table} WHERE id = %s", (key,)
+        return f"UPDATE {table} SET id = id + %s, big = 'moved' WHERE id = %s", (1000 * next(self._moves), key)
 
 
 def create(url: str, *tables: str) -> None:
@@ -148,12 +126,10 @@ def create(url: str, *tables: str) -> None:
             connection.execute(f"ALTER TABLE {table} ALTER big SET STORAGE EXTERNAL".encode())
 
 
-def begin_life(url: str, query: str, file: Path, failpoints: str, *, ends: bool = True) -> subprocess.Popen[bytes]:
+def begin_life(url: str, query: str, file: Path, failpoints: str, *, ends: bool = True) -> Popen[bytes]:
     """Begin a life of a stream in a process of its own; one that ends does so at what is there when it begins."""
-    code = Path(ematix_flow.__file__).parents[1]
-    surroundings = {**os.environ, "PYTHONPATH": f"{code}:{Path(__file__).parents[2]}", "FLOW_FAILPOINTS": failpoints}
-    words = [url, query, str(file), "now" if ends else "on"]
-    return subprocess.Popen([sys.executable, "-m", "tests.crash.changing", *words], env=surroundings)
+    words = (url, query, str(file), "now" if ends else "on")
+    return begin_program("tests.crash.changing", *words, failpoints=failpoints)
 
 
 if __name__ == "__main__":

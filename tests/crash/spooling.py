@@ -6,8 +6,6 @@ Run as a program it is one life of the stream: source, queue, database and spool
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import threading
 import time
@@ -16,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import ematix_flow
 from ematix_flow.connect.registry import open_database
 from ematix_flow.connect.spool.log import ROOT
 from ematix_flow.declare.connection.registry import connection_from_fields
@@ -26,8 +23,11 @@ from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, Text
 from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.engine.stream.run import run_stream
+from tests.crash.programs import begin_program
 
 if TYPE_CHECKING:
+    from subprocess import Popen
+
     from tests.services.rabbitmq import RabbitMQServer
 
 
@@ -64,14 +64,10 @@ class Journey:
         """Load what there is, in this process."""
         return run_stream(self.stream(), StreamOptions(available_now=True))
 
-    def begin(self, failpoints: str = "") -> subprocess.Popen[bytes]:
+    def begin(self, failpoints: str = "") -> Popen[bytes]:
         """Begin a life of the stream in a process of its own."""
-        code = Path(ematix_flow.__file__).parents[1]
-        surroundings = {**os.environ, ROOT: str(self.spool), "PYTHONPATH": f"{code}:{Path(__file__).parents[2]}"}
-        if failpoints:
-            surroundings["FLOW_FAILPOINTS"] = failpoints
         words = [json.dumps(self.source), self.queue, json.dumps(self.target), self.schema, str(self.spool)]
-        return subprocess.Popen([sys.executable, "-m", "tests.crash.spooling", *words], env=surroundings)
+        return begin_program("tests.crash.spooling", *words, failpoints=failpoints, **{ROOT: str(self.spool)})
 
     def found(self) -> list[int]:
         """Give the ids in the table."""

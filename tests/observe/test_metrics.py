@@ -19,7 +19,7 @@ PREFIX = "ematix_streaming_"
 DOCUMENTED = {
     "rows_consumed_total", "rows_written_total", "batches_total", "errors_total", "dlq_writes_total",
     "idle_iterations_total", "cdc_creates_total", "cdc_updates_total", "cdc_deletes_total", "cdc_skipped_total",
-    "cdc_idempotent_skipped_total", "windows_emitted_total", "windows_active", "state_groups_total",
+    "cdc_idempotent_skipped_total", "cdc_late_total", "cdc_left_out_total", "windows_emitted_total", "windows_active", "state_groups_total",
 }  # fmt: skip
 
 

@@ -5,30 +5,27 @@ Run as a program it is one life of the stream: the URL of its source and the fil
 
 from __future__ import annotations
 
-import os
-import random
 import sqlite3
-import subprocess
 import sys
-import threading
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import psycopg
 import pymysql
 
-import ematix_flow
 from ematix_flow import CDC
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.stream.build import stream_from_keywords
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, Text
-from ematix_flow.engine.stream.options import StreamOptions
-from ematix_flow.engine.stream.run import run_stream
+from tests.crash.programs import RowChanges, begin_program, log_at
+from tests.streams.feeds import drain
 
 if TYPE_CHECKING:
+    from subprocess import Popen
+
     from ematix_flow.declare.stream.stream import Stream
 
 THINGS = Table(
@@ -81,44 +78,29 @@ class Source:
         """Give the rows."""
         return sorted(self.run("SELECT id, n, big FROM things"))
 
-    def stream(self, file: Path) -> Stream:
+    def stream(self, file: Path, **limits: int) -> Stream:
         """Give the stream that mirrors the table."""
-        return stream_of(self.url, file)
+        return stream_of(self.url, file, **limits)
 
 
-class Work:
-    """Changes rows until it is stopped: transactions of several changes, some long, some rolled back."""
+class Work(RowChanges):
+    """Changes the rows of a source."""
 
     def __init__(self, source: Source, seed: int) -> None:
-        self._source, self._random = source, random.Random(seed)  # noqa: S311 - repeatable, not secret
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work)
-        self.transactions = 0
+        super().__init__(seed)
+        self._source = source
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
+    def connect(self) -> Any:
+        """Open a connection."""
+        return self._source.connect()
 
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(30)
-
-    def _work(self) -> None:
-        with closing(self._source.connect()) as connection:
-            while not self._stop.wait(0.01):
-                with connection.cursor() as cursor:
-                    for _ in range(self._random.choice((1, 1, 3, 20))):
-                        cursor.execute(*self._statement())
-                self._stop.wait(0.05 if self._random.random() < 0.1 else 0)
-                (connection.rollback if self._random.random() < 0.1 else connection.commit)()
-                self.transactions += 1
-
-    def _statement(self) -> tuple[str, tuple[object, ...]]:
-        key, value = self._random.randrange(40), self._random.randrange(10**6)
-        match self._random.choice("iiuudk"):
+    def statement(self) -> tuple[str, tuple[object, ...]]:
+        """Give a change that both databases know."""
+        key, value = self.random.randrange(40), self.random.randrange(10**6)
+        match self.random.choice("iiuudk"):
             case "i":
                 sql = "INSERT INTO things SELECT %s, %s, %s WHERE NOT EXISTS (SELECT 1 FROM things WHERE id = %s)"
-                return sql, (key, value, "x" * self._random.choice((3, 9000)), key)
+                return sql, (key, value, "x" * self.random.choice((3, 9000)), key)
             case "u":
                 return "UPDATE things SET n = %s WHERE id = %s", (value, key)
             case "d":
@@ -129,29 +111,23 @@ class Work:
         )  # fmt: skip
 
 
-def stream_of(url: str, file: Path) -> Stream:
+def stream_of(url: str, file: Path, **limits: int) -> Stream:
     """Give the stream that mirrors the table of a database."""
-    kind, table = ("mysql_cdc", "things") if url.startswith("mysql") else ("postgres_cdc", "public.things")
-    source = connection_from_fields("log", {"kind": kind, "url": url})
+    source = log_at(url, **limits)
+    table = "things" if source.kind == "mysql_cdc" else "public.things"
     target = connection_from_fields("there", {"kind": "sqlite", "path": str(file)})
     given = {"source": source, "source_query": table, "target_connection": target, "target_table": THINGS}
     return stream_from_keywords({"name": "mirror", "cdc": CDC(), "max_rows_per_batch": 100, **given}, None)
 
 
-def begin_life(url: str, file: Path, failpoints: str) -> subprocess.Popen[bytes]:
+def begin_life(url: str, file: Path, failpoints: str) -> Popen[bytes]:
     """Begin a life of the stream in a process of its own, which ends at what is there when it begins."""
-    code = Path(ematix_flow.__file__).parents[1]
-    surroundings = {**os.environ, "PYTHONPATH": f"{code}:{Path(__file__).parents[2]}", "FLOW_FAILPOINTS": failpoints}
-    return subprocess.Popen([sys.executable, "-m", "tests.streams.change_sources", url, str(file)], env=surroundings)
+    return begin_program("tests.streams.change_sources", url, str(file), failpoints=failpoints)
 
 
 def mirrored(file: Path) -> list[tuple[Any, ...]]:
     with closing(sqlite3.connect(file)) as connection:
         return sorted(connection.execute("SELECT id, n, big FROM things").fetchall())
-
-
-def drain(stream: Stream) -> dict[str, Any]:
-    return run_stream(stream, StreamOptions(available_now=True))
 
 
 if __name__ == "__main__":

@@ -70,6 +70,21 @@ class Topic:
         given = {"name": f"s_{self.name}", "source": self.connection, "source_query": self.name, "target": target}
         return stream_from_keywords(given | keywords, None)
 
+    def toml(self, name: str, warehouse: Path, table: str, more: str = "") -> str:
+        """Give the TOML of a stream from the topic into a table of `shop`; `more` goes on with the table of the target."""
+        return f"""
+            pipeline_name = "{name}"
+            source_query = "{self.name}"
+            [source]
+            kind = "kafka"
+            bootstrap_servers = "{self.broker.address}"
+            [target]
+            kind = "duckdb"
+            path = "{warehouse}"
+            table = {{ schema = "shop", name = "{table}" }}
+            {more}
+        """
+
 
 def duckdb_at(path: Path) -> Connection:
     """Give the connection to a DuckDB file."""

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ematix_flow import CDC, Target
+from ematix_flow.commit.runlog.open import open_run_log
 from ematix_flow.declare.stream.build import stream_from_keywords
 from ematix_flow.declare.stream.toml_reader import stream_from_toml
 from ematix_flow.declare.table.schema import Column
@@ -18,7 +19,7 @@ from ematix_flow.declare.table.types import String
 from ematix_flow.engine.review.stream import dry_run_stream, preview_stream
 from ematix_flow.engine.stream.dead_letters import Selection, records, replay
 from ematix_flow.errors import BadRowsError, DeclareError, PlanError
-from ematix_flow.events import BatchLoaded
+from ematix_flow.events import BatchLoaded, StreamWarning
 from ematix_flow.observe.bus import Bus
 from ematix_flow.observe.metrics.stream import StreamMetrics
 from tests.depth import quick_or_deep
@@ -97,6 +98,30 @@ def test_new_columns_are_added(mirror: Mirror, warehouse: Path) -> None:
         (1, "a", "blue", None),
         (2, "b", "red", 2.0),
     ]
+
+
+def test_columns_that_are_left_out_are_warned_of_once_each(mirror: Mirror, tmp_path: Path) -> None:
+    heard: list[Any] = []
+    bus, log = Bus(), open_run_log(f"sqlite:///{tmp_path / 'runs.db'}")
+    bus.subscribe(heard.append)
+    coloured = [event("c", lsn, {**row(lsn, "a", 1), "colour": "red", "weight": lsn}) for lsn in (1, 2)]
+    gone = event("d", 3, None, {"id": 1, "colour": "red", "size": 7})
+    replace(mirror, options={"max_rows_per_batch": 1}).apply([*coloured, gone], bus=bus, run_log=log)
+    assert mirror.rows() == [(2, "a", 1)]
+    warnings = [one.message for one in heard if isinstance(one, StreamWarning)]
+    assert sorted(one.partition(",")[0] for one in warnings) == [
+        "changes have the column 'colour'",
+        "changes have the column 'weight'",
+    ]
+    assert [one.counts.left_out for one in heard if isinstance(one, BatchLoaded)] == [2, 2, 0]
+    (record,), _ = log.list_runs(pipeline=mirror.stream.name)
+    assert record.extras["warnings"] == warnings
+    assert record.extras["changes"] == {
+        "creates": 2, "updates": 0, "deletes": 1, "skipped": 0, "idempotent_skipped": 0, "late": 0, "left_out": 4,
+    }  # fmt: skip
+    heard.clear()
+    replace(mirror, cdc=CDC(schema_evolution="evolve")).apply([event("u", 4, {"id": 2, "colour": "blue"})], bus=bus)
+    assert not [one for one in heard if isinstance(one, StreamWarning)]
 
 
 def test_a_table_can_be_made_of_the_changes(topic: Topic, warehouse: Path) -> None:
@@ -217,21 +242,7 @@ def test_toml_declares_the_same(topic: Topic, warehouse: Path) -> None:
         [event("c", 1, row(1, "a", 1)), event("d", 2, None, {"id": 1}), event("c", 3, row(2, "b", 2))], partition=0
     )
     rows_in(warehouse, "CREATE SCHEMA shop; CREATE TABLE shop.plain (id BIGINT PRIMARY KEY, name TEXT)")
-    drain(stream_from_toml(f"""
-        pipeline_name = "plain"
-        source_query = "{topic.name}"
-        [source]
-        kind = "kafka"
-        bootstrap_servers = "{topic.broker.address}"
-        [target]
-        kind = "duckdb"
-        path = "{warehouse}"
-        [target.table]
-        schema = "shop"
-        name = "plain"
-        [transform.cdc]
-        envelope = "debezium"
-    """))  # fmt: skip
+    drain(stream_from_toml(topic.toml("plain", warehouse, "plain", '[transform.cdc]\nenvelope = "debezium"')))
     assert rows_in(warehouse, "SELECT * FROM shop.plain") == [(2, "b")]
 
 

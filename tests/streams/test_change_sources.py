@@ -11,7 +11,8 @@ import pytest
 from ematix_flow.engine.stream.control import move_stream
 from ematix_flow.engine.stream.options import StreamOptions
 from tests.depth import deep
-from tests.streams.change_sources import Source, Work, begin_life, drain, mirrored
+from tests.streams.change_sources import Source, Work, begin_life, mirrored
+from tests.streams.feeds import drain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,6 +9,8 @@ import pytest
 
 from ematix_flow import CDC
 from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.events import BatchLoaded, StreamWarning
+from ematix_flow.observe.bus import Bus
 from tests.contracts.systems import SYSTEMS, parameter
 from tests.lakes.lanes import lake_fields
 from tests.streams.mirrors import PAIRS, SOFT, Mirror, event, row
@@ -16,6 +18,7 @@ from tests.streams.mirrors import PAIRS, SOFT, Mirror, event, row
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ematix_flow.events import Event
     from tests.streams.feeds import Topic
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("streams")]
@@ -97,11 +100,35 @@ def test_deleted_rows_can_be_marked(mirror: Mirror) -> None:
     assert marked == [(1, "back", 1, 0), (2, "b", 2, 0), (3, "c", 3, 1)]
 
 
+def test_a_change_that_comes_long_after_a_newer_one_is_late(mirror: Mirror) -> None:
+    heard: list[Event] = []
+    bus = Bus()
+    bus.subscribe(heard.append)
+    second = 1000
+    mirror.apply([event("c", 60 * second, row(1, "new", 1)), event("d", 61 * second, None, {"id": 2})], bus=bus)
+    mirror.apply([event("u", 58 * second, row(1, "ordinary", 2)), event("u", 60 * second, row(1))], 1, bus=bus)
+    assert sum(one.counts.late for one in heard if isinstance(one, BatchLoaded)) == 0
+    replace(mirror, options={"max_rows_per_batch": 1}).apply(
+        [event("u", 54 * second, row(1, "late", 3)), event("c", 1 * second, row(2, "late", 4))], 2, bus=bus
+    )
+    assert mirror.rows() == [(1, "new", 1)]
+    on_lakes = mirror.connection.kind in ("delta_local", "iceberg")
+    assert sum(one.counts.late for one in heard if isinstance(one, BatchLoaded)) == (0 if on_lakes else 2)
+    warnings = [one.message for one in heard if isinstance(one, StreamWarning)]
+    assert len(warnings) == (0 if on_lakes else 1)
+    assert all("1 change came more than 5,000 milliseconds after newer ones" in one for one in warnings)
+
+
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 def test_spark_stages_changes_too(topic: Topic, duckdb_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMATIX_FLOW_ENGINE", "spark")
     mirror = Mirror(topic, connection_from_fields("target", {"kind": "duckdb", "path": str(duckdb_path)}))
     mirror.apply([event("c", 1, row(1, "a", 10)), event("c", 2, row(2, "b", 20)), event("d", 3, None, {"id": 2})])
-    mirror.apply([event("c", 2, row(2, "b", 20)), event("u", 4, {"id": 1, "name": "aa"})], 1)
+    heard: list[Event] = []
+    bus = Bus()
+    bus.subscribe(heard.append)
+    mirror.apply([event("c", 2, row(2, "b", 20)), event("u", 4, {"id": 1, "name": "aa", "colour": "red"})], 1, bus=bus)
     assert mirror.rows() == [(1, "aa", 10)]
+    (warning,) = [one.message for one in heard if isinstance(one, StreamWarning)]
+    assert "the column 'colour'" in warning, "tasks hand over what they note"

@@ -99,22 +99,8 @@ def test_between_partitions_the_later_time_wins_and_within_one_the_later_offset(
 
 def test_a_file_says_by_which_columns_the_greatest_row_wins(topic: Topic, warehouse: Path) -> None:
     rows_in(warehouse, "CREATE SCHEMA shop; CREATE TABLE shop.ranks (id BIGINT PRIMARY KEY, state TEXT, rank BIGINT)")
-    stream = stream_from_toml(f"""
-        pipeline_name = "ranks"
-        source_query = "{topic.name}"
-        [source]
-        kind = "kafka"
-        bootstrap_servers = "{topic.broker.address}"
-        [target]
-        kind = "duckdb"
-        path = "{warehouse}"
-        mode = "merge"
-        keys = ["id"]
-        order_by = ["rank"]
-        [target.table]
-        schema = "shop"
-        name = "ranks"
-    """)
+    more = 'mode = "merge"\nkeys = ["id"]\norder_by = ["rank"]'
+    stream = stream_from_toml(topic.toml("ranks", warehouse, "ranks", more))
     topic.write([{"id": 1, "state": "b", "rank": 5}, {"id": 1, "state": "a", "rank": 2}])
     drain(stream)
     topic.write([{"id": 1, "state": "no rank"}, {"id": 2, "state": "new"}])

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import json
+import signal
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
+import ematix_flow
 from ematix_flow import ematix
 from ematix_flow.declare.connection.registry import PostgresConnection, SQLiteConnection, register_connection
 from ematix_flow.declare.project import PROJECT
+from ematix_flow.declare.stream.replication_toml import replication_from_toml
 from ematix_flow.engine.stream.control import stream_status
 from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.engine.stream.replication import streams_of
 from ematix_flow.engine.stream.run_many import run_streams
 from ematix_flow.errors import DeclareError, FlowError, PlanError
 from ematix_flow.serve.cli.main import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.crash.harness import wait_until
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("postgres_cdc")]
 
@@ -31,6 +35,14 @@ CREATE TABLE shop.orders (id bigint PRIMARY KEY, at timestamptz, price numeric(1
 CREATE TABLE shop."order items" (a int, b varchar(10), n double precision, PRIMARY KEY (a, b));
 INSERT INTO shop.orders VALUES (1, '2026-01-02 03:04:05+00', 9.90, '{x,"y z"}', '{"a": 1}', true), (2, NULL, NULL, NULL, NULL, NULL);
 INSERT INTO shop."order items" VALUES (1, 'q', 0.5);
+"""
+
+
+FLOWS = """
+from ematix_flow import PostgresConnection, SQLiteConnection, ematix, register_connection
+register_connection(PostgresConnection('pg', url='${SHOP_DSN}'))
+register_connection(SQLiteConnection('there', path='t.db'))
+ematix.replicate('pg', tables='shop.*', into='there', schema='main', name='mirror')
 """
 
 
@@ -100,12 +112,7 @@ def test_a_command_shows_every_table(
     run(postgres_url, TABLES)
     monkeypatch.setenv("SHOP_DSN", postgres_url)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "flows.py").write_text(
-        "from ematix_flow import PostgresConnection, SQLiteConnection, ematix, register_connection\n"
-        "register_connection(PostgresConnection('pg', url='${SHOP_DSN}'))\n"
-        "register_connection(SQLiteConnection('there', path='t.db'))\n"
-        "ematix.replicate('pg', tables='shop.*', into='there', schema='main', name='mirror')\n"
-    )
+    (tmp_path / "flows.py").write_text(FLOWS)
     assert main(["consume", "mirror", "--module", "flows", "--available-now", "--no-run-log"]) == 0
     capsys.readouterr()
     assert main(["stream", "status", "mirror", "--module", "flows", "--format", "json"]) == 0
@@ -114,6 +121,113 @@ def test_a_command_shows_every_table(
     assert all(one["targets"][0]["source"]["slot_status"] == "reserved" for one in shown["streams"])
     assert main(["stream", "status", "mirror.shop.orders", "--module", "flows", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["stream"] == "mirror.shop.orders"
+
+
+TOML = """
+[replicate]
+name = "mirror"
+tables = "shop.*"
+schema = "main"
+
+[replicate.source]
+kind = "postgres"
+name = "pg"
+url = "${SHOP_DSN}"
+
+[replicate.into]
+kind = "sqlite"
+path = "t.db"
+
+[replicate.cdc]
+missing_columns = "null"
+"""
+
+
+def test_a_file_declares_the_same(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(postgres_url, TABLES)
+    monkeypatch.setenv("SHOP_DSN", postgres_url)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mirror.toml").write_text(TOML)
+    assert main(["consume", "mirror.toml", "--available-now", "--no-run-log"]) == 0
+    assert rows(tmp_path / "t.db", "SELECT id FROM orders ORDER BY id") == [(1,), (2,)]
+    capsys.readouterr()
+    assert main(["stream", "status", "mirror", "--config", "mirror.toml", "--format", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [one["stream"] for one in shown["streams"]] == ['mirror.shop."order items"', "mirror.shop.orders"]
+    assert main(["cdc", "status", "mirror.toml", "--format", "json", "--no-run-log"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["streams"]) == 2
+    assert main(["stream", "rewind", "mirror", "--config", "mirror.toml", "--to", "latest"]) == 2
+    assert "which of its streams?" in capsys.readouterr().err
+    assert main(["stream", "rewind", "mirror.shop.orders", "--config", "mirror.toml", "--to", "latest"]) == 0
+    assert main(["stream", "status", "other", "--config", "mirror.toml"]) == 2
+    assert "is 'mirror', not 'other'" in capsys.readouterr().err
+
+
+def test_a_replication_is_listed_with_the_streams(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "listed.py").write_text(
+        "from ematix_flow import ematix\nematix.replicate('pg', tables='shop.*', into='there', name='mirror')\n"
+    )
+    assert main(["consume-list", "--module", "listed", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"pipelines": ["mirror"]}
+    assert main(["list", "--module", "listed", "--format", "json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)
+    assert (entry["name"], entry["kind"], entry["targets"]) == ("mirror", "replication", ["shop.*"])
+
+
+@pytest.mark.deep
+def test_up_runs_a_replication(postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(postgres_url, TABLES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SHOP_DSN", postgres_url)
+    (tmp_path / "flows.py").write_text(FLOWS)
+    monkeypatch.setenv("PYTHONPATH", f"{Path(ematix_flow.__file__).parents[1]}:{tmp_path}")
+    words = ("up", "--module", "flows", "--run-log-path", str(tmp_path / "runs.db"))
+    process = subprocess.Popen([sys.executable, "-m", "ematix_flow", *words])
+
+    def mirrored() -> bool:
+        with closing(sqlite3.connect(tmp_path / "t.db", timeout=60)) as connection:
+            names = connection.execute("SELECT name FROM sqlite_master WHERE name IN ('orders', 'order items')")
+            return len(names.fetchall()) == 2 and process.poll() is None
+
+    try:
+        wait_until(lambda: mirrored() or process.poll() is not None, 120)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(120) == 0
+    finally:
+        process.kill()
+    assert rows(tmp_path / "t.db", "SELECT id FROM orders ORDER BY id") == [(1,), (2,)]
+
+
+def test_a_file_with_names_is_what_python_declares() -> None:
+    text = '[replicate]\nsource = "pg"\ntables = "shop.*"\ninto = "there"\nmode = "scd2"\n'
+    assert replication_from_toml(text) == ematix.replicate("pg", tables="shop.*", into="there", mode="scd2")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[replicate]\ntables = "a"\ninto = "b"\n', r"\[replicate\] has no source"),
+        ('[replicate]\nsource = 1\ntables = "a"\ninto = "b"\n', "neither the name of a connection nor a table"),
+        ('[replicate]\nsource = "a"\ntables = "a"\ninto = "b"\nmode = "merge"\n', "mode"),
+        ('[replicate]\nsource = "a"\ntabels = "a"\ninto = "b"\n', "unknown key 'tabels'"),
+        ('pipeline_name = "a"\n[replicate]\n', "unknown key 'pipeline_name'"),
+        (
+            '[replicate]\nsource = "a"\ntables = "a"\ninto = "b"\n[replicate.cdc]\natomic = "transaction"\n',
+            "commit each",
+        ),
+        ("replicate = 1\n", "is no table"),
+    ],
+)
+def test_a_file_that_declares_no_replication_is_refused_with_its_line(text: str, words: str) -> None:
+    with pytest.raises(DeclareError, match=words) as refused:
+        replication_from_toml(text, "mirror.toml")
+    assert refused.value.origin is not None
+    assert refused.value.origin.file == "mirror.toml"
 
 
 def test_what_cannot_be_replicated_is_refused(postgres_url: str) -> None:

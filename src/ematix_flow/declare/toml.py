@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.errors import DeclareError
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator, Sequence
 
 LARGEST = 1 << 18
@@ -25,6 +27,18 @@ _LONG_KEY = re.compile(rf"(?<![\w.-]){_KEY_SEGMENT}(?:[ \t]*+\.[ \t]*+{_KEY_SEGM
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _HEADER = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]")
+
+
+def read_text(file: str | os.PathLike[str]) -> str:
+    """Return the text of a file, or as much of it as is enough to refuse it; one that cannot be read is refused."""
+    path = Path(file)
+    try:
+        with path.open(encoding="utf-8") as opened:
+            return opened.read(LARGEST + 1)
+    except FileNotFoundError:
+        raise DeclareError(f"{path} does not exist", hint=f"looked from {Path.cwd()}.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DeclareError(f"{path} cannot be read: {type(error).__name__}") from None
 
 
 def dumps(document: Mapping[str, Any]) -> str:

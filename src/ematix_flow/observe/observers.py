@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 from ematix_flow.background import in_background
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.errors import FlowError
-from ematix_flow.events import BatchLoaded, StageProgress, StreamIdle, StreamLag, StreamWatermark
+from ematix_flow.events import BatchLoaded, LogLagMeasured, StageProgress, StreamIdle, StreamLag, StreamWatermark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +34,7 @@ FLUSH_SECONDS = 10.0
 GRACE_SECONDS = 1.0
 """Each observer keeps to that time itself and reports what was left, which takes a little longer."""
 
-_FREQUENT = (StageProgress, StreamIdle, StreamLag, StreamWatermark, BatchLoaded)
+_FREQUENT = (StageProgress, StreamIdle, StreamLag, LogLagMeasured, StreamWatermark, BatchLoaded)
 """Events that never alert and that could fill a queue."""
 
 _BETWEEN = re.compile(r",(?=\s*(?:[A-Za-z][A-Za-z0-9+.-]*://|\$\{))")

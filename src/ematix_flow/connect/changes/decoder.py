@@ -7,6 +7,7 @@ the changes are; one that cannot be applied is reported with its message.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -24,6 +25,7 @@ from ematix_flow.connect.changes.change import (
     ChangeError,
 )
 from ematix_flow.connect.changes.envelopes import ENVELOPES
+from ematix_flow.connect.changes.left_out import note_left_out
 from ematix_flow.connect.changes.order import arrival_order, version_of
 from ematix_flow.connect.changes.values import converted
 from ematix_flow.connect.formats.decoders import Decoded, Decoder
@@ -54,6 +56,10 @@ class ChangeTable:
     keys: tuple[str, ...]
     required: tuple[str, ...] = ()
     """Columns that are never NULL."""
+    names: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", frozenset(name for name, _ in self.columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,8 @@ class ChangeDecoder(Decoder):
     """Whether messages have keys."""
     whole: bool = False
     """Whether a change that lacks columns cannot be applied, because it is a version of its own."""
+    notes: str = ""
+    """The id of the source under which columns that the table lacks are noted; empty where nobody asks."""
     format: ClassVar[str] = "json_lines"
     tombstones: ClassVar[bool] = False
 
@@ -171,6 +179,8 @@ class _Rows:
     values: list[list[Any]] = field(default_factory=list)
     wrong: list[str | None] = field(default_factory=list)
     messages: list[int] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+    """How many changes have each column that the table lacks."""
 
     def add(self, number: int, payload: bytes | None, offset: str, at: datetime | None, key: Any) -> None:
         """Add the rows of a message."""
@@ -194,6 +204,8 @@ class _Rows:
         types = [*(one.type for one in self.decoder.table_fields()), *change_types()]
         columns = zip(*self.values, strict=True) if self.values else [()] * len(types)
         arrays = tuple(pa.array(one, kind) for one, kind in zip(columns, types, strict=True))
+        if self.decoder.notes:
+            note_left_out(self.decoder.notes, self.left_out)
         return Decoded(arrays, self.wrong, self.messages)
 
     def _row(self, number: int, row: list[Any], wrong: str | None) -> None:
@@ -203,7 +215,7 @@ class _Rows:
 
     def _change(self, change: Change, arrival: str, at: datetime | None) -> list[Any]:
         cdc, table = self.decoder.cdc, self.decoder.table
-        self._refuse_unknown(change)
+        self._check_unknown(change)
         if self.decoder.whole and change.operation == TRUNCATE:
             message = 'a history does not know which rows a truncated table had; on_truncate="skip" leaves it out'
             raise ChangeError(message)
@@ -246,12 +258,13 @@ class _Rows:
             raise ChangeError(message)
         return value, True
 
-    def _refuse_unknown(self, change: Change) -> None:
-        if self.decoder.cdc.schema_evolution != "fail":
+    def _check_unknown(self, change: Change) -> None:
+        """Count columns that the table lacks, or refuse the change; those of a row that is deleted are not missed."""
+        if change.operation == DELETE or self.decoder.table.names.issuperset(change.values):
             return
-        known = {name for name, _ in self.decoder.table.columns}
-        unknown = [name for name in change.values if name not in known]
-        if unknown and change.operation != DELETE:
+        unknown = [name for name in change.values if name not in self.decoder.table.names]
+        self.left_out.update(unknown)
+        if self.decoder.cdc.schema_evolution == "fail":
             message = f"the change has the column {unknown[0]!r}, which {self.decoder.table.name} lacks"
             raise ChangeError(message)
 

@@ -11,6 +11,7 @@ from ematix_flow.errors import DeclareError, DeclareTypeError
 ENVELOPES = ("debezium", "maxwell", "canal", "aws_dms", "custom")
 OPERATIONS = ("create", "update", "delete", "read", "truncate")
 TIME_UNITS = ("ms", "us", "ns")
+TRANSACTION = "transaction"
 _FIELDS = ("op_field", "before_field", "after_field", "key_field", "ts_field", "order_field")
 _CUSTOM = ("op_field", "after_field", "key_field", "op_map")
 
@@ -34,7 +35,7 @@ class CDC:
     schema_evolution: str = "skip"
     """What becomes of a column that the table lacks: its values are left out, the event is refused, or it is added."""
     out_of_order_tolerance_ms: int = 5000
-    """Accepted for older declarations: changes are put in order however late they are."""
+    """By how much a change may be older than what its key has before it counts as late; changes are put in order in any case."""
     missing_columns: str = "keep"
     """What a column becomes that an event does not carry: it stays as it is, or is NULL."""
     missing_rows: str = "insert"
@@ -43,6 +44,8 @@ class CDC:
     """Whether a truncated table empties the target, or is left out."""
     time_unit: str | None = None
     """What numbers in columns of points in time count, where events have no schema: ms, us or ns since 1970."""
+    atomic: str = "batch"
+    """What the target commits at once: a batch, which may end anywhere, or batches of whole transactions of the source."""
 
     def __post_init__(self) -> None:
         one_of("envelope", self.envelope, ENVELOPES)
@@ -52,6 +55,7 @@ class CDC:
         one_of("missing_rows", self.missing_rows, ("insert", "ignore"))
         one_of("on_truncate", self.on_truncate, ("apply", "skip"))
         one_of("time_unit", self.time_unit, (None, *TIME_UNITS))
+        one_of("atomic", self.atomic, ("batch", TRANSACTION))
         whole_number("out_of_order_tolerance_ms", self.out_of_order_tolerance_ms)
         for name in (*_FIELDS, "soft_delete_column"):
             if getattr(self, name) is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.declare.connection.base import Connection, is_open
 from ematix_flow.declare.pipeline.file_options import READ_OPTIONS, check_read_options, check_written_as
 from ematix_flow.declare.pipeline.write import CHANGES, ERROR
+from ematix_flow.declare.stream.cdc import TRANSACTION
 from ematix_flow.declare.stream.options import IN_MEMORY
 from ematix_flow.declare.stream.udf import check_functions
 from ematix_flow.declare.stream.windows import SESSION
@@ -34,7 +35,8 @@ _DESTINATION_OF_KIND = {
     "kinesis": "partition_key_prefix",
 }
 _DESTINATION_OPTIONS = ("table", "topic", "queue", "prefix", "partition_key_prefix")
-_SOURCES = ("kafka", "rabbitmq", "pubsub", "kinesis", "postgres_cdc", "mysql_cdc", *LAKES)
+_LOGS = ("postgres_cdc", "mysql_cdc")
+_SOURCES = ("kafka", "rabbitmq", "pubsub", "kinesis", *_LOGS, *LAKES)
 
 
 def inline_connection(reference: str | Connection) -> Connection | None:
@@ -55,6 +57,7 @@ def check_stream(stream: Stream, known: Known = inline_connection) -> None:
     for target in stream.targets:
         _check_target(target, known(target.connection))
         _check_changes(stream, target)
+    _check_atomic(stream, known)
     for name, lookup in stream.lookups.items():
         connection = known(lookup.connection)
         if connection is not None and connection.kind not in DATABASES:
@@ -81,6 +84,20 @@ def _check_changes(stream: Stream, target: StreamTarget) -> None:
     if target.write.mode == "merge":
         message = 'cdc= applies changes in their order, which mode="merge" would not'
         raise DeclareError(message, hint='leave mode= out; "scd2" makes a history of changes, "append" a log of them.')
+
+
+def _check_atomic(stream: Stream, known: Known) -> None:
+    """Refuse whole transactions where a batch may end within one, or rows of one may be left out."""
+    if stream.cdc is None or stream.cdc.atomic != TRANSACTION:
+        return
+    for source in stream.sources:
+        connection = known(source.connection)
+        if connection is not None and connection.kind not in _LOGS:
+            message = f'atomic="transaction" does not go with {connection.kind}: its messages do not say where transactions end'
+            raise DeclareError(message, hint=f"read the log of the database itself: {_listed(_LOGS)}.")
+    if stream.transform.on_error != "fail" or any(one.write.on_bad_row != "fail" for one in stream.targets):
+        message = 'atomic="transaction" does not go with transform_on_error= and on_bad_row=, which leave out changes that do not fit'
+        raise DeclareError(message, hint="leave them out: a change that does not fit fails its batch.")
 
 
 def destination_option(kind: str) -> str | None:

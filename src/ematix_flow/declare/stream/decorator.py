@@ -12,7 +12,7 @@ from ematix_flow.declare.stream.build import stream_from_keywords
 from ematix_flow.declare.stream.handle import StreamHandle, run
 from ematix_flow.declare.stream.toml_reader import stream_from_toml
 from ematix_flow.declare.stream.toml_writer import toml_of
-from ematix_flow.declare.toml import LARGEST
+from ematix_flow.declare.toml import read_text
 from ematix_flow.errors import DeclareError, DeclareTypeError, FlowError
 
 if TYPE_CHECKING:
@@ -76,15 +76,7 @@ def load_stream(config: str | os.PathLike[str] | None = None, config_str: str | 
         raise DeclareError(message)
     if config is None:
         return stream_from_toml(config_str or "")
-    path = Path(config)
-    try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(LARGEST + 1)
-    except FileNotFoundError:
-        raise DeclareError(f"{path} does not exist", hint=f"looked from {Path.cwd()}.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DeclareError(f"{path} cannot be read: {type(error).__name__}") from None
-    return stream_from_toml(text, str(path))
+    return stream_from_toml(read_text(config), str(Path(config)))
 
 
 def register_streaming_pipeline(name: str, captured: Mapping[str, Any]) -> StreamHandle:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.declare.origin import caller_origin
 from ematix_flow.declare.pipeline.pipeline import connection_reference
 from ematix_flow.declare.project import PROJECT
-from ematix_flow.declare.stream.cdc import CDC
+from ematix_flow.declare.stream.cdc import CDC, TRANSACTION
 from ematix_flow.declare.stream.stream import name_of
 from ematix_flow.declare.table.schema import check_name
 from ematix_flow.declare.values import filled_text, one_of
@@ -45,6 +45,11 @@ class Replication:
         if not isinstance(self.cdc, CDC) or self.cdc.envelope != "debezium":
             message = "cdc= of a replication takes a CDC(...) with the envelope debezium, which its source writes"
             raise DeclareTypeError(message)
+        if self.cdc.atomic == TRANSACTION:
+            message = (
+                'atomic="transaction" does not go with a replication, whose tables have a stream and a commit each'
+            )
+            raise DeclareError(message, hint="of each table, a transaction is whole in any case.")
 
 
 def replicate(  # noqa: PLR0913 - keywords of a declaration
@@ -64,9 +69,14 @@ def replicate(  # noqa: PLR0913 - keywords of a declaration
         if from_ is None or to is None:
             message = "a replication needs a connection to read and one to write"
             raise DeclareError(message, hint='for example ematix.replicate("shop", tables="shop.*", into="lake").')
-        chosen = name if name is not None else f"{name_of(from_)}_to_{name_of(to)}"
+        chosen = name if name is not None else default_name(from_, to)
         declared = Replication(chosen, from_, tables, to, mode, schema, cdc or CDC(), origin)
         PROJECT.add_replication(declared)
     except FlowError as error:
         raise error.at(origin) from None
     return declared
+
+
+def default_name(source: str | Connection, into: str | Connection) -> str:
+    """Return the name of a replication that is given none."""
+    return f"{name_of(source)}_to_{name_of(into)}"

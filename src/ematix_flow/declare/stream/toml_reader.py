@@ -19,7 +19,7 @@ from ematix_flow.declare.toml import parsed
 from ematix_flow.errors import DeclareError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
 
@@ -35,6 +35,9 @@ _TRANSFORM = {
     "optional_fields": "optional_fields",
 }
 _NESTED = ("peers", "tls", "lookups", "window", "join", "deduplicate", "cdc")
+REPLICATE = "replicate"
+"""The table of a file that declares a replication instead of a stream."""
+REPLICATION_KEYS = ("name", "source", "tables", "into", "mode", "schema", "cdc")
 _LOOKUP = ("schema", "table", "query", "refresh_interval_ms", "as_of")
 
 
@@ -54,6 +57,8 @@ def keys() -> dict[str, tuple[str, ...]]:
         "[transform.cdc]": tuple(one.name for one in fields(CDC)),
         "[state_store]": tuple(one.name for one in fields(StateStore)),
         "[watermark]": tuple(one.name for one in fields(Watermark)),
+        f"[{REPLICATE}]": tuple(key for key in REPLICATION_KEYS if key != "cdc"),
+        f"[{REPLICATE}.cdc]": tuple(one.name for one in fields(CDC)),
     }
 
 
@@ -66,8 +71,8 @@ def stream_from_toml(text: str, file: str = "config_str") -> Stream:
         raise DeclareError(f"{file} has no pipeline_name", origin=document.origin(()))
     options = {"name": tables["pipeline_name"], **{name: tables[name] for name in SETTINGS if name in tables}}
     options |= _transform(document, tables.get("transform", {}))
-    options["state_store"] = _section(document, ("state_store",), tables.get("state_store"), StateStore)
-    options["watermark"] = _section(document, ("watermark",), tables.get("watermark"), Watermark)
+    options["state_store"] = section(document, ("state_store",), tables.get("state_store"), StateStore)
+    options["watermark"] = section(document, ("watermark",), tables.get("watermark"), Watermark)
     sources, targets = _sources(document, tables), _targets(document, tables)
     with document.at(()):
         stream = build_stream(
@@ -134,9 +139,9 @@ def _transform(document: Document, written: Any) -> dict[str, Any]:
         lookups = document.table((*path, "lookups"), table["lookups"])
         options["lookups"] = {name: _lookup(document, name, entry) for name, entry in lookups.items()}
     options["window"] = _window(document, table.get("window"))
-    options["join"] = _section(document, (*path, "join"), table.get("join"), Join)
-    options["deduplicate"] = _section(document, (*path, "deduplicate"), table.get("deduplicate"), Dedupe)
-    options["cdc"] = _section(document, (*path, "cdc"), table.get("cdc"), CDC, required_key="envelope")
+    options["join"] = section(document, (*path, "join"), table.get("join"), Join)
+    options["deduplicate"] = section(document, (*path, "deduplicate"), table.get("deduplicate"), Dedupe)
+    options["cdc"] = section(document, (*path, "cdc"), table.get("cdc"), CDC, required_key="envelope")
     return options
 
 
@@ -159,14 +164,14 @@ def _window(document: Document, written: Any) -> Window | None:
     for number, entry in enumerate(entries):
         inner = (*path, "aggregations", number)
         table = {"as_" if key == "as" else key: value for key, value in document.table(inner, entry).items()}
-        aggregations.append(_section(document, inner, table, Aggregation))
-    window: Window = _section(
+        aggregations.append(section(document, inner, table, Aggregation))
+    window: Window = section(
         document, path, {**written, "aggregations": aggregations}, Window, required_key="max_groups_per_window"
     )
     return window
 
 
-def _section(document: Document, path: tuple[str | int, ...], written: Any, kind: type, required_key: str = "") -> Any:
+def section(document: Document, path: tuple[str | int, ...], written: Any, kind: type, required_key: str = "") -> Any:
     """Return one of the frozen values that have the same fields in TOML as in Python."""
     if written is None:
         return None
@@ -186,24 +191,23 @@ def _is_required(one: Any) -> bool:
     return bool(one.default is one.default_factory)
 
 
-def _warn_of_passwords(stream: Stream, file: str) -> None:
-    """Report once which secrets are in the file itself."""
+def warn_of_passwords(references: Iterable[str | Connection], file: str, more: Iterable[tuple[str, str]] = ()) -> None:
+    """Report once which secrets are in the file itself: those of connections, and more."""
     if os.environ.get(SILENCE) == "1":
         return
-    passwords = [f"{name} of {location}" for location, name in _passwords(stream)]
+    entries = [entry for one in references if isinstance(one, Connection) for entry in _in_connection(one)]
+    passwords = [f"{name} of {location}" for location, name in (*entries, *more)]
     if passwords:
         text = f"{file} holds secrets in plain text: {', '.join(passwords)}; write them as ${{VAR}} ({SILENCE}=1 silences this)"
         warnings.warn(text, FutureWarning, stacklevel=2)
 
 
-def _passwords(stream: Stream) -> Iterator[tuple[str, str]]:
-    references = [*(one.connection for one in stream.sources), *(one.connection for one in stream.targets)]
-    for reference in (*references, *(one.connection for one in stream.lookups.values())):
-        if isinstance(reference, Connection):
-            yield from _in_connection(reference)
+def _warn_of_passwords(stream: Stream, file: str) -> None:
     store = stream.state_store
-    if store is not None and store.url and not is_open(store.url) and secrets_in(store.url):
-        yield "state_store", "url"
+    is_plain = store is not None and store.url and not is_open(store.url) and secrets_in(store.url)
+    references = [*(one.connection for one in stream.sources), *(one.connection for one in stream.targets)]
+    references += [one.connection for one in stream.lookups.values()]
+    warn_of_passwords(references, file, [("state_store", "url")] if is_plain else ())
 
 
 def _in_connection(connection: Connection) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def declared_entries() -> list[dict[str, Any]]:
-    """Return pipelines, streams and transforms by name."""
+    """Return pipelines, streams, replications and transforms by name."""
     entries: list[dict[str, Any]] = [
         {
             "name": pipeline.name,
@@ -29,21 +29,21 @@ def declared_entries() -> list[dict[str, Any]]:
         for pipeline in PROJECT.pipelines.values()
     ]
     entries += [
-        {"name": t.name, "kind": "transform", "schedule": t.schedule, "timezone": None, "depends_on": [], "targets": []}
-        for t in PROJECT.transforms.values()
+        _unscheduled(one.name, "transform", []) | {"schedule": one.schedule} for one in PROJECT.transforms.values()
     ]
     entries += [
-        {
-            "name": stream.name,
-            "kind": "stream",
-            "schedule": None,
-            "timezone": None,
-            "depends_on": [],
-            "targets": [stream.key_of(target) for target in stream.targets],
-        }
-        for stream in PROJECT.streams.values()
+        _unscheduled(one.name, "stream", [one.key_of(target) for target in one.targets])
+        for one in PROJECT.streams.values()
+    ]
+    entries += [
+        _unscheduled(one.name, "replication", [f"{one.schema}.*" if one.schema else one.tables])
+        for one in PROJECT.replications.values()
     ]
     return sorted(entries, key=lambda entry: str(entry["name"]))
+
+
+def _unscheduled(name: str, kind: str, targets: list[str]) -> dict[str, Any]:
+    return {"name": name, "kind": kind, "schedule": None, "timezone": None, "depends_on": [], "targets": targets}
 
 
 def pipeline_declaration(pipeline: Pipeline) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from ematix_flow.engine.schedule.lease import default_worker
 from ematix_flow.engine.schedule.pools import pool_sizes
 from ematix_flow.engine.schedule.scheduler import Scheduler, SchedulerSettings
 from ematix_flow.engine.schedule.slot_run import SlotRunner
+from ematix_flow.engine.stream.change_lag import LagWatch
 from ematix_flow.observe.bus import Bus
 from ematix_flow.observe.observers import incident_store_in, observers
 
@@ -76,4 +77,4 @@ def run_scheduler(  # noqa: PLR0913 - the keywords that programs know
         heard_by.subscribe_to(bus)
         worker = worker_id or default_worker("scheduler")
         runner = SlotRunner(log, Options(run_log=log, bus=bus, clock=clock), worker, lease_seconds, pool_sizes(PROJECT))
-        Scheduler(runner, settings, checks=(FreshnessWatch(bus, log),)).run()
+        Scheduler(runner, settings, checks=(FreshnessWatch(bus, log), LagWatch(bus))).run()

@@ -85,7 +85,7 @@ def _status_of(stream: Stream, target: StreamTarget, source: StreamSource, optio
     key = stream.key_of(target)
     details = source.details()
     try:
-        position = _position(stream, target, source, options)
+        position = position_of(stream, target, source, options)
         if position is None:
             return StreamStatus(key, None, source.waiting(source.start("earliest")), source=details)
         source.ahead(position, 1)  # refuses a position whose messages are gone
@@ -131,7 +131,7 @@ def _before(
 ) -> Position | None:
     """Return the position of a target; None where it has none of this source; one that stays must have one."""
     try:
-        position = _position(stream, target, source, options)
+        position = position_of(stream, target, source, options)
     except StreamLostError:
         if stays:
             raise
@@ -142,7 +142,8 @@ def _before(
     return position
 
 
-def _position(stream: Stream, target: StreamTarget, source: StreamSource, options: StreamOptions) -> Position | None:
+def position_of(stream: Stream, target: StreamTarget, source: StreamSource, options: StreamOptions) -> Position | None:
+    """Return the position that a target of a stream has stored; None before its first load."""
     if is_broker(target):
         with closing(sink_of(stream, target)) as sink:
             position = sink.position(SinkCheckpointKey(stream.name, source.source_id))

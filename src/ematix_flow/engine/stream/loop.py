@@ -12,8 +12,9 @@ from ematix_flow.connect.base.event_time import forget_events, newest_event
 from ematix_flow.connect.base.retry import TARGET_AWAY, attempts
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.engine.batch.events import traceback_of
+from ematix_flow.engine.stream.change_lag import log_lag
 from ematix_flow.errors import FencedError, FlowError, PositionMovedError, RefusedError, TargetAwayError
-from ematix_flow.events import BatchLoaded, StreamFailed, StreamIdle, StreamLag, StreamWatermark
+from ematix_flow.events import BatchLoaded, LogLagMeasured, StreamFailed, StreamIdle, StreamLag, StreamWatermark
 from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
@@ -258,6 +259,12 @@ class Loop:
             self.options.bus.emit(
                 StreamLag(self.stream.name, target_state.key, self._waiting(target_state.sink.position))
             )
+            lag = log_lag(self.source, target_state.sink.position)
+            if lag is not None and lag.bytes is not None and lag.seconds is not None:
+                measured = LogLagMeasured(
+                    self.stream.name, target_state.key, lag.bytes, lag.seconds, lag.retained_bytes
+                )
+                self.options.bus.emit(measured)
 
     def _waiting(self, position: Position) -> Mapping[str, int]:
         if self.tally.end_offset is not None:

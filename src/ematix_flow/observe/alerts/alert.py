@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 FAILED, GAVE_UP, RECOVERED = "failed", "gave_up", "recovered"
-QUALITY_FAILED, SLA_BREACHED = "quality_failed", "sla_breached"
-KINDS = (FAILED, GAVE_UP, RECOVERED, QUALITY_FAILED, SLA_BREACHED)
+QUALITY_FAILED, SLA_BREACHED, LAGGING = "quality_failed", "sla_breached", "lagging"
+KINDS = (FAILED, GAVE_UP, RECOVERED, QUALITY_FAILED, SLA_BREACHED, LAGGING)
 
 LONGEST = 1500
 """Characters of an error that are sent."""
@@ -23,6 +23,7 @@ _KIND_TEXT = {
     RECOVERED: "has recovered",
     QUALITY_FAILED: "did not meet its expectations",
     SLA_BREACHED: "is not fresh enough",
+    LAGGING: "is too far behind its source",
 }
 
 
@@ -31,7 +32,7 @@ class AlertEvent:
     """An alert about a pipeline."""
 
     kind: str
-    """failed, gave_up, recovered, quality_failed or sla_breached."""
+    """failed, gave_up, recovered, quality_failed, sla_breached or lagging."""
     pipeline: str
     timestamp: datetime
     error_message: str = ""
@@ -40,7 +41,7 @@ class AlertEvent:
     max_attempts: int = 0
     gave_up: bool = False
     incident: str = "failed"
-    """What kind of incident it belongs to: failed, quality or freshness."""
+    """What kind of incident it belongs to: failed, quality, freshness or lag."""
 
 
 class Alerter(Protocol):

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Protocol
 from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.errors import TransientError
-from ematix_flow.events import FreshnessChanged, PipelineEnded, QualityMeasured
+from ematix_flow.events import FreshnessChanged, LogLagChecked, PipelineEnded, QualityMeasured
 from ematix_flow.observe.alerts.alert import (
     FAILED,
     GAVE_UP,
+    LAGGING,
     QUALITY_FAILED,
     RECOVERED,
     SLA_BREACHED,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 TRIES = 20
 """How often a record is read again because another process changed it in between."""
 
-_BAD = {"failed": FAILED, "quality": QUALITY_FAILED, "freshness": SLA_BREACHED}
+_BAD = {"failed": FAILED, "quality": QUALITY_FAILED, "freshness": SLA_BREACHED, "lag": LAGGING}
 """Kind of incident -> kind of the alert that opens it."""
 
 _INTERRUPTIONS = ("KeyboardInterrupt", "SystemExit", "StoppedError", "RunCancelledError")
@@ -61,7 +62,7 @@ class IncidentUpdate:
 
     pipeline: str
     incident: str
-    """failed, quality or freshness."""
+    """failed, quality, freshness or lag."""
     bad: bool
     error_message: str = ""
     error_type: str = ""
@@ -88,6 +89,11 @@ def quality_update(pipeline: str, message: str, target: str = "") -> IncidentUpd
 def freshness_update(pipeline: str, message: str, target: str = "") -> IncidentUpdate:
     """Return the update for a check of freshness; an empty message means that it is fresh enough."""
     return IncidentUpdate(pipeline, _of_target("freshness", target), bool(message), message)
+
+
+def lag_update(stream: str, message: str, target: str = "") -> IncidentUpdate:
+    """Return the update for a check of a stream's lag; an empty message means that it is not too far behind."""
+    return IncidentUpdate(stream, _of_target("lag", target), bool(message), message)
 
 
 def _of_target(kind: str, target: str) -> str:
@@ -226,7 +232,7 @@ class Incidents:
         self._memory_store = MemoryIncidentStore()
 
     def __call__(self, event: Event) -> None:
-        """Handle a run that has ended, rows that were measured and tables that become stale."""
+        """Handle a run that has ended, rows that were measured, tables that become stale and streams that are behind."""
         match event:
             case PipelineEnded():
                 update = run_update(event)
@@ -234,6 +240,8 @@ class Incidents:
                 update = quality_update(event.pipeline, _failing(event), _shared(event))
             case FreshnessChanged():
                 update = freshness_update(event.pipeline, _age(event), _shared(event))
+            case LogLagChecked():
+                update = lag_update(event.pipeline, event.problem, event.target)
             case _:
                 update = None
         if update is not None:

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from ematix_flow.errors import RunError
-from ematix_flow.events import BatchLoaded, StateChanged, StreamFailed, StreamIdle, StreamLag, StreamWatermark
+from ematix_flow.events import (
+    BatchLoaded,
+    LogLagMeasured,
+    StateChanged,
+    StreamFailed,
+    StreamIdle,
+    StreamLag,
+    StreamWatermark,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,6 +42,8 @@ COUNTERS = {
     "cdc_deletes_total": "Changes that removed a row.",
     "cdc_skipped_total": "Changes that say nothing about rows.",
     "cdc_idempotent_skipped_total": "Changes that were there already.",
+    "cdc_late_total": "Those among them that are older than what is there by more than is tolerated.",
+    "cdc_left_out_total": "Values of changes whose columns the table lacks.",
     "windows_emitted_total": "Windows that were given to the targets.",
 }
 
@@ -51,6 +61,14 @@ class StreamMetrics:
         self._groups = self._gauge("state_groups_total", "Groups that are remembered between batches.")
         self._watermark = self._gauge("watermark_seconds", "Event time up to which all rows are there.", "source")
         self._lag = self._gauge("lag_messages", "Messages that wait for a target.", "target", "partition")
+        self._log_lag = {
+            name: self._gauge(name, text, "target")
+            for name, text in (
+                ("cdc_lag_bytes", "Bytes of the log of a database that a target has not applied."),
+                ("cdc_lag_seconds", "How long the oldest change waits that a target lacks."),
+                ("cdc_retained_bytes", "Bytes of its log that a server keeps for a stream."),
+            )
+        }
         self._seconds = Histogram(
             f"{PREFIX}batch_seconds",
             "Seconds that a target took for a batch.",
@@ -80,6 +98,10 @@ class StreamMetrics:
             case StreamLag():
                 for partition, waiting in event.waiting.items():
                     self._lag.labels(event.pipeline, event.target, partition).set(waiting)
+            case LogLagMeasured():
+                self._set(event, "cdc_lag_bytes", event.lag_bytes)
+                self._set(event, "cdc_lag_seconds", event.lag_seconds)
+                self._set(event, "cdc_retained_bytes", event.retained_bytes)
             case StreamWatermark():
                 # With one source, what holds for it holds for the stream.
                 for source in (event.source, GLOBAL):
@@ -101,6 +123,10 @@ class StreamMetrics:
             self._add(event, f"cdc_{name}_total", number)
         self._add(event, "batches_total", int(bool(event.new_messages)))
         self._seconds.labels(event.pipeline, event.target).observe(event.seconds)
+
+    def _set(self, event: Event, name: str, value: float | None) -> None:
+        if value is not None:
+            self._log_lag[name].labels(event.pipeline, event.target).set(value)
 
     def _add(self, event: Event, name: str, number: int) -> None:
         self._counters[name].labels(event.pipeline).inc(number)

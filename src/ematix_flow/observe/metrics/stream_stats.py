@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING
 
 from ematix_flow.clock import SYSTEM_CLOCK
-from ematix_flow.events import BatchLoaded, StreamFailed, StreamIdle, StreamLag, StreamWatermark
+from ematix_flow.events import BatchLoaded, StreamFailed, StreamIdle, StreamLag, StreamWarning, StreamWatermark
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.clock import Clock
     from ematix_flow.events import Event
+
+MOST_WARNINGS = 20
+"""Warnings that are stored with a run."""
 
 WINDOWS = {"stats_1m": timedelta(minutes=1), "stats_5m": timedelta(minutes=5)}
 
@@ -58,6 +61,9 @@ class StreamStats:
     watermark: datetime | None = None
     """Up to which event time everything is there."""
     failure: str = ""
+    changes: Counter[str] = field(default_factory=Counter)
+    """Changes of another database, by what became of them."""
+    warnings: list[str] = field(default_factory=list)
     targets: dict[str, TargetStats] = field(default_factory=dict)
     _samples: deque[_Sample] = field(default_factory=deque)
 
@@ -74,6 +80,9 @@ class StreamStats:
                 self.watermark = event.at
             case StreamIdle():
                 self.idle = True
+            case StreamWarning():
+                if event.message not in self.warnings and len(self.warnings) < MOST_WARNINGS:
+                    self.warnings.append(event.message)
             case StreamFailed():
                 self.errors += 1
                 self._add(_Sample(now, errors=1))
@@ -93,6 +102,7 @@ class StreamStats:
         self.written += counts.staged
         self.rejected += counts.rejected
         self.batches += new
+        self.changes.update(counts.changes)
         self._add(_Sample(now, event.new_messages, counts.staged, int(new), 0, event.seconds))
 
     def _add(self, sample: _Sample) -> None:
@@ -124,6 +134,8 @@ class StreamStats:
             "rows_rejected_total": self.rejected,
             "batches_total": self.batches,
             "errors_total": self.errors,
+            **({"changes": dict(self.changes)} if any(self.changes.values()) else {}),
+            **({"warnings": list(self.warnings)} if self.warnings else {}),
             "lag": {key: target.lag for key, target in self.targets.items() if target.lag is not None},
             **{name: self.rates(now, window) for name, window in WINDOWS.items()},
         }
@@ -144,7 +156,7 @@ class StreamStatsCollector:
 
     def __call__(self, event: Event) -> None:
         """Count an event."""
-        if isinstance(event, BatchLoaded | StreamLag | StreamIdle | StreamFailed | StreamWatermark):
+        if isinstance(event, BatchLoaded | StreamLag | StreamIdle | StreamFailed | StreamWarning | StreamWatermark):
             stats = self.begin(event.pipeline)
             with self._lock:
                 stats.hear(event, self._clock.now())

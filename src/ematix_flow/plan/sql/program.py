@@ -70,6 +70,8 @@ class ChangeRules:
     """Columns that are never NULL."""
     casts: tuple[tuple[str, str], ...] = ()
     """Columns of types that only the database knows, with what casts a value of `s` to them, in its dialect."""
+    tolerated_ms: int = 0
+    """By how much a change may be older than what its key has before it counts as late."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ematix_flow.connect.base.cancellation import current
 from ematix_flow.connect.base.event_time import drain_events
+from ematix_flow.connect.changes.left_out import drain_left_out
 from ematix_flow.errors import RunError, TransientError
 from ematix_flow.failpoints import failpoint
 from ematix_flow.records import TaskReport
@@ -42,7 +43,7 @@ PartitionTask: TypeAlias = "Callable[..., TaskReport]"
 
 REPORT = (
     "partition long, attempt long, rows long, rejected long, path string, reject_path string, first_reject string, "
-    "events string"
+    "events string, left_out string"
 )
 
 
@@ -275,7 +276,7 @@ def describe_reject(rejects: pa.RecordBatch) -> str:
 
 
 def report_batch(report: TaskReport) -> pa.RecordBatch:
-    """Return a report, and the times of the messages that were read for it, as a one-row batch for the driver."""
+    """Return a report, and what was noted of the messages that were read for it, as a one-row batch for the driver."""
     import pyarrow as pa
 
     values: dict[str, int | str] = {
@@ -287,6 +288,7 @@ def report_batch(report: TaskReport) -> pa.RecordBatch:
         "reject_path": report.reject_path,
         "first_reject": report.first_reject,
         "events": drain_events(),
+        "left_out": drain_left_out(),
     }
     arrays = [pa.array([value], pa.int64() if isinstance(value, int) else pa.string()) for value in values.values()]
     return pa.RecordBatch.from_arrays(arrays, names=list(values))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base.event_time import note_drained
+from ematix_flow.connect.changes.left_out import note_drained_columns
 from ematix_flow.connect.staging.parquet import carried_away
 from ematix_flow.errors import RunError
 from ematix_flow.failpoints import failpoint
@@ -126,8 +127,9 @@ class Carrier:
 
 
 def report_of(report: dict[str, Any]) -> TaskReport:
-    """Return what a task reports; the times of messages that it has read are noted here."""
+    """Return what a task reports; what it has noted of the messages that it has read is noted here."""
     note_drained(report.pop("events"))
+    note_drained_columns(report.pop("left_out"))
     return TaskReport(**report)
 
 

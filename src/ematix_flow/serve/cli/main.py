@@ -31,7 +31,9 @@ _PIPELINES, _SCHEDULES, _STREAMS = "Pipelines", "Schedules", "Streams"
 _HISTORY, _SETUP = "What happened", "Connections and setup"
 
 COMMANDS = {
-    "list": CommandEntry("list", "list_", "Show the pipelines, streams and transforms of a module.", _PIPELINES),
+    "list": CommandEntry(
+        "list", "list_", "Show the pipelines, streams, replications and transforms of a module.", _PIPELINES
+    ),
     "run": CommandEntry("run", "run", "Run a pipeline now; an interrupted run is resumed.", _PIPELINES),
     "run-due": CommandEntry("run_due", "run_due", "Run every pipeline that is due, each slot once.", _SCHEDULES),
     "scheduler": CommandEntry(
@@ -52,8 +54,11 @@ COMMANDS = {
     ),
     "transform": CommandEntry("transform", "transform", "List transforms, or run one on its own.", _PIPELINES),
     "consume": CommandEntry("streams.consume", "consume", "Run streams until they are stopped.", _STREAMS),
-    "consume-list": CommandEntry("streams.consume", "consume_list", "Show the streams of a module.", _STREAMS),
+    "consume-list": CommandEntry(
+        "streams.consume", "consume_list", "Show the streams and replications of a module.", _STREAMS
+    ),
     "stream": CommandEntry("streams.stream", "stream", "Show where a stream stands, or move it.", _STREAMS),
+    "cdc": CommandEntry("streams.cdc", "cdc", "Show how far streams of changes are behind their databases.", _STREAMS),
     "dlq": CommandEntry("streams.dlq", "dlq", "Count, show, replay, park or purge dead letters of a stream.", _STREAMS),
     "status": CommandEntry(
         "status", "status", "Show the last and the next run of everything, and what waits.", _SCHEDULES

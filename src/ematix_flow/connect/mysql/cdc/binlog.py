@@ -39,6 +39,8 @@ _TRUNCATE = re.compile(
     r"(?:WAIT\b.*|NOWAIT\b.*|/\*.*\*/\s*)?;?\s*$",
     re.IGNORECASE | re.DOTALL,
 )
+_SAVEPOINT = re.compile(r"(?P<back>ROLLBACK\s+TO\s+)?(?:SAVEPOINT\s+)?(?P<name>`(?:[^`]|``)+`)", re.IGNORECASE)
+"""How the log says that a savepoint was set, or that what came after one was rolled back."""
 _NUMBER = re.compile(r"(\d+)$")
 
 
@@ -150,6 +152,13 @@ def log_end(session: MySQLSession) -> LogPosition:
     return LogPosition(str(rows[0][0]), int(rows[0][1]))
 
 
+def bytes_after(position: LogPosition, file: str, size: int) -> int:
+    """Return how many bytes of a file of the log lie behind a position."""
+    if file == position.file:
+        return max(0, size - position.pos)
+    return size if LogPosition(file, 0) > position else 0
+
+
 def refuse_purged(session: MySQLSession, position: LogPosition) -> None:
     """Refuse a position whose log the server has removed, or never had."""
     sizes = {str(row[0]): int(row[1]) for row in session.query("SHOW BINARY LOGS")}
@@ -164,7 +173,10 @@ def refuse_purged(session: MySQLSession, position: LogPosition) -> None:
 
 
 def read_log(reader: LogReader, begin: LogPosition, tables: Collection[TableId]) -> Iterator[LogEntry]:
-    """Return what follows a position up to the end of the log as it is now; of rows, those of tables."""
+    """Return what follows a position up to the end of the log as it is now; of rows, those of tables.
+
+    Changes come when their transaction has ended: the log may have some that were rolled back.
+    """
     stream = BinLogStreamReader(
         connection_settings={},
         pymysql_wrapper=reader.wire,
@@ -182,7 +194,7 @@ def read_log(reader: LogReader, begin: LogPosition, tables: Collection[TableId])
     )  # fmt: skip
     chosen = frozenset(tables)
     with readable(reader), closing(stream):
-        gtid: str | None = None
+        transaction, gtid = _Transaction(), None
         for event in stream:
             end = LogPosition(stream.log_file, stream.log_pos)
             if isinstance(event, GtidEvent | MariadbGtidEvent):
@@ -190,25 +202,60 @@ def read_log(reader: LogReader, begin: LogPosition, tables: Collection[TableId])
             elif isinstance(event, WriteRowsEvent | UpdateRowsEvent | DeleteRowsEvent):
                 table = TableId(event.schema, event.table)
                 if table in chosen:
-                    yield LoggedRows(table, event, _start(event, end), gtid, event.timestamp * 1000)
+                    change = LoggedRows(table, event, _start(event, end), gtid, event.timestamp * 1000)
+                    transaction.changes.append(change)
             elif isinstance(event, QueryEvent):
-                yield from _of_statement(event, end, gtid, chosen)
+                yield from _of_statement(event, end, gtid, chosen, transaction)
             elif isinstance(event, XidEvent | RotateEvent):
-                yield TransactionEnd(end)
+                yield from transaction.ended(end)
 
 
-def _of_statement(event: Any, end: LogPosition, gtid: str | None, chosen: frozenset[TableId]) -> Iterator[LogEntry]:
-    """Return what a statement in the log means: a table that it empties, and the end of a transaction."""
+class _Transaction:
+    """The changes of a transaction up to its end, as the log has them: their rows are not read yet."""
+
+    def __init__(self) -> None:
+        self.changes: list[LoggedRows | LoggedTruncate] = []
+        self._savepoints: dict[str, int] = {}
+
+    def ended(self, at: LogPosition) -> Iterator[LogEntry]:
+        """Return the changes that were committed, and begin the next transaction."""
+        changes, self.changes, self._savepoints = self.changes[::-1], [], {}
+        while changes:
+            yield changes.pop()  # with its rows, which the reader decodes and need not stay
+        yield TransactionEnd(at)
+
+    def set_savepoint(self, name: str) -> None:
+        """Note how many changes there are now."""
+        self._savepoints[name] = len(self.changes)
+
+    def roll_back(self, name: str | None) -> None:
+        """Forget the changes since a savepoint, or all."""
+        del self.changes[self._savepoints.get(name, len(self.changes)) if name is not None else 0 :]
+
+
+def _of_statement(
+    event: Any, end: LogPosition, gtid: str | None, chosen: frozenset[TableId], transaction: _Transaction
+) -> Iterator[LogEntry]:
+    """Return what a statement in the log means: a table that it empties, and mostly the end of a transaction."""
     statement = str(event.query).strip()
-    if statement.upper() == "BEGIN" or statement.upper().startswith("SAVEPOINT"):
+    savepoint = _SAVEPOINT.fullmatch(statement)
+    if savepoint is not None:
+        if savepoint["back"]:
+            transaction.roll_back(savepoint["name"])
+        else:
+            transaction.set_savepoint(savepoint["name"])
         return
+    if statement.upper() == "BEGIN":
+        return
+    if statement.upper() == "ROLLBACK":
+        transaction.roll_back(None)
     match = _TRUNCATE.match(statement)
     if match is not None:
         schema = event.schema.decode() if isinstance(event.schema, bytes) else str(event.schema)
         table = TableId(_unquoted(match["schema"] or schema), _unquoted(match["table"]))
         if table in chosen:
-            yield LoggedTruncate(table, _start(event, end), gtid, event.timestamp * 1000)
-    yield TransactionEnd(end)
+            transaction.changes.append(LoggedTruncate(table, _start(event, end), gtid, event.timestamp * 1000))
+    yield from transaction.ended(end)
 
 
 def _start(event: Any, end: LogPosition) -> LogPosition:

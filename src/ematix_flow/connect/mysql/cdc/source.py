@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from ematix_flow.connect.base.stream_source import EARLIEST, LATEST, REWIND, MessagePartition, from_text
+from ematix_flow.connect.change_log.lag import LagLimits, LogLag
 from ematix_flow.connect.change_log.source import ChangeLogSource
 from ematix_flow.connect.change_log.tables import TableId, matching, patterns_in, table_named
 from ematix_flow.connect.mysql.cdc.binlog import (
@@ -19,6 +20,7 @@ from ematix_flow.connect.mysql.cdc.binlog import (
     LogPosition,
     LogReader,
     TransactionEnd,
+    bytes_after,
     log_end,
     read_log,
     readable,
@@ -59,6 +61,7 @@ class MySQLChanges(ChangeLogSource):
         super().__init__(connection.name, query)
         self.reader = LogReader(connection)
         self._patterns = patterns_in(query, self.reader.default_schema)
+        self.limits = LagLimits(connection.max_lag_bytes, connection.max_lag_seconds)
         self._session: MySQLSession | None = None
         self._chosen: dict[str, int] | None = None
         self._server: str | None = None
@@ -135,6 +138,28 @@ class MySQLChanges(ChangeLogSource):
         with readable(self.reader):
             logs = self._open_session().query("SHOW BINARY LOGS")
         return {"oldest_log": logs[0][0] if logs else None, "log_bytes": sum(int(row[1]) for row in logs)}
+
+    def lag(self, position: Position | None) -> LogLag:
+        """Return how far a position is behind the log; the server keeps it for nobody."""
+        if position is None or position[_FILE] is None:
+            return LogLag()
+        at_ms = self._oldest_change(_at(position), position)
+        if at_ms is None:
+            return LogLag(0, 0.0)
+        with readable(self.reader):
+            session = self._open_session()
+            now, logs = session.query("SELECT UNIX_TIMESTAMP(NOW(3))")[0][0], session.query("SHOW BINARY LOGS")
+        behind = sum(bytes_after(_at(position), str(row[0]), int(row[1])) for row in logs)
+        return LogLag(behind, max(0.0, float(now) - at_ms / 1000))
+
+    def _oldest_change(self, begin: LogPosition, position: Position) -> int | None:
+        """Return when the first change behind a position was made, in milliseconds since 1970; None where there is none."""
+        scanned = self._quiet[1] if self._quiet is not None and self._quiet[0] == begin else begin
+        if self._end() <= scanned:
+            return None
+        tables = [table_named(table) for table in position[_TABLES]]
+        with closing(read_log(self.reader, scanned, tables)) as entries:  # type: ignore[type-var]
+            return next((entry.at_ms for entry in entries if not isinstance(entry, TransactionEnd)), None)
 
     def close(self) -> None:
         """Let go of the connection."""

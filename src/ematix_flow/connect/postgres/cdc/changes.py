@@ -100,6 +100,8 @@ class Transaction:
     commit_lsn: int
     end_lsn: int
     messages: int
+    at_us: int
+    """When it was committed, in microseconds since 1970."""
 
 
 def transactions(session: PostgresSession, reader: LogReader, begin: int, end: int, most: int) -> list[Transaction]:
@@ -111,7 +113,7 @@ def transactions(session: PostgresSession, reader: LogReader, begin: int, end: i
         for data, messages, _ in rows:
             commit = decode(bytes(data)) if data is not None else None
             if isinstance(commit, Commit) and begin <= commit.commit_lsn < end:
-                result.append(Transaction(commit.commit_lsn, commit.end_lsn, int(messages)))
+                result.append(Transaction(commit.commit_lsn, commit.end_lsn, int(messages), commit.at_us))
         was_cut = sum(int(total) for _, _, total in rows) >= limit
         if not was_cut or sum(one.messages for one in result) >= most:
             return result

@@ -52,6 +52,8 @@ class Commit:
     commit_lsn: int
     end_lsn: int
     """Where the record of its commit ends."""
+    at_us: int
+    """When it was committed, in microseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +162,8 @@ def _decode(data: _Bytes) -> Message | None:
             commit_lsn, at, xid = data.unpack("QqI")
             return Begin(commit_lsn, at + EPOCH_US, xid)
         case "C":
-            _, commit_lsn, end_lsn, _ = data.unpack("BQQq")
-            return Commit(commit_lsn, end_lsn)
+            _, commit_lsn, end_lsn, at = data.unpack("BQQq")
+            return Commit(commit_lsn, end_lsn, at + EPOCH_US)
         case "R":
             return _relation(data)
         case "I":

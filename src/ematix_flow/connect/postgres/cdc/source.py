@@ -17,6 +17,7 @@ from ematix_flow.connect.base.stream_source import (
     MessagePartition,
     from_text,
 )
+from ematix_flow.connect.change_log.lag import LagLimits, LogLag
 from ematix_flow.connect.change_log.source import ChangeLogSource
 from ematix_flow.connect.change_log.tables import matching, patterns_in
 from ematix_flow.connect.config.project_name import current_project
@@ -72,6 +73,7 @@ class PostgresChanges(ChangeLogSource):
         self._connection = connection
         self._stream = f"{connection.name} {query}"
         self._patterns = patterns_in(query, "public")
+        self.limits = LagLimits(connection.max_lag_bytes, connection.max_lag_seconds, connection.max_retained_bytes)
         self._session: PostgresSession | None = None
         self._exporter: SnapshotExporter | None = None
         self._begun = False
@@ -184,6 +186,22 @@ class PostgresChanges(ChangeLogSource):
             "retained_wal_bytes": status.retained_bytes,
             "safe_wal_bytes": status.safe_bytes,
         }
+
+    def lag(self, position: Position | None) -> LogLag:
+        """Return how far a position is behind the log, and what the server keeps for the slot."""
+        status = self._status()
+        retained = None if status is None else status.retained_bytes
+        if position is None or position[_LSN] is None or status is None:
+            return LogLag(retained_bytes=retained)
+        begin, end = parse_lsn(position[_LSN]), self._server().end_lsn
+        waiting = transactions(self._open_session(), self.reader, begin, end, 1) if begin < end else []
+        oldest = next((one for one in waiting if one.messages), None)
+        if oldest is None:
+            return LogLag(0, 0.0, retained)
+        now_us = int(
+            self._open_session().query("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")[0][0]
+        )
+        return LogLag(end - begin, max(0, now_us - oldest.at_us) / 1_000_000, retained)
 
     def commit_offsets(self, positions: Sequence[Position]) -> None:
         """Let the server forget what every target has, and the snapshot that all of them have read."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.changes.decoder import KEY, ChangeDecoder, ChangeTable
+from ematix_flow.connect.changes.left_out import take_left_out
 from ematix_flow.connect.changes.log_decoder import LOG_COLUMNS, ChangeLogDecoder
 from ematix_flow.connect.changes.message_list import MessageList
 from ematix_flow.connect.changes.schemas import ChangeReader
@@ -19,28 +20,65 @@ from ematix_flow.engine.stream.sinks.new_columns import new_columns
 from ematix_flow.engine.stream.sinks.table import TableSink, declaration_of, pipeline_of
 from ematix_flow.engine.stream.sinks.table_schema import UNKNOWN, is_there, name_of, table_of
 from ematix_flow.errors import PlanError, UnsupportedError, did_you_mean
+from ematix_flow.events import StreamWarning
 from ematix_flow.plan.batch import history_name
 from ematix_flow.plan.columns import CHANGE_AT
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.plan.sql.ddl import VERSION
 from ematix_flow.plan.steps import OffsetRange
 from ematix_flow.run.read.message_ranges import MessageRange
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ematix_flow.connect.base.stream_source import StreamSource
+    from ematix_flow.connect.base.stream_source import Position, StreamSource
     from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
     from ematix_flow.declare.table.schema import Table
+    from ematix_flow.records import Counts
 
 FORMATS = ("json", "avro")
 """Payloads that envelopes are read from."""
 
 
+@dataclass
 class ChangeSink(TableSink):
     """A table whose rows are those of a table of another database."""
+
+    warned: set[str] = field(default_factory=set)
+    """What was warned of; once is enough."""
+
+    def load(self, end: Position) -> Counts:
+        """Load the changes up to a position; what they show of a wrong setup is a warning."""
+        reader = self.context.source.instance_id
+        take_left_out(reader)  # noted by a load that failed
+        counts = TableSink.load(self, end)
+        if counts.late:
+            self._warn("late", self._late(counts.late))
+        left_out = take_left_out(reader)
+        for column in left_out:
+            self._warn(f"column {column}", self._left_out(column))
+        return replace(counts, left_out=sum(left_out.values()))
+
+    def _left_out(self, column: str) -> str:
+        table = ".".join(name_of(self.target))
+        return f"changes have the column {column!r}, which {table} lacks: its values are left out (schema_evolution)"
+
+    def _late(self, late: int) -> str:
+        cdc = self.context.stream.cdc
+        assert cdc is not None  # noqa: S101 - other streams have other sinks
+        older = quantity(cdc.out_of_order_tolerance_ms, "millisecond")
+        return (
+            f"{quantity(late, 'change')} came more than {older} after newer ones of the same key and changed nothing "
+            "(out_of_order_tolerance_ms): messages of a key are in several partitions, or come again"
+        )
+
+    def _warn(self, subject: str, message: str) -> None:
+        if subject not in self.warned:
+            self.warned.add(subject)
+            self.context.options.bus.emit(StreamWarning(self.context.stream.name, self.key, message))
 
     @property
     def reads_first(self) -> bool:
@@ -49,7 +87,8 @@ class ChangeSink(TableSink):
 
     def exact(self, offset_range: OffsetRange) -> tuple[TargetDeclaration, OpenSource] | None:
         """Return the changes of a range for the table as it is declared or exists."""
-        target = ChangeTarget(self.context.stream, self.target, self.offset_store.database)
+        notes = self.context.source.instance_id
+        target = ChangeTarget(self.context.stream, self.target, self.offset_store.database, notes)
         declared, message_range = target.range(self.context.source, offset_range)
         source = self.context.source
         return declared, OpenSource(SourceValue(source.name), source.name, stream=message_range, span=offset_range)
@@ -62,6 +101,8 @@ class ChangeTarget:
     stream: Stream
     target: StreamTarget
     database: TargetSystem
+    notes: str = ""
+    """The id of the source under which columns that the table lacks are noted; empty where nobody asks."""
 
     @property
     def learns_columns(self) -> bool:
@@ -156,6 +197,7 @@ class ChangeTarget:
             reader,
             keyed=any(column.name == KEY for column in source.columns),
             whole=mode == "scd2",
+            notes="" if self.learns_columns else self.notes,
         )
 
     def _is_known(self) -> bool:

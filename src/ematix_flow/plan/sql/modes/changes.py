@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.base.columns import TableName
 from ematix_flow.connect.base.session import Statement
 from ematix_flow.connect.base.stage import WorkTable
-from ematix_flow.connect.changes.change import DELETE, TRUNCATE
+from ematix_flow.connect.changes.change import DELETE, SKIP, TRUNCATE
 from ematix_flow.plan.columns import CHANGE, CHANGE_AT, CHANGE_MS, CHANGE_VERSION
 from ematix_flow.plan.sql.modes.append_truncate_merge import insert_value, same_key
 from ematix_flow.plan.sql.modes.change_rows import (
@@ -30,7 +30,17 @@ from ematix_flow.plan.sql.modes.change_rows import (
     utc,
 )
 from ematix_flow.plan.sql.program import Program
-from ematix_flow.plan.sql.render import identifier_value, instant, listed, native_name, quoted, render, table_sql, text
+from ematix_flow.plan.sql.render import (
+    STAGED,
+    identifier_value,
+    instant,
+    listed,
+    native_name,
+    quoted,
+    render,
+    table_sql,
+    text,
+)
 
 if TYPE_CHECKING:
     from ematix_flow.plan.sql.program import ChangeRules, Load
@@ -46,7 +56,9 @@ def apply_changes(load: Load) -> Program:
     """Apply the changes of a batch to a table."""
     rules = load.changes
     assert rules is not None  # noqa: S101 - only loads of changes have this mode
-    tally = render(tally_sql(quoted(EVENTS)), load.dialect)
+    tally = render(
+        f"{tally_sql(quoted(EVENTS))} UNION ALL {_late(rules)}", load.dialect, {KEY_OF_ROW: key_json(load, "s")}
+    )
     statements = [
         Statement(_new_events(load, rules), "", "collect the changes that are newer than their rows", tally=tally),
         Statement(_final(load), "", "work out what the changes of every key come to"),
@@ -90,6 +102,22 @@ def _new_events(load: Load, rules: ChangeRules) -> str:
         f"AND (e.{quoted(CHANGE)} = '{TRUNCATE}' OR {version} > COALESCE(({truncated}), ''))"
     )
     return render(sql, load.dialect, {KEY_OF_ROW: key_json(load, "s")})
+
+
+def _late(rules: ChangeRules) -> str:
+    """Return the query for the count of changes that came long after a newer one of their key, as canonical SQL.
+
+    It reads the versions before they move, and only where a change was not new.
+    """
+    staged = f"FROM \"{STAGED}\" AS {{}} WHERE {{}}.{quoted(CHANGE)} <> '{SKIP}'"
+    is_any_old = f"(SELECT COUNT(*) {staged.format('n', 'n')}) > (SELECT COUNT(*) FROM {quoted(EVENTS)})"
+    of_rows = f"{staged.format('s', 's')} AND s.{quoted(CHANGE)} <> '{TRUNCATE}'"
+    known = (
+        f"SELECT 1 FROM {_versions(rules)} AS v WHERE {_of_scope(rules, 'v')} AND v.{quoted('pk_json')} = {KEY_OF_ROW}() "
+        f"AND v.{quoted('last_order')} > s.{quoted(CHANGE_VERSION)} "
+        f"AND v.{quoted('last_seen_ts_ms')} - {rules.tolerated_ms} > s.{quoted(CHANGE_MS)}"
+    )
+    return f"SELECT 'late', COUNT(*) {of_rows} AND {is_any_old} AND EXISTS ({known})"
 
 
 def _final(load: Load) -> str:

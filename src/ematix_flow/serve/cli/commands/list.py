@@ -14,7 +14,7 @@ from ematix_flow.serve.cli.common.output import emit, emit_json, table, talk
 @format_option
 @common_options
 def list_(module: str | None, form: str) -> int:
-    """Show the pipelines, streams and transforms of a module."""
+    """Show the pipelines, streams, replications and transforms of a module."""
     load(module)
     from ematix_flow.engine.report.declared import declared_entries
 

@@ -14,6 +14,7 @@ import click
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.schedule.schedule import CATCHUPS
 from ematix_flow.serve.cli.common.errors import DONE, FAILED, as_usage_error, print_error
+from ematix_flow.serve.cli.common.find_streams import find_streams
 from ematix_flow.serve.cli.common.options import (
     common_options,
     engine_option,
@@ -93,7 +94,8 @@ def up(module: str | None, **options: Any) -> int:
 
     stop = threading.Event()
     instance = _scheduler(module, options, stop)
-    streams = list(PROJECT.streams.values())
+    names = sorted((*PROJECT.streams, *PROJECT.replications))
+    streams = find_streams(names, module) if names else []
     if not streams:
         _run(instance)
         return DONE
@@ -113,6 +115,7 @@ def _scheduler(module: str | None, options: dict[str, Any], stop: threading.Even
     from ematix_flow.engine.schedule.freshness import FreshnessWatch
     from ematix_flow.engine.schedule.lease import LEASE_SECONDS
     from ematix_flow.engine.schedule.scheduler import Scheduler, SchedulerSettings
+    from ematix_flow.engine.stream.change_lag import LagWatch
     from ematix_flow.observe.bus import Bus
 
     if options["no_run_log"]:
@@ -138,7 +141,7 @@ def _scheduler(module: str | None, options: dict[str, Any], stop: threading.Even
         metrics_url=options["metrics"],
         max_iterations=options["max_iterations"],
     )
-    return Scheduler(runner, settings, stop, (FreshnessWatch(bus, log),))
+    return Scheduler(runner, settings, stop, (FreshnessWatch(bus, log), LagWatch(bus)))
 
 
 def _wait_for_log(options: dict[str, Any]) -> RunLog:

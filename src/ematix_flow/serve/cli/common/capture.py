@@ -12,7 +12,16 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.details import detail_logger
-from ematix_flow.events import AttemptBegan, AttemptEnded, RowsStaged, RunCommitted, RunFailed, RunStarted, StreamFailed
+from ematix_flow.events import (
+    AttemptBegan,
+    AttemptEnded,
+    RowsStaged,
+    RunCommitted,
+    RunFailed,
+    RunStarted,
+    StreamFailed,
+    StreamWarning,
+)
 from ematix_flow.serve.cli.common import log_files
 
 if TYPE_CHECKING:
@@ -109,7 +118,7 @@ class Capture:
                 self._stamp(f"{event.pipeline}: {event.slot}, attempt {event.attempt}")
                 if event.of_stream:
                     self._streams.add(threading.get_ident())
-            case StreamFailed():
+            case StreamFailed() | StreamWarning():
                 self._fail(event)
             case AttemptEnded():
                 self._end(event)
@@ -152,14 +161,14 @@ class Capture:
             if not self._alone:  # what a command for one pipeline reports about its end comes later
                 del self._logs[threading.get_ident()]
 
-    def _fail(self, event: StreamFailed) -> None:
-        """Keep a failure that a stream may recover from, and where it came from."""
+    def _fail(self, event: StreamFailed | StreamWarning) -> None:
+        """Keep a failure that a stream may recover from, and where it came from; or what else is worth a line."""
         from ematix_flow.serve.cli.common.stream_progress import failure
 
         with self._lock:
             self._stamp(failure(event))
             file = self._logs.get(threading.get_ident())
-            if file is not None and event.traceback:
+            if file is not None and isinstance(event, StreamFailed) and event.traceback:
                 self._append(file, event.traceback)
 
     def _stamp(self, text: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ematix_flow.declare.project import PROJECT
+from ematix_flow.declare.stream.stream import Stream
 from ematix_flow.errors import FlowError
 from ematix_flow.serve.cli.common.errors import UsageRefusedError, as_usage_error
 from ematix_flow.serve.cli.common.options import load, module_option
@@ -15,7 +16,7 @@ from ematix_flow.serve.cli.common.options import load, module_option
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ematix_flow.declare.stream.stream import Stream
+    from ematix_flow.declare.stream.replication import Replication
 
 
 def stream_named(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,22 +45,35 @@ def find_streams(names: Sequence[str], module: str | None, *, everything: bool =
 
 def find_stream(name: str, module: str | None, config: str | None = None) -> Stream:
     """Return one stream; `config` is a file that has it."""
+    streams = find_named(name, module, config)
+    if len(streams) > 1:
+        known = ", ".join(stream.name for stream in streams)
+        raise click.UsageError(f"{name!r} is a replication; which of its streams? It has: {known}.")
+    return streams[0]
+
+
+def find_named(name: str, module: str | None, config: str | None = None) -> list[Stream]:
+    """Return the stream of a name, or all of a replication; `config` is a file that has it."""
     if config is None:
-        return find_streams([name], module)[0]
-    stream = _stream(config)
-    if stream.name != name:
-        raise click.UsageError(f"the stream in {config} is {stream.name!r}, not {name!r}.")
-    return stream
+        return find_streams([name], module)
+    declared = _in_file(config)
+    streams = _streams_of(declared)
+    chosen = streams if declared.name == name else [stream for stream in streams if stream.name == name]
+    if not chosen:
+        kind = "stream" if isinstance(declared, Stream) else "replication"
+        raise click.UsageError(f"the {kind} in {config} is {declared.name!r}, not {name!r}.")
+    return chosen
 
 
 def _streams(name: str) -> list[Stream]:
     """Return the streams that a name means: one, or those of a replication; of which one can be named too."""
+    if is_file(name):
+        return _streams_of(_in_file(name))
     owner = name if name in PROJECT.replications else name.partition(".")[0]
     if name in PROJECT.streams or owner not in PROJECT.replications:
-        return [_stream(name)]
-    from ematix_flow.engine.stream.replication import streams_of
-
-    streams = streams_of(PROJECT.replications[owner])
+        with as_usage_error():
+            return [PROJECT.stream(name)]
+    streams = _streams_of(PROJECT.replications[owner])
     chosen = [stream for stream in streams if name in (owner, stream.name)]
     if not chosen:
         known = ", ".join(stream.name for stream in streams)
@@ -67,15 +81,20 @@ def _streams(name: str) -> list[Stream]:
     return chosen
 
 
-def _stream(name: str) -> Stream:
-    if not is_file(name):
-        with as_usage_error():
-            return PROJECT.stream(name)
-    from ematix_flow.declare.stream.decorator import load_stream
+def _streams_of(declared: Stream | Replication) -> list[Stream]:
+    if isinstance(declared, Stream):
+        return [declared]
+    from ematix_flow.engine.stream.replication import streams_of
+
+    return streams_of(declared)
+
+
+def _in_file(name: str) -> Stream | Replication:
+    from ematix_flow.declare.stream.replication_toml import load_declaration
 
     if not Path(name).is_file():
         raise click.UsageError(f"there is no file {name}.")
     try:
-        return load_stream(name)
+        return load_declaration(name)
     except FlowError as error:
         raise UsageRefusedError(error) from error

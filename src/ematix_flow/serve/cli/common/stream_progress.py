@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.connect.config.redact import redact
-from ematix_flow.events import BatchLoaded, StreamFailed, StreamIdle, StreamStarted
+from ematix_flow.events import BatchLoaded, StreamFailed, StreamIdle, StreamStarted, StreamWarning
 from ematix_flow.observe.metrics.stream_stats import StreamStatsCollector
 from ematix_flow.serve.cli.common.output import has_colours, talk
 from ematix_flow.wording import quantity
@@ -57,7 +57,7 @@ class BatchLines:
         self._lock = threading.Lock()
 
     def __call__(self, event: Event) -> None:
-        """Write a batch or a failure."""
+        """Write a batch, a failure or a warning."""
         line = as_dict(event)
         if line is not None:
             with self._lock:
@@ -66,7 +66,7 @@ class BatchLines:
 
 
 def as_dict(event: Event) -> dict[str, Any] | None:
-    """Return a batch or a failure as plain data; None for other events."""
+    """Return a batch, a failure or a warning as plain data; None for other events."""
     head = {"pipeline": event.pipeline, "target": event.target}
     match event:
         case BatchLoaded(counts=counts):
@@ -74,6 +74,8 @@ def as_dict(event: Event) -> dict[str, Any] | None:
             return {"event": "batch", **head, "messages": event.messages, **rows, "seconds": round(event.seconds, 3)}
         case StreamFailed():
             return {"event": "failure", **head, "error": event.message, "again_in_seconds": event.pause}
+        case StreamWarning():
+            return {"event": "warning", **head, "message": event.message}
     return None
 
 
@@ -89,7 +91,7 @@ class PlainLines:
 
     def __call__(self, event: Event) -> None:
         """Write what is worth a line."""
-        if isinstance(event, StreamFailed):
+        if isinstance(event, StreamFailed | StreamWarning):
             talk(failure(event), "yellow", self._screen)
         elif isinstance(event, StreamStarted):
             talk(beginning(event), screen=self._screen)
@@ -107,10 +109,12 @@ def beginning(event: StreamStarted) -> str:
     return f"{event.pipeline}: {mover} the rows: {event.reason}."
 
 
-def failure(event: StreamFailed) -> str:
-    """Return a failure in one line."""
+def failure(event: StreamFailed | StreamWarning) -> str:
+    """Return a failure or a warning in one line."""
     what = event.message.partition("\n")[0]
     who = f"{event.pipeline} ({event.target})" if event.target else event.pipeline
+    if isinstance(event, StreamWarning):
+        return f"{who}: warning: {what}"
     return f"{who}: {what}" if event.pause is None else f"{who}: {what}; trying again in {event.pause:.1f} s."
 
 
@@ -142,7 +146,7 @@ def _live(bus: Bus, collector: StreamStatsCollector) -> Iterator[None]:
     console = Console(file=sys.stderr)  # whoever keeps what is said later shall not keep a table that moves
 
     def stay(event: Event) -> None:
-        if isinstance(event, StreamFailed):
+        if isinstance(event, StreamFailed | StreamWarning):
             console.print(redact(failure(event)), markup=False, highlight=False, style="yellow")
         elif isinstance(event, StreamStarted):
             console.print(redact(beginning(event)), markup=False, highlight=False)

@@ -133,9 +133,9 @@ def _line(name: str, outcome: StreamOutcome) -> str:
 @format_option
 @common_options
 def consume_list(module: str | None, form: str) -> int:
-    """Show the streams of a module."""
+    """Show the streams and replications of a module."""
     load(module)
-    names = sorted(PROJECT.streams)
+    names = sorted((*PROJECT.streams, *PROJECT.replications))
     if form == "json":
         emit_json({"pipelines": names})
     elif names:

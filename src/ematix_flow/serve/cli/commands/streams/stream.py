@@ -10,7 +10,7 @@ import click
 from ematix_flow.serve.cli.commands.streams.redeploy import redeploy
 from ematix_flow.serve.cli.commands.streams.state import state
 from ematix_flow.serve.cli.common.errors import DONE, as_usage_error
-from ematix_flow.serve.cli.common.find_streams import find_stream, find_streams, stream_named
+from ematix_flow.serve.cli.common.find_streams import find_named, find_stream, stream_named
 from ematix_flow.serve.cli.common.lazy import NearGroup
 from ematix_flow.serve.cli.common.options import common_options, format_option
 from ematix_flow.serve.cli.common.output import emit, emit_json, table, talk
@@ -44,7 +44,7 @@ def stream() -> None:
 @common_options
 def status(name: str, module: str | None, config: str | None, form: str) -> int:
     """Show position and lag of every target; of a replication, those of every table."""
-    declarations = [find_stream(name, module, config)] if config else find_streams([name], module)
+    declarations = find_named(name, module, config)
     stop_spark_at_end()
     from ematix_flow.engine.stream.control import stream_status
     from ematix_flow.engine.stream.options import StreamOptions
