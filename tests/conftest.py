@@ -279,14 +279,16 @@ def sqlite_path(tmp_path: Path) -> Path:
     return tmp_path / "test.sqlite"
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """Give the Spark session of this test process, the one that a flow with default settings gets too."""
-    from ematix_flow.declare.spark_settings import SparkSettings
-    from ematix_flow.run.spark.session import spark_session, stop_session
+@pytest.fixture
+def spark() -> SparkSession:
+    """Give the Spark session of this test process, the one that a flow with default settings gets too.
 
-    yield spark_session(SparkSettings())
-    stop_session()
+    It is the one of the test before, unless that had another one or ended it.
+    """
+    from ematix_flow.declare.spark_settings import SparkSettings
+    from ematix_flow.run.spark.session import spark_session
+
+    return spark_session(SparkSettings())
 
 
 @pytest.fixture(scope="session")

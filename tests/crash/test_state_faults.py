@@ -144,11 +144,8 @@ class Kept:
 
 
 @pytest.fixture(scope="module")
-def kept(
-    spark: SparkSession, root: str, standing_in: Callable[..., Standing], tmp_path_factory: pytest.TempPathFactory
-) -> Kept:
+def kept(root: str, standing_in: Callable[..., Standing], tmp_path_factory: pytest.TempPathFactory) -> Kept:
     """Give a stream whose last batch was interrupted before its load."""
-    del spark
     standing, copies = standing_in("faults", 36, most=18), tmp_path_factory.mktemp("copies")
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(ENGINE_VARIABLE, raising=False)

@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.service,
     pytest.mark.spark,
     pytest.mark.xdist_group("streams_sql"),
-    pytest.mark.usefixtures("spark", "stateful"),
+    pytest.mark.usefixtures("stateful"),
 ]
 
 BEGIN = datetime(2026, 5, 1, 14, 30, tzinfo=UTC)

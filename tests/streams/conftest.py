@@ -10,7 +10,6 @@ from tests.conftest import QUICK_STREAMS
 from tests.streams.feeds import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -23,14 +22,13 @@ def _one_session(quick_streams: None) -> None:
     """Let every test use the session that all of them share."""
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+@pytest.fixture
+def spark() -> SparkSession:
     """Give that session."""
     from ematix_flow.declare.spark_settings import SparkSettings
-    from ematix_flow.run.spark.session import spark_session, stop_session
+    from ematix_flow.run.spark.session import spark_session
 
-    yield spark_session(SparkSettings(conf=QUICK_STREAMS))
-    stop_session()
+    return spark_session(SparkSettings(conf=QUICK_STREAMS))
 
 
 @pytest.fixture
