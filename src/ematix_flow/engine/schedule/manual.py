@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ematix_flow.commit.runlog.records import Action, format_instant
+from ematix_flow.commit.runlog.records import Action
 from ematix_flow.declare.project import PROJECT
-from ematix_flow.engine.schedule.actions import CASCADE, DONE, RUN, request_run
+from ematix_flow.engine.schedule.actions import CASCADE, RUN, record_action, request_run
 from ematix_flow.engine.schedule.lease import held_now
 from ematix_flow.engine.schedule.status import WINDOW
 from ematix_flow.errors import RunError, UnknownNameError, did_you_mean
@@ -22,14 +22,6 @@ if TYPE_CHECKING:
 
     from ematix_flow.commit.runlog.log import RunLog
     from ematix_flow.declare.schedule.workflow import Workflow
-
-
-def record_action(log: RunLog, kind: str, name: str, by: str, *, run_id: str = "", note: str = "") -> Action:
-    """Record what an operator did at once, so that the list of actions is complete."""
-    at = format_instant(log.backend.now())
-    return log.add_action(
-        Action("", kind, name, run_id=run_id, note=note[:1000], asked_at=at, asked_by=by, state=DONE, ended_at=at)
-    )
 
 
 def actions_of(log: RunLog, limit: int) -> list[Action]:

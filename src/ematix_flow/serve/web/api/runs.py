@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ematix_flow.engine.report.runs import find_run, run_detail, run_page
 from ematix_flow.engine.schedule import actions
-from ematix_flow.engine.schedule.manual import record_action
 from ematix_flow.engine.schedule.run_lists import RunListQuery
 from ematix_flow.serve.web.answers import Conflict, PlainJSON, Shared, Who, require
 from ematix_flow.serve.web.run_logs import log_part
@@ -100,22 +99,19 @@ def resume(run_id: str, shared: Shared, viewer: Who) -> PlainJSON:
 def cancel(run_id: str, shared: Shared, viewer: Who) -> PlainJSON:
     """Request that a run stops, wherever it runs: what it has not committed is not committed."""
     known, by = find_run(shared.log, run_id), viewer.identity or ""
-    notified = actions.cancel(shared.log, known.pipeline, by)
+    notified = actions.cancel(shared.log, known.pipeline, by, run_id=known.run_id)
     if not notified:
         raise Conflict(f"no run of {known.pipeline} goes on")
-    record_action(shared.log, "cancel", known.pipeline, by, run_id=known.run_id)
     return PlainJSON({"status": "cancel_requested", "notified": notified})
 
 
 def paused(shared: Shared, viewer: Who, name: str, run_id: str = "") -> dict[str, Any]:
-    """Pause a pipeline and record who did it."""
-    actions.pause(shared.log, name)
-    record_action(shared.log, "pause", name, viewer.identity or "", run_id=run_id)
+    """Pause a pipeline for a viewer."""
+    actions.pause(shared.log, name, viewer.identity or "", run_id=run_id)
     return {"status": "pause_requested"}
 
 
 def resumed(shared: Shared, viewer: Who, name: str, run_id: str = "") -> dict[str, Any]:
-    """End the pause of a pipeline and record who did it."""
-    actions.resume(shared.log, name)
-    record_action(shared.log, "resume", name, viewer.identity or "", run_id=run_id)
+    """End the pause of a pipeline for a viewer."""
+    actions.resume(shared.log, name, viewer.identity or "", run_id=run_id)
     return {"status": "resume_requested"}
