@@ -36,9 +36,9 @@ WAIT = 60_000
 
 
 @contextmanager
-def command(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+def command(*arguments: str, failpoints: str = "") -> Iterator[subprocess.Popen[str]]:
     """Run a command of the project in the background until the block ends."""
-    environment = {**os.environ, "PYTHONPATH": SRC, "NO_COLOR": "1"}
+    environment = {**os.environ, "PYTHONPATH": SRC, "NO_COLOR": "1", "FLOW_FAILPOINTS": failpoints}
     with Path(f"{arguments[0]}.log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "ematix_flow", *arguments], env=environment, stdout=log, stderr=log, text=True
@@ -112,6 +112,20 @@ def test_a_run_that_is_clicked_is_done_and_seen_without_a_reload(browser: Browse
     page.goto(f"{address}runs?pipeline=never")
     page.locator("tbody a code").first.click()
     expect(page.locator("#log")).to_be_attached()
+
+
+@pytest.mark.deep
+@pytest.mark.usefixtures("moving")
+def test_a_run_shows_how_far_it_is_without_a_reload(browser: Browser) -> None:
+    with command("web", "-m", "flows", "-m", "moving", "--port", "0") as web:
+        address = address_of(web)
+        with command("run", "moved", "-m", "moving", failpoints="stage.before_task_commit=sleep:12"):
+            page = opened(browser, address)
+            page.locator("tbody a code").first.click()  # the overview renews itself when the run begins
+            expect(page.locator("#run")).to_contain_text("stage: 3,000 rows so far", timeout=WAIT)
+            expect(page.locator("svg.timeline rect.s-running")).to_be_visible()
+            expect(page.locator("#run .badge").first).to_have_text("succeeded", timeout=WAIT)
+            expect(page.locator("svg.timeline rect.s-succeeded")).to_have_count(6)
 
 
 @pytest.mark.deep

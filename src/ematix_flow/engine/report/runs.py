@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.runlog.records import Action
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.batch.run_records import CANCELLED, FAILED, INTERRUPTED, RUNNING
+from ematix_flow.engine.batch.step_times import STAGE
 from ematix_flow.engine.report.counts import remembered
 from ematix_flow.engine.schedule.run_lists import current_run, list_current_runs, run_label
 from ematix_flow.errors import UnknownNameError
@@ -117,6 +118,7 @@ def run_detail(log: RunLog, run: RunRecord) -> dict[str, Any]:
         "error_summary": run.error_summary,
         "origin": None if declared is None or declared.origin is None else str(declared.origin),
         "extras": run.extras,
+        "progress": progress_of(run),
         "attempts": [run_summary(current_run(log, one)) for one in own],
         "steps": [step for one in together for step in _steps(current_run(log, one))],
         "actions": _actions(run, state, declared=declared is not None),
@@ -125,8 +127,9 @@ def run_detail(log: RunLog, run: RunRecord) -> dict[str, Any]:
 
 def _steps(run: RunRecord) -> list[dict[str, Any]]:
     """Return the steps of one target: those that were timed, or the whole load where none was."""
-    timed = run.extras.get("steps")
-    if not isinstance(timed, list) or not timed:
+    stored, under_way = run.extras.get("steps"), _under_way(run)
+    timed = stored if isinstance(stored, list) else []
+    if not timed and not under_way:
         whole = {"step": run.target or run.pipeline, "started_at": run.started_at, "duration_ms": duration_ms(run)}
         return [{**whole, "target": run.target, "status": run.status}]
     failed = run.failed_step if run.status in _ENDED_BADLY else None
@@ -140,7 +143,27 @@ def _steps(run: RunRecord) -> list[dict[str, Any]]:
         }
         for one in timed
         if isinstance(one, dict)
-    ]
+    ] + under_way
+
+
+def _under_way(run: RunRecord) -> list[dict[str, Any]]:
+    """Return the step that a run was in when it last wrote how far it is; none of a run whose end has the steps."""
+    step = run.extras.get("current_step")
+    if not isinstance(step, dict):
+        return []
+    seen = run.extras.get("progress_at") if run.status != RUNNING else datetime.now(UTC).isoformat()
+    took = datetime.fromisoformat(str(seen)) - datetime.fromisoformat(step["started_at"])
+    passed = max(int(took.total_seconds() * 1000), 0)
+    return [{**step, "target": run.target, "status": run.status, "duration_ms": passed}]
+
+
+def progress_of(run: RunRecord) -> dict[str, Any] | None:
+    """Return the step that a running load is in and the rows that it has staged; None before it was written first."""
+    step = run.extras.get("current_step")
+    if run.status != RUNNING or not isinstance(step, dict):
+        return None
+    rows = run.extras.get("rows_staged")
+    return {"step": step["step"], "since": step["started_at"], "rows_staged": rows if step["step"] == STAGE else None}
 
 
 def _actions(run: RunRecord, state: PipelineState, *, declared: bool) -> dict[str, Any]:

@@ -112,6 +112,15 @@ function localTimes(within = document) {
   }
 }
 
+// How long a step that is under way takes so far.
+function elapsed() {
+  for (const element of all("[data-since]")) {
+    const seconds = Math.max(0, Math.floor((Date.now() - new Date(element.dataset.since)) / 1000));
+    element.textContent = seconds < 60 ? `${seconds} s` : `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+  }
+}
+setInterval(elapsed, 1000);
+
 // Tables: a click on a heading sorts, a filter hides rows.
 function sortable(within = document) {
   for (const table of all("table[data-sortable]", within)) {
@@ -306,6 +315,7 @@ function saving() {
 function prepare(within = document) {
   localTimes(within);
   sortable(within);
+  elapsed();
 }
 
 prepare();
