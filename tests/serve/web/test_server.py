@@ -128,5 +128,5 @@ def test_without_the_extra_its_name_is_said(
 
 def test_assets_and_templates_are_in_the_package() -> None:
     folder = Path(sys.modules["ematix_flow.serve.web"].__file__ or "").parent
-    assert {file.name for file in (folder / "static").iterdir()} == {"flow.css", "flow.js", "icon.svg"}
+    assert {file.name for file in (folder / "static").iterdir()} == {"flow.css", "flow.js", "lab.js", "icon.svg"}
     assert len(list((folder / "templates").glob("*.html"))) > 15
