@@ -148,6 +148,21 @@ def test_every_action_is_clicked(browser: Browser, address: str) -> None:
 
 
 @pytest.mark.deep
+def test_a_workflow_is_restarted_from_a_job(browser: Browser, address: str) -> None:
+    page = opened(browser, f"{address}workflows")  # whose trigger has come true, so that the scheduler sets it off
+    page.get_by_role("link", name="last run").click()
+    expect(page.locator("#run .badge").first).to_have_text("succeeded", timeout=WAIT)
+    assert barriers_of(page, "workflow run") == []
+    click(page, "Restart from never")
+    expect(page.locator("#toast")).to_contain_text("requested: workflow:nightly@")
+    started = page.locator("#toast").inner_text().removeprefix("requested: ")
+    page.goto(f"{address}runs/{started}")
+    expect(page.locator("#run .badge").first).to_have_text("succeeded", timeout=WAIT)
+    page.goto(f"{address}runs?pipeline=never")
+    expect(page.locator("tbody tr")).to_have_count(2)
+
+
+@pytest.mark.deep
 def test_plans_and_backfills_are_made_and_every_action_is_written_down(browser: Browser, address: str) -> None:
     page = opened(browser, f"{address}plans?pipeline=copy")
     expect(page.locator("select[name=pipeline]")).to_have_value("copy")

@@ -24,36 +24,36 @@ class StepTimes:
     """Whether rows are counted while they are staged, for another process that shows them."""
     rows: int = 0
     """Rows that are staged so far."""
-    _under_way: tuple[str, datetime] | None = None
+    _unfinished: tuple[str, datetime] | None = None
     """One value, so that another thread never sees a step with the time of the one before."""
     _ended: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def current(self) -> str | None:
         """Return the step that is under way; None before the first and after the last."""
-        return None if self._under_way is None else self._under_way[0]
+        return None if self._unfinished is None else self._unfinished[0]
 
     def begin(self, name: str) -> None:
         """End the step before, and begin the next one."""
         self.end()
         self.rows = 0
-        self._under_way = (name, self.clock.now())
+        self._unfinished = (name, self.clock.now())
 
     def end(self) -> None:
         """End the step that is under way."""
-        if self._under_way is None:
+        if self._unfinished is None:
             return
-        name, began = self._under_way
+        name, began = self._unfinished
         seconds = (self.clock.now() - began).total_seconds()
         self._ended.append({"step": name, "started_at": began.isoformat(), "seconds": round(seconds, 3)})
-        self._under_way = None
+        self._unfinished = None
 
     def so_far(self) -> dict[str, Any]:
         """Return the steps that have ended, and the one under way with the rows that it has staged; from any thread."""
-        under_way, known = self._under_way, {"steps": list(self._ended)}
-        if under_way is None:
+        unfinished, known = self._unfinished, {"steps": list(self._ended)}
+        if unfinished is None:
             return known
-        name, began = under_way
+        name, began = unfinished
         return {**known, "current_step": {"step": name, "started_at": began.isoformat()}, "rows_staged": self.rows}
 
     def as_extras(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.report.pipelines import outcomes_of
-from ematix_flow.engine.report.runs import run_summary
+from ematix_flow.engine.report.run_lines import run_summary
 from ematix_flow.engine.schedule.freshness import evaluate_freshness
 from ematix_flow.engine.schedule.heartbeat import scheduler_liveness
 from ematix_flow.engine.schedule.run_lists import current_runs

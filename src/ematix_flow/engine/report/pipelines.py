@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.engine.batch.run_records import RUNNING
 from ematix_flow.engine.report.counts import remembered
-from ematix_flow.engine.report.runs import duration_ms, run_summary, short_summary
+from ematix_flow.engine.report.run_lines import duration_ms, run_summary, short_summary
 from ematix_flow.engine.schedule.run_lists import current_runs
 from ematix_flow.engine.schedule.status import pipeline_statuses
 

@@ -49,22 +49,39 @@ def unpause(log: RunLog, name: str, by: str, *, run_id: str = "") -> PipelineSta
 
 
 def resume(log: RunLog, name: str, by: str, *, run_id: str = "") -> PipelineState:
-    """Have a slot that failed, was given up or interrupted tried at once, as if for the first time."""
+    """Have a slot that failed, was given up or interrupted tried at once, as if for the first time.
+
+    A workflow goes on in its slot: with the jobs that failed there, by their tokens, and those that have not run.
+    """
     pipeline = pipeline_of(log, name)
     now = format_instant(log.backend.now())
-
-    def retry_now(state: PipelineState) -> PipelineState:
-        state = replace(state, paused=False)
-        if state.slot_status not in _RESUMABLE:
-            return state
-        state = replace(state, attempt=0, interruptions=0, first_attempt_at="")
-        # At once by any clock that sees the slot, also that of `flow run-due --now`.
-        return replace(state, slot_status=retrying.FAILED, next_attempt_at=state.last_slot or now)
-
-    state = log.change_state(pipeline, retry_now)
+    workflow, status = workflow_of(pipeline), retrying.FAILED
+    if workflow is not None:
+        status = retrying.RUNNING
+        _resume_jobs(log, workflow, now)
+    state = log.change_state(pipeline, lambda state: replace(_retried(state, status, now), paused=False))
     note = f"slot {state.last_slot}" if state.next_attempt_at else "no slot had failed"
     record_action(log, "resume", pipeline, by, run_id=run_id, note=note)
     return state
+
+
+def _resume_jobs(log: RunLog, workflow: Workflow, now: str) -> None:
+    """Have the jobs tried again because of which a workflow failed."""
+    state = log.find(PipelineState, workflow.key)
+    if state is None or state.slot_status not in _RESUMABLE:
+        return
+    for job in workflow.jobs:
+        if log.find(PipelineState, job) is not None:
+            log.change_state(job, lambda state: _retried(state, retrying.FAILED, now))
+
+
+def _retried(state: PipelineState, status: str, now: str) -> PipelineState:
+    """Return the state of a slot that is tried again, if it did not end well."""
+    if state.slot_status not in _RESUMABLE:
+        return state
+    state = replace(state, attempt=0, interruptions=0, first_attempt_at="")
+    # At once by any clock that sees the slot, also that of `flow run-due --now`.
+    return replace(state, slot_status=status, next_attempt_at=state.last_slot or now)
 
 
 def cancel(log: RunLog, name: str, by: str, *, run_id: str = "") -> str:
@@ -82,7 +99,7 @@ def cancel(log: RunLog, name: str, by: str, *, run_id: str = "") -> str:
 def _cancel(log: RunLog, pipeline: str, by: str) -> str:
     state = log.find(PipelineState, pipeline)
     running = state is not None and state.slot_status == retrying.RUNNING
-    workflow = next((one for one in PROJECT.workflows.values() if one.key == pipeline), None)
+    workflow = workflow_of(pipeline)
     if workflow is not None and running:
         return _cancel_workflow(log, workflow, by)
     if running:
@@ -101,6 +118,11 @@ def _cancel_workflow(log: RunLog, workflow: Workflow, by: str) -> str:
     log.change_state(workflow.key, lambda state: retrying.cancelled(_with_cancel(state, by), now))
     notified = [_cancel(log, job, by) for job in workflow.jobs if log.find(Claim, job) is not None]
     return " and ".join(filter(None, notified)) or f"the scheduler of workflow {workflow.name}"
+
+
+def workflow_of(key: str) -> Workflow | None:
+    """Return the workflow that the run log knows under a name."""
+    return next((one for one in PROJECT.workflows.values() if one.key == key), None)
 
 
 def _with_cancel(state: PipelineState, by: str) -> PipelineState:

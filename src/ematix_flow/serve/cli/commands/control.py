@@ -96,13 +96,18 @@ def cancel(name: str, module: str | None, **location: Any) -> int:
 
 @click.command()
 @named("RUN|PIPELINE")
-def rerun(name: str, module: str | None, **location: Any) -> int:
-    """Request that a run is repeated from the beginning; a scheduler runs it."""
-    from ematix_flow.engine.schedule import actions
+@click.option(
+    "--from", "from_step", metavar="JOB", default="", help="Of a workflow, from this job on; others are kept."
+)
+def rerun(name: str, from_step: str, module: str | None, **location: Any) -> int:
+    """Request that a run or a workflow is repeated from the beginning; a scheduler runs it."""
+    from ematix_flow.engine.schedule import manual
 
     log, meant = find_in_log(name, module, **location)
-    action = actions.request_run(log, "rerun", meant.pipeline, run_id=_run_id(meant), by=_who())
-    talk(f"{meant.pipeline}: requested as {action.id}; the next scheduler or flow run-due runs it.")
+    with as_usage_error():
+        new, jobs = manual.rerun(log, meant.pipeline, _who(), run_id=_run_id(meant), from_step=from_step)
+    some = "" if jobs == [meant.pipeline] else f" ({', '.join(jobs)})"
+    talk(f"{meant.pipeline}: requested as {new}{some}; the next scheduler or flow run-due runs it.")
     return DONE
 
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from ematix_flow.engine.report.runs import find_run, run_detail, run_page
-from ematix_flow.engine.schedule import actions
+from ematix_flow.engine.schedule import actions, manual
 from ematix_flow.engine.schedule.run_lists import RunListQuery
 from ematix_flow.serve.web.answers import Conflict, PlainJSON, Shared, Who, require
 from ematix_flow.serve.web.run_logs import log_part
@@ -22,7 +22,7 @@ Instant = Annotated[datetime, Field(description="An instant in ISO form; one wit
 
 
 class Restart(BaseModel):
-    """Where a run goes on."""
+    """Where a run goes on: the step in which a load failed, or any job of a workflow."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -62,23 +62,18 @@ def log(run_id: str, shared: Shared, offset: Annotated[int, Query(ge=0)] = 0) ->
 
 @router.post("/{run_id}/restart", summary="Go on where a run failed", **require(WRITE))
 def restart(run_id: str, shared: Shared, viewer: Who, body: Restart | None = None) -> PlainJSON:
-    """Request that a run is taken up: what it has committed is not done again."""
-    known, by = find_run(shared.log, run_id), viewer.identity or ""
+    """Request that a run is taken up: what it has committed is not done again. A workflow restarts from a job on."""
     step = body.from_step if body else ""
-    action = actions.request_run(
-        shared.log, actions.RESTART, known.pipeline, run_id=known.run_id, from_step=step, by=by
-    )
-    return PlainJSON({"new_run_id": action.id})
+    new, jobs = manual.restart(shared.log, find_run(shared.log, run_id), step, viewer.identity or "")
+    return PlainJSON({"new_run_id": new, "selected_jobs": jobs})
 
 
 @router.post("/{run_id}/rerun", summary="Repeat a run", **require(WRITE))
 def rerun(run_id: str, shared: Shared, viewer: Who) -> PlainJSON:
     """Request that a run is repeated from the beginning."""
     known = find_run(shared.log, run_id)
-    action = actions.request_run(
-        shared.log, actions.RERUN, known.pipeline, run_id=known.run_id, by=viewer.identity or ""
-    )
-    return PlainJSON({"new_run_id": action.id})
+    new, jobs = manual.rerun(shared.log, known.pipeline, viewer.identity or "", run_id=known.run_id)
+    return PlainJSON({"new_run_id": new, "selected_jobs": jobs})
 
 
 @router.post("/{run_id}/pause", summary="Pause the pipeline of a run", **require(WRITE))
