@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.report.pipelines import outcomes_of
 from ematix_flow.engine.report.run_lines import run_summary
+from ematix_flow.engine.report.runs import run_page
 from ematix_flow.engine.schedule.freshness import evaluate_freshness
 from ematix_flow.engine.schedule.heartbeat import scheduler_liveness
-from ematix_flow.engine.schedule.run_lists import current_runs
+from ematix_flow.engine.schedule.run_lists import RunListQuery, current_runs
 from ematix_flow.engine.schedule.status import pipeline_statuses
+from ematix_flow.errors import RunLogError
 from ematix_flow.plan.schedule.freshness import BREACHED
 
 if TYPE_CHECKING:
@@ -22,6 +25,13 @@ _BROKEN = ("gave_up", "interrupted", "backoff")
 _SHOWN = 12
 _LISTED = 50
 """Lines of what fails, runs or waits; the totals count all."""
+
+
+def count_ahead(log: RunLog, now: datetime) -> None:
+    """Count what the first pages show, so that the first viewer of a long history does not wait for it."""
+    with suppress(RunLogError):
+        outcomes_of(log, now)
+        run_page(log, RunListQuery(limit=1))
 
 
 def overview_facts(log: RunLog, now: datetime) -> dict[str, Any]:
