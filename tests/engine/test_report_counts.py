@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.commit.runlog.open import forgotten_run_log
 from ematix_flow.engine.report import counts
-from ematix_flow.engine.report.counts import remembered
+from ematix_flow.engine.report.counts import remembered, remembered_soon
 from ematix_flow.errors import RunLogError
 
 if TYPE_CHECKING:
@@ -50,3 +50,21 @@ def test_what_is_slow_is_counted_in_the_background_while_the_last_count_is_retur
         pass
     monkeypatch.setattr(counts, "OLDEST_SECONDS", -1.0)
     assert remembered(log, "key", lambda: 7) == 7
+
+
+def test_who_can_do_without_a_count_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, goes_on, calls = forgotten_run_log(), threading.Event(), []
+
+    def slow() -> int:
+        calls.append(1)
+        goes_on.wait(60)
+        return 5
+
+    monkeypatch.setattr(counts, "SOON_SECONDS", 0.01)
+    assert [remembered_soon(log, "key", slow) for _ in range(2)] == [None, None]
+    goes_on.set()
+    assert remembered(log, "key", slow) == 5  # waits for the thread that counts already
+    assert remembered_soon(log, "key", slow) == 5
+    monkeypatch.setattr(counts, "SOON_SECONDS", 60.0)
+    assert remembered_soon(log, "quick", lambda: 6) == 6
+    assert calls == [1]

@@ -102,8 +102,8 @@ def test_headers_that_nobody_was_told_to_trust_say_nothing(page: Callable[..., T
 def impatient() -> Iterator[tuple[str, int]]:
     """Serve a page that waits for a second where others wait for half a minute; give its address and port."""
     program = (
-        "import sys\nfrom ematix_flow.serve.web import guard, server\nfrom ematix_flow.serve.cli.main import main\n"
-        "guard.BODY_SECONDS = server.HEADER_SECONDS = 1.0\nsys.exit(main(['web', '-m', 'flows', '--port', '0']))"
+        "import sys\nfrom ematix_flow.serve.web import events, guard, server\nfrom ematix_flow.serve.cli.main import main\n"
+        "guard.BODY_SECONDS = server.HEADER_SECONDS = 1.0\nevents.HEARTBEAT_SECONDS = 3.0\nsys.exit(main(['web', '-m', 'flows', '--port', '0']))"
     )
     with served(command=[sys.executable, "-c", program]) as (url, _):
         yield url, int(url.rstrip("/").rpartition(":")[2])

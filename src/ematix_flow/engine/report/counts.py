@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from contextlib import suppress
@@ -22,6 +23,8 @@ WORTH = 20.0
 """For how many times as long as it took to count, a count is returned again."""
 SLOW_SECONDS = 0.5
 """What takes longer is counted again in the background, and the count before is returned meanwhile."""
+SOON_SECONDS = 0.25
+"""How long a page waits for a count that it can do without."""
 OLDEST_SECONDS = 600.0
 """How old a count that is returned may be."""
 _MOST = 100
@@ -30,12 +33,17 @@ _MOST = 100
 
 @dataclass(frozen=True, slots=True)
 class _Count:
-    value: Any
-    at: float
-    seconds: float
+    value: Any = None
+    at: float = -math.inf
+    """When it was counted; never, while it is counted for the first time."""
+    seconds: float = 0.0
     """How long it took."""
-    renewed: bool = False
-    """Whether a thread counts again."""
+    counting: threading.Thread | None = None
+    """The thread that counts again."""
+
+    def is_older(self, seconds: float) -> bool:
+        """Return whether it was counted longer ago."""
+        return time.monotonic() - self.at > seconds
 
 
 _known: WeakKeyDictionary[RunLog, dict[Hashable, _Count]] = WeakKeyDictionary()
@@ -43,19 +51,26 @@ _known: WeakKeyDictionary[RunLog, dict[Hashable, _Count]] = WeakKeyDictionary()
 
 def remembered(log: RunLog, key: Hashable, count: Callable[[], Value]) -> Value:
     """Return a count of a run log: the one of a moment ago, or a new one; nobody waits twice for one that is slow."""
-    counts, now = _known.setdefault(log, {}), time.monotonic()
-    known = counts.get(key)
-    if known is None or now - known.at > OLDEST_SECONDS:
+    counts = _known.setdefault(log, {})
+    known = counts.get(key, _Count())
+    if known.is_older(OLDEST_SECONDS) and known.counting is not None:
+        known.counting.join()
+        known = counts.get(key, _Count())
+    if known.is_older(OLDEST_SECONDS) or (known.is_older(known.seconds * WORTH) and known.seconds < SLOW_SECONDS):
         return _counted(counts, key, count)
+    if known.is_older(known.seconds * WORTH):
+        _begin(counts, key, count)
     value: Value = known.value
-    if now - known.at < known.seconds * WORTH:
-        return value
-    if known.seconds < SLOW_SECONDS:
-        return _counted(counts, key, count)
-    if not known.renewed:
-        counts[key] = replace(known, renewed=True)
-        threading.Thread(target=_renew, args=(counts, key, count), name="counts", daemon=True).start()
     return value
+
+
+def remembered_soon(log: RunLog, key: Hashable, count: Callable[[], Value]) -> Value | None:
+    """Return a count of a run log like `remembered`; None where nobody has counted yet and it is not quick."""
+    counts = _known.setdefault(log, {})
+    if counts.get(key, _Count()).is_older(OLDEST_SECONDS):
+        _begin(counts, key, count).join(SOON_SECONDS)
+    known = counts.get(key, _Count())
+    return None if known.is_older(OLDEST_SECONDS) else remembered(log, key, count)
 
 
 def _counted(counts: dict[Hashable, _Count], key: Hashable, count: Callable[[], Value]) -> Value:
@@ -68,11 +83,22 @@ def _counted(counts: dict[Hashable, _Count], key: Hashable, count: Callable[[], 
     return value
 
 
+def _begin(counts: dict[Hashable, _Count], key: Hashable, count: Callable[[], object]) -> threading.Thread:
+    """Return the thread that counts, one for all who want to know."""
+    known = counts.get(key, _Count())
+    if known.counting is not None:
+        return known.counting
+    thread = threading.Thread(target=_renew, args=(counts, key, count), name="counts", daemon=True)
+    counts[key] = replace(known, counting=thread)
+    thread.start()
+    return thread
+
+
 def _renew(counts: dict[Hashable, _Count], key: Hashable, count: Callable[[], object]) -> None:
     try:
         with suppress(RunLogError):
             _counted(counts, key, count)
     finally:
         known = counts.get(key)
-        if known is not None and known.renewed:  # it failed, and the next viewer tries again
-            counts[key] = replace(known, renewed=False)
+        if known is not None and known.counting is not None:  # it failed, and the next viewer tries again
+            counts[key] = replace(known, counting=None)

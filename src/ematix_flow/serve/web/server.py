@@ -43,8 +43,8 @@ def run_app(
     class Protocol(H11Protocol):
         """Closes connections on which no whole request has come."""
 
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
             self.loop.call_later(HEADER_SECONDS, lambda: None if self.cycle else self.transport.close())
 
     class Server(uvicorn.Server):

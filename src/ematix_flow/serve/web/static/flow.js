@@ -183,7 +183,13 @@ async function refresh() {
     all("[data-filter]").forEach(filterRows);
   } finally {
     fetching = false;
+    refreshAgain();
   }
+}
+
+// What is not counted yet is shown as soon as it is.
+function refreshAgain() {
+  if (one("[data-again]")) setTimeout(refresh, 1500);
 }
 
 function listen() {
@@ -225,6 +231,7 @@ function prepare(within = document) {
 for (const part of all("[data-live]")) part.dataset.source = part.innerHTML;
 prepare();
 listen();
+refreshAgain();
 all("[data-log]").forEach((log) => { log.scrollTop = log.scrollHeight; follow(log); });
 for (const select of all("select[name=pipeline]")) {
   const chosen = new URLSearchParams(location.search).get("pipeline");
