@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -138,10 +139,11 @@ def check(out: object, shop: object) -> int:
 
 def show_page(out: object) -> None:
     """Print the command that opens the page on these runs."""
-    flow = Path(sys.executable).parent / "flow"
-    settings = f"PYTHONPATH={HERE} SHOP_FOLDER={FOLDER}"
+    settings = {"PYTHONPATH": HERE, "SHOP_FOLDER": FOLDER}
+    command = [Path(sys.executable).parent / "flow", "web", "-m", "shop", "--run-log-path", FOLDER / "run_log.db"]
+    words = [f"{name}={shlex.quote(str(value))}" for name, value in settings.items()]
     out.print("[bold]The same runs in a browser[/bold], until Ctrl-C:")
-    out.print(f"  {settings} {flow} web -m shop --run-log-path {FOLDER / 'run_log.db'}", soft_wrap=True)
+    out.print("  " + " ".join([*words, *(shlex.quote(str(word)) for word in command)]), soft_wrap=True, markup=False)
 
 
 def query(sql: str) -> list[tuple]:

@@ -289,6 +289,8 @@ class PipelineState:
     """Who cancelled the attempt that runs; empty when it was not cancelled."""
     trigger: str = ""
     """What a workflow has seen of the messages that set it off, as JSON."""
+    retained: str = ""
+    """Jobs of a workflow that do not run in this slot and keep their results, as a JSON list; empty when all run."""
     version: int = 0
     """Grows with every change; 0 before the first."""
 

@@ -60,6 +60,24 @@ def test_a_run_is_replaced_by_its_id(log: RunLog) -> None:
     assert log.list_runs(status="succeeded") == ([], 0)
 
 
+def test_progress_is_written_while_a_run_goes_on_and_never_after_its_end(log: RunLog) -> None:
+    begun = run(1, status="running", request_id="q", extras={"pid": 1})
+    log.record(begun)
+    log.show_progress(replace(begun, extras={"pid": 1, "rows_staged": 5}))
+    again = log.get_run("run-001")
+    assert again is not None
+    assert (again.status, again.extras) == ("running", {"pid": 1, "rows_staged": 5})
+    assert [one.run_id for one in log.running_runs(5)] == ["run-001"]
+    log.record(replace(begun, status="succeeded", extras={}))
+    log.show_progress(replace(begun, extras={"pid": 1, "rows_staged": 9}))
+    ended = log.get_run("run-001")
+    assert ended is not None
+    assert (ended.status, ended.extras) == ("succeeded", {})
+    assert log.list_runs()[1] == 1
+    log.show_progress(run(2, status="running"))
+    assert log.get_run("run-002") is None
+
+
 def test_names_of_any_length_are_kept(log: RunLog) -> None:
     long = replace(run(1), run_id="r" * 200, pipeline="p~" * 100)
     odd = replace(run(2), run_id=".odd", pipeline="..")

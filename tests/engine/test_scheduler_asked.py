@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 def test_a_paused_pipeline_begins_nothing_and_catches_up_the_last_slot(rig: Rig) -> None:
     rig.add("a")
     rig.due()
-    actions.pause(rig.log, "a")
+    actions.pause(rig.log, "a", "anna")
     rig.pass_time(3 * 3600)
     assert [event.reason for event in rig.due().skipped] == ["paused"]
-    actions.unpause(rig.log, "a")
+    actions.unpause(rig.log, "a", "anna")
     rig.due()
     rig.due()
     assert rig.ran == ["a", "a"]
@@ -45,7 +45,7 @@ def test_resume_tries_a_slot_that_was_given_up_with_all_its_attempts(rig: Rig) -
     assert rig.ran == ["a", "a"]
     state = rig.state("a")
     assert (state.slot_status, state.attempt) == ("gave_up", 2)
-    actions.resume(rig.log, "a")
+    actions.resume(rig.log, "a", "anna")
     rig.now = rig.log.backend.now()  # what was resumed is due by the clock of the run log
     rig.due(catchup="none")
     assert rig.ran == ["a"] * 3
@@ -61,9 +61,9 @@ def test_resume_finds_a_pipeline_by_a_run_and_refuses_unknown_names(rig: Rig) ->
     rig.broken.add("a")
     rig.due()
     slot = rig.state("a").last_slot
-    assert actions.resume(rig.log, f"a@{slot}").slot_status == "failed"
+    assert actions.resume(rig.log, f"a@{slot}", "anna").slot_status == "failed"
     with pytest.raises(UnknownNameError, match="knows neither a pipeline nor a run 'nobody'"):
-        actions.resume(rig.log, "nobody")
+        actions.resume(rig.log, "nobody", "anna")
 
 
 def under_way(rig: Rig) -> tuple[Scheduler, threading.Event]:
@@ -211,7 +211,7 @@ def test_what_was_resumed_is_due_by_the_clock_of_the_decision(rig: Rig) -> None:
     rig.broken.add("a")
     rig.due()
     rig.broken.clear()
-    actions.resume(rig.log, "a")
+    actions.resume(rig.log, "a", "anna")
     assert [event.name for event in rig.due().fired] == ["a"], "the test's clock is years before that of the run log"
 
 

@@ -56,3 +56,15 @@ for others in ([], [{engine.pid}]):
     alone, together = map(int, imported(text).split())
     engine.communicate(b"\n")
     assert 0 < alone < LARGE >> 20 <= together
+
+
+@pytest.mark.deep
+@pytest.mark.service
+@pytest.mark.xdist_group("browser")
+def test_every_page_of_the_web_bench_is_measured() -> None:
+    command = [sys.executable, str(ROOT / "bench" / "web.py"), "--pipelines", "20", "--runs", "200"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [line.partition(":")[0] for line in done.stdout.splitlines()] == [
+        "first page", "pipelines", "runs", "runs that failed", "one pipeline", "workflows",
+    ]  # fmt: skip

@@ -122,6 +122,27 @@ def test_a_run_is_asked_for_again_by_the_beginning_of_its_id(flow: Flow, project
     assert "@" in wishes[0].asked_by
 
 
+def test_what_was_changed_is_recorded_with_who_did_it(flow: Flow, log: RunLog) -> None:
+    token = log.claim("fragile", "worker-1", 60).token
+    assert token is not None
+    commands = [
+        ("pause", "fragile"),
+        ("unpause", "fragile"),
+        ("runs", "resume", "fragile"),
+        ("runs", "cancel", "fragile"),
+    ]
+    for command in commands:
+        flow(*command, "-m", "yearly", *LOG)
+    log.release(token)
+    flow("runs", "cancel", "fragile", "-m", "yearly", *LOG)  # nothing runs, so nothing is done
+    recorded = sorted(log.all(Action), key=lambda action: action.asked_at)
+    assert [(one.kind, one.pipeline, one.state, one.note) for one in recorded] == [
+        ("pause", "fragile", "done", ""), ("unpause", "fragile", "done", ""),
+        ("resume", "fragile", "done", "no slot had failed"), ("cancel", "fragile", "done", "worker-1"),
+    ]  # fmt: skip
+    assert all("@" in one.asked_by and one.ended_at for one in recorded)
+
+
 @pytest.mark.parametrize(
     "command", [("pause",), ("unpause",), ("runs", "resume"), ("runs", "cancel"), ("runs", "rerun")]
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,35 @@ def never(conn):
 ematix.workflow(name="nightly", jobs=["never"], triggered_by=["count"])
 """
 
+MOVING = """
+from typing import Annotated
+
+from ematix_flow import BigInt, Text, ematix, pk
+
+
+@ematix.connection
+class shop:
+    kind = "sqlite"
+    path = "shop.db"
+
+
+@ematix.connection
+class lite:
+    kind = "sqlite"
+    path = "lite.db"
+
+
+@ematix.table(schema="main", name="moved")
+class Moved:
+    id: Annotated[BigInt, pk()]
+    name: Text
+
+
+@ematix.pipeline(target=Moved, target_connection="lite", source_connection="shop", mode="merge")
+def moved(conn):
+    return "SELECT id, name FROM orders"
+"""
+
 
 @pytest.fixture
 def project() -> Path:
@@ -111,3 +141,13 @@ def page(project: Path) -> Iterator[Callable[..., TestClient]]:
 def api(page: Callable[..., TestClient]) -> TestClient:
     """Give a client of a page without login."""
     return page()
+
+
+@pytest.fixture
+def moving(project: Path) -> None:
+    """Write a source with rows, and a pipeline that moves them to another database."""
+    Path("moving.py").write_text(MOVING, encoding="utf-8")
+    with sqlite3.connect("shop.db") as connection:
+        connection.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, name TEXT NOT NULL)")
+        connection.executemany("INSERT INTO orders VALUES (?, ?)", [(number, "a") for number in range(3000)])
+    connection.close()

@@ -36,9 +36,9 @@ WAIT = 60_000
 
 
 @contextmanager
-def command(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+def command(*arguments: str, failpoints: str = "") -> Iterator[subprocess.Popen[str]]:
     """Run a command of the project in the background until the block ends."""
-    environment = {**os.environ, "PYTHONPATH": SRC, "NO_COLOR": "1"}
+    environment = {**os.environ, "PYTHONPATH": SRC, "NO_COLOR": "1", "FLOW_FAILPOINTS": failpoints}
     with Path(f"{arguments[0]}.log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "ematix_flow", *arguments], env=environment, stdout=log, stderr=log, text=True
@@ -115,6 +115,20 @@ def test_a_run_that_is_clicked_is_done_and_seen_without_a_reload(browser: Browse
 
 
 @pytest.mark.deep
+@pytest.mark.usefixtures("moving")
+def test_a_run_shows_how_far_it_is_without_a_reload(browser: Browser) -> None:
+    with command("web", "-m", "flows", "-m", "moving", "--port", "0") as web:
+        address = address_of(web)
+        with command("run", "moved", "-m", "moving", failpoints="stage.before_task_commit=sleep:12"):
+            page = opened(browser, address)
+            page.locator("tbody a code").first.click()  # the overview renews itself when the run begins
+            expect(page.locator("#run")).to_contain_text("stage: 3,000 rows so far", timeout=WAIT)
+            expect(page.locator("svg.timeline rect.s-running")).to_be_visible()
+            expect(page.locator("#run .badge").first).to_have_text("succeeded", timeout=WAIT)
+            expect(page.locator("svg.timeline rect.s-succeeded")).to_have_count(6)
+
+
+@pytest.mark.deep
 def test_every_action_is_clicked(browser: Browser, address: str) -> None:
     page = opened(browser, f"{address}pipelines/copy")
     click(page, "Pause")
@@ -131,6 +145,21 @@ def test_every_action_is_clicked(browser: Browser, address: str) -> None:
     page.goto(f"{address}actions")
     for kind in ("pause", "resume", "run", "rerun", "restart"):
         expect(page.locator("tbody tr td:nth-child(3)").get_by_text(kind, exact=True).first).to_be_visible()
+
+
+@pytest.mark.deep
+def test_a_workflow_is_restarted_from_a_job(browser: Browser, address: str) -> None:
+    page = opened(browser, f"{address}workflows")  # whose trigger has come true, so that the scheduler sets it off
+    page.get_by_role("link", name="last run").click()
+    expect(page.locator("#run .badge").first).to_have_text("succeeded", timeout=WAIT)
+    assert barriers_of(page, "workflow run") == []
+    click(page, "Restart from never")
+    expect(page.locator("#toast")).to_contain_text("requested: workflow:nightly@")
+    started = page.locator("#toast").inner_text().removeprefix("requested: ")
+    page.goto(f"{address}runs/{started}")
+    expect(page.locator("#run .badge").first).to_have_text("succeeded", timeout=WAIT)
+    page.goto(f"{address}runs?pipeline=never")
+    expect(page.locator("tbody tr")).to_have_count(2)
 
 
 @pytest.mark.deep
@@ -175,6 +204,73 @@ def test_the_sql_lab_shows_rows_as_text(browser: Browser, address: str) -> None:
 
 
 @pytest.mark.deep
+def test_queries_charts_dashboards_and_alerts_are_saved_changed_and_removed(browser: Browser, address: str) -> None:
+    page = opened(browser, f"{address}sql")
+    page.locator("textarea").fill("SELECT name, id FROM copies WHERE id < 3 ORDER BY id")
+    saved(page, "Save the query above", "query", {"Name of the query": "names"})
+    expect(page.locator("#saved-queries li")).to_contain_text("names")
+    expect(page.locator("textarea")).not_to_have_value("")  # the page was not loaded again
+    for name in ("one", "two"):
+        saved(page, "New chart", "chart", {"Name of the chart": name, "Column across": "name", "Column upwards": "id"})
+        expect(page.locator("#charts li").filter(has_text=name)).to_be_visible()
+    page.get_by_role("button", name="two", exact=True).click()
+    expect(page.locator("#query-chart svg rect")).to_have_count(2)
+    page.get_by_role("button", name="Edit two").click()
+    page.get_by_label("Drawn as").select_option("number")
+    page.get_by_role("button", name="Save changes").click()
+    expect(page.locator("#charts li").filter(has_text="number of names")).to_have_count(1)
+    made_dashboard(page)
+    page.goto(f"{address}sql")
+    saved(page, "New alert", "alert", {"Name of the alert": "high", "Column of its first row": "id", "than or to": "0"})
+    page.locator("#alerts").get_by_role("button", name="Check").click()
+    expect(page.locator("#toast")).to_have_text("1: the alert is triggered")
+    for label in ("Remove alert high", "Remove dashboard board", "Remove chart one", "Remove chart two"):
+        click(page, label)
+        expect(page.get_by_role("button", name=label)).to_have_count(0)
+    click(page, "Remove query names")
+    expect(page.locator("#saved li")).to_have_count(0)
+    page.goto(f"{address}actions")
+    for kind in ("save", "change", "remove"):
+        expect(page.locator("tbody tr td:nth-child(3)").get_by_text(kind, exact=True).first).to_be_visible()
+
+
+def made_dashboard(page: Page) -> None:
+    """Make a dashboard of two charts and look at it."""
+    page.get_by_text("New dashboard").click()
+    page.get_by_label("Chart 1").select_option("two")
+    page.get_by_label("Chart 2").select_option("one")
+    expect(page.get_by_label("Chart 3")).to_be_visible()
+    assert barriers_of(page, "sql") == []
+    page.get_by_label("Name of the dashboard").fill("board")
+    page.locator("#dashboard-form").get_by_role("button", name="Save").click()
+    page.get_by_role("link", name="board").click()
+    expect(page.locator("h2")).to_have_text(["two", "one"])
+    expect(page.locator("[data-chart=number]")).to_have_text("1")
+    expect(page.locator("[data-chart=bar] svg rect")).to_have_count(2)
+    assert barriers_of(page, "dashboard") == []
+
+
+def saved(page: Page, summary: str, form: str, values: dict[str, str]) -> None:
+    """Open a form, fill it in and save."""
+    page.get_by_text(summary).click()
+    for label, value in values.items():
+        page.get_by_label(label).fill(value)
+    page.locator(f"#{form}-form").get_by_role("button", name="Save").click()
+    expect(page.locator("#toast")).to_contain_text("saved: ")
+
+
+def barriers_of(page: Page, name: str) -> list[object]:
+    """Return what keeps people from using a page, as axe-core finds it."""
+    page.evaluate(axe_script().read_text("utf-8"))
+    result = page.evaluate("axe.run({runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa']})")
+    return [
+        (name, one["id"], [(node["html"], node["failureSummary"]) for node in one["nodes"]][:3])
+        for one in result["violations"]
+        if one["impact"] in ("serious", "critical")
+    ]
+
+
+@pytest.mark.deep
 def test_tables_sort_and_filter_by_keyboard(browser: Browser, address: str) -> None:
     page = opened(browser, f"{address}pipelines")
     names = page.locator("#pipelines-table tbody tr td:first-child")
@@ -198,17 +294,11 @@ def test_every_page_fits_and_can_be_used_by_everybody(browser: Browser, address:
              "workflows": "workflows", "streams": "streams", "plans": "plans", "quality": "quality",
              "backfills": "backfills", "connections": "connections", "sql": "sql", "engine": "engine",
              "actions": "actions", "docs": "api/docs"}  # fmt: skip
-    script, barriers = axe_script().read_text("utf-8"), []
+    barriers: list[object] = []
     for name, path in paths.items():
         page.goto(f"{address}{path}")
         assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0], name
-        page.evaluate(script)
-        result = page.evaluate("axe.run({runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa']})")
-        barriers += [
-            (name, one["id"], [(node["html"], node["failureSummary"]) for node in one["nodes"]][:3])
-            for one in result["violations"]
-            if one["impact"] in ("serious", "critical")
-        ]
+        barriers += barriers_of(page, name)
         if os.environ.get("FLOW_SCREENSHOTS") and (name, size, scheme) in PICTURES:
             page.screenshot(path=Path(os.environ["FLOW_SCREENSHOTS"]) / f"web-{name}.png")
     assert barriers == []

@@ -129,9 +129,35 @@ def test_queries_charts_dashboards_and_alerts_are_saved(lab: TestClient) -> None
     assert lab.delete(f"/api/alerts/{alert_id}").json() == {"removed": alert_id}
     assert lab.get(f"/api/alerts/{alert_id}").status_code == 404
     assert lab.get("/api/alerts").json() == {"alerts": []}
+    done = [(one["kind"], one["pipeline"], one["note"]) for one in lab.get("/api/actions").json()["actions"]]
+    assert sorted(done) == [
+        ("change", "few", "alert"), ("remove", "few", "alert"), ("save", "all", "dashboard"), ("save", "bars", "chart"),
+        ("save", "few", "alert"), ("save", "many", "query"),
+    ]  # fmt: skip
     assert lab.post("/api/charts", json={"name": "x", "query_id": "nothing"}).status_code == 404
     assert lab.post("/api/saved-queries", json={**query, "datasource_id": "no"}).status_code == 404
     assert lab.post("/api/saved-queries", json={"name": "x", "surprise": 1}).status_code == 422
+
+
+def test_the_page_has_forms_for_what_is_saved_where_it_may_be_changed(
+    lab: TestClient, page: Callable[..., TestClient]
+) -> None:
+    assert "New chart" not in lab.get("/sql").text  # there is no query yet
+    query = {"name": "<b>many", "datasource_id": "lite", "sql": "SELECT '<img src=x>' AS a, count(*) AS n FROM copies"}
+    saved = lab.post("/api/saved-queries", json=query).json()["id"]
+    chart = lab.post("/api/charts", json={"name": "bars", "query_id": saved}).json()["id"]
+    dashboard = lab.post("/api/dashboards", json={"name": "all", "charts": [chart]}).json()["id"]
+    lab.post("/api/alerts", json={"name": "few", "query_id": saved, "column": "n", "op": "<", "threshold": 5})
+    text = lab.get("/sql").text
+    forms = ("query-form", "chart-form", "dashboard-form", "alert-form")
+    assert all(f'id="{form}"' in text for form in forms)
+    assert text.count("data-delete=") == 4
+    assert not any(raw in text + lab.get(f"/dashboards/{dashboard}").text for raw in ("<b>many", "<img src"))
+    lab.delete(f"/api/saved-queries/{saved}")
+    assert "a query that is gone" in lab.get("/sql").text
+    assert "there is no saved query" in lab.get(f"/dashboards/{dashboard}").text
+    seen = page(datasources={"lite": "lite"}, read_only=True).get("/sql").text
+    assert not any(form in seen for form in (*forms, "data-delete", "data-show", "/check"))
 
 
 @pytest.mark.service

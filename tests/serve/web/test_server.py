@@ -28,11 +28,10 @@ pytestmark = pytest.mark.slow
 
 
 @contextmanager
-def served(*arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def served(*arguments: str, command: list[str] | None = None) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Run a command that serves a page, and give its address."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "ematix_flow", *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    command = command or [sys.executable, "-m", "ematix_flow", *arguments]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
             yield address_in(process.stderr), process
@@ -128,5 +127,5 @@ def test_without_the_extra_its_name_is_said(
 
 def test_assets_and_templates_are_in_the_package() -> None:
     folder = Path(sys.modules["ematix_flow.serve.web"].__file__ or "").parent
-    assert {file.name for file in (folder / "static").iterdir()} == {"flow.css", "flow.js", "icon.svg"}
+    assert {file.name for file in (folder / "static").iterdir()} == {"flow.css", "flow.js", "lab.js", "icon.svg"}
     assert len(list((folder / "templates").glob("*.html"))) > 15

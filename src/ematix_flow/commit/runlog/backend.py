@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from ematix_flow.commit.runlog.records import R, Record
     from ematix_flow.records import RunRecord
 
-ACTIVE = ("requested", "running", "paused")
+RUNNING = "running"
+ACTIVE = ("requested", RUNNING, "paused")
 """Statuses of runs that are not over."""
 
 
@@ -105,6 +106,10 @@ class RunLogBackend(ABC):
     @abstractmethod
     def put_run(self, run: RunRecord) -> None:
         """Write or replace the record of one attempt of a run."""
+
+    @abstractmethod
+    def put_progress(self, run: RunRecord) -> None:
+        """Replace the extras of a running attempt; one that has ended meanwhile stays as it is."""
 
     @abstractmethod
     def runs(self, run_filter: RunFilter) -> tuple[list[RunRecord], int]:

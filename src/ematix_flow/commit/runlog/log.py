@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.runlog import leases as claims
 from ematix_flow.commit.runlog import requests
-from ematix_flow.commit.runlog.backend import RunFilter
+from ematix_flow.commit.runlog.backend import RUNNING, RunFilter
 from ematix_flow.commit.runlog.legacy import LegacyNames
 from ematix_flow.commit.runlog.project_keys import digest_in, scoped
 from ematix_flow.commit.runlog.records import (
@@ -136,6 +136,10 @@ class RunLog(LegacyNames):
         written = storable(run)
         self._write(f"run {record_key(run)}", lambda: self.backend.put_run(written))
 
+    def show_progress(self, run: RunRecord) -> None:
+        """Write how far a run is, unless it has ended; RunLogError when the backend is away, for then it is left out."""
+        self.backend.put_progress(storable(run))
+
     def list_runs(
         self,
         *,
@@ -153,6 +157,11 @@ class RunLog(LegacyNames):
     def latest_runs(self, limit: int) -> list[RunRecord]:
         """Return the newest runs of the project, however many there are in all."""
         return self.backend.runs(RunFilter(limit=limit, projects=self.backend.projects, counted=False))[0]
+
+    def running_runs(self, limit: int) -> list[RunRecord]:
+        """Return the newest runs of the project that have not ended, also those whose process is gone."""
+        run_filter = RunFilter(status=RUNNING, limit=limit, projects=self.backend.projects, counted=False)
+        return self.backend.runs(run_filter)[0]
 
     def newest_runs(self, pipelines: Sequence[str], limit: int) -> dict[str, list[RunRecord]]:
         """Return the newest runs of each of some pipelines of the project, newest first."""

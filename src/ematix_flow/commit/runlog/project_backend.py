@@ -189,9 +189,16 @@ class ProjectBackend(RunLogBackend):
 
     def put_run(self, run: RunRecord) -> None:
         """Write a run of this project: its ids may be those of another project's run, too."""
+        self._inner.put_run(self._own_run(run))
+
+    def put_progress(self, run: RunRecord) -> None:
+        """Write the progress of a run of this project."""
+        self._inner.put_progress(self._own_run(run))
+
+    def _own_run(self, run: RunRecord) -> RunRecord:
         digest = self._project.digest
         run_id, request_id = scoped(run.run_id, digest), scoped(run.request_id, digest)
-        self._inner.put_run(replace(run, run_id=run_id, request_id=request_id, project=self._project.name))
+        return replace(run, run_id=run_id, request_id=request_id, project=self._project.name)
 
     def runs(self, run_filter: RunFilter) -> tuple[list[RunRecord], int]:
         """Return the newest runs of the requested projects."""

@@ -52,7 +52,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that a user requested and a scheduler or worker does."""
+    """Something that a user requested and a scheduler or worker does, or that was done at once."""
 
     table: ClassVar[str] = "actions"
     key: ClassVar[tuple[str, ...]] = ("id",)
@@ -60,7 +60,7 @@ class Action:
     id: str
     """act-<hex>"""
     kind: str
-    """run, rerun, restart, pause, resume, cancel or backfill."""
+    """run, rerun, restart, pause, unpause, resume, cancel or another word for what was done."""
     pipeline: str
     run_id: str = ""
     from_step: str = ""

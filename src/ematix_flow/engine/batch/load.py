@@ -139,7 +139,7 @@ def load_target(
         for attempt in attempts(STAGING):
             with attempt:
                 times.begin(step_times.STAGE)
-                staged = _stage(load, plan, load_inspection)
+                staged = _stage(load, plan, load_inspection, times)
                 times.begin(step_times.COMMIT)
                 committed = _commit(load, plan, fence, staged)
         times.begin(step_times.CLEAN_UP)
@@ -267,7 +267,7 @@ def _expand_view(load: _Load, plan: TargetPlan) -> None:
         session.close()
 
 
-def _stage(load: _Load, plan: TargetPlan, load_inspection: LoadInspection | None) -> _Staged:
+def _stage(load: _Load, plan: TargetPlan, load_inspection: LoadInspection | None, times: StepTimes) -> _Staged:
     """Return the staged rows; tasks write and report them, unless they are staged already or the target reads them itself."""
     if plan.path.value == "same_db":
         return _Staged()
@@ -275,7 +275,7 @@ def _stage(load: _Load, plan: TargetPlan, load_inspection: LoadInspection | None
         return _Staged(load.rows.waiting.stage, load.rows.waiting.parts)
     assert load_inspection is not None  # noqa: S101 - planned from a source that was looked at
     staging = Staging(stage_name(load.token), plan, load.rows.source, load_inspection, load.database)
-    spec, reports = stage(staging, session_for(load.options), reporting(plan, load.options))
+    spec, reports = stage(staging, session_for(load.options), reporting(plan, load.options, times))
     rows, rejected = sum(report.rows for report in reports), sum(report.rejected for report in reports)
     load.options.bus.emit(RowsStaged(load.pipeline.name, plan.table_name, rows, rejected))
     current().check_known()

@@ -13,6 +13,7 @@ from ematix_flow.engine.batch.load import SourceRows, load_target
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.planner import token_for
 from ematix_flow.engine.batch.post_steps import parent_of, recorded_step, resolve_step, run_named_transform
+from ematix_flow.engine.batch.progress import showing_progress
 from ematix_flow.engine.batch.result import errors_in, result_of
 from ematix_flow.engine.batch.run_records import Recorder
 from ematix_flow.engine.batch.run_request import emitting_run, ending, finished_result, open_request, reconciling
@@ -116,11 +117,12 @@ def load_targets(
     for target, rows in targets:
         key = pipeline.key_of(target)
         record, begun = begun or recorder.begun(rows.token(pipeline, target).run_id, key), None
-        progress.record, times = record, StepTimes()
+        progress.record, times = record, StepTimes(watched=True)
         try:
             with translating_errors(pipeline.origin), recorder.failure_of(record, times):
                 current().next_step()
-                done = load_target(pipeline, target, rows, recorder.options, times)
+                with showing_progress(recorder.log, record, times):
+                    done = load_target(pipeline, target, rows, recorder.options, times)
                 progress.loaded.append(target)
             measured = _measured(done, target)
             recorder.succeeded(record, **{**measured, "extras": measured["extras"] | times.as_extras()})

@@ -8,8 +8,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.engine.batch.run_records import RUNNING
-from ematix_flow.engine.report.counts import remembered
-from ematix_flow.engine.report.runs import duration_ms, run_summary, short_summary
+from ematix_flow.engine.report.counts import remembered, remembered_soon
+from ematix_flow.engine.report.run_lines import duration_ms, run_summary, short_summary
 from ematix_flow.engine.schedule.run_lists import current_runs
 from ematix_flow.engine.schedule.status import pipeline_statuses
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 RECENT = 10
 WEEK = timedelta(days=7)
+OUTCOMES = "outcomes of a week"
 STREAM_STATS = ("stats_1m", "stats_5m", "rows_consumed_total", "rows_written_total", "batches_total", "errors_total")
 
 
@@ -85,7 +86,12 @@ def _summary(one: PipelineStatus, runs: Sequence[RunRecord], failure_rate: float
 
 def outcomes_of(log: RunLog, now: datetime) -> dict[tuple[str, str], int]:
     """Return how many runs of a week there are, by pipeline and status; those of a long history may be some seconds old."""
-    return remembered(log, "outcomes of a week", lambda: log.count_outcomes(now - WEEK))
+    return remembered(log, OUTCOMES, lambda: log.count_outcomes(now - WEEK))
+
+
+def outcomes_soon(log: RunLog, now: datetime) -> dict[tuple[str, str], int] | None:
+    """Return the runs of a week like `outcomes_of`; None while those of a long history are counted for the first time."""
+    return remembered_soon(log, OUTCOMES, lambda: log.count_outcomes(now - WEEK))
 
 
 def failure_rates(outcomes: Mapping[tuple[str, str], int]) -> dict[str, float]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.runlog.records import Action
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.batch.run_records import CANCELLED, FAILED, INTERRUPTED, RUNNING
+from ematix_flow.engine.batch.step_times import STAGE
 from ematix_flow.engine.report.counts import remembered
-from ematix_flow.engine.schedule.run_lists import current_run, list_current_runs, run_label
+from ematix_flow.engine.report.run_lines import duration_ms, run_summary
+from ematix_flow.engine.report.workflow_runs import WORKFLOW, workflow_detail, workflow_run
+from ematix_flow.engine.schedule.manual import FIRST_STEP
+from ematix_flow.engine.schedule.run_lists import current_run, list_current_runs
 from ematix_flow.errors import UnknownNameError
 from ematix_flow.plan.schedule.cron import slot_id
 from ematix_flow.records import PipelineState, RunRecord
@@ -21,7 +25,6 @@ if TYPE_CHECKING:
 
 REQUESTED = "requested"
 _ENDED_BADLY = (FAILED, CANCELLED, INTERRUPTED)
-_ROWS = ("rows_inserted", "rows_updated", "rows_deleted", "rows_rejected")
 
 
 def run_page(log: RunLog, query: RunListQuery) -> dict[str, Any]:
@@ -39,45 +42,14 @@ def run_page(log: RunLog, query: RunListQuery) -> dict[str, Any]:
     }
 
 
-def run_summary(run: RunRecord) -> dict[str, Any]:
-    """Return the line of a run."""
-    return {
-        **short_summary(run),
-        "target": run.target,
-        "error": (run.error_summary or "").partition("\n")[0] or None,
-        **{name: getattr(run, name) for name in _ROWS},
-    }
-
-
-def short_summary(run: RunRecord) -> dict[str, Any]:
-    """Return what is needed to show a run among others; `key` names its attempt, as commands and addresses take it."""
-    return {
-        "run_id": run.run_id,
-        "key": run_label(run),
-        "pipeline": run.pipeline,
-        "status": run.status,
-        "started_at": run.started_at,
-        "finished_at": run.finished_at,
-        "duration_ms": duration_ms(run),
-        "attempt": run.attempt,
-        "failed_step": run.failed_step,
-        "kind": run.kind,
-    }
-
-
-def duration_ms(run: RunRecord) -> int | None:
-    """Return how long a run took; None while it goes on."""
-    if run.finished_at is None:
-        return None
-    began, ended = datetime.fromisoformat(run.started_at), datetime.fromisoformat(run.finished_at)
-    return int((ended - began).total_seconds() * 1000)
-
-
 def find_run(log: RunLog, run_id: str) -> RunRecord:
-    """Return a run by its id, a beginning of it, or the id of the request that it answers."""
+    """Return a run by its id, a beginning of it, the id of the request that it answers, or that of a workflow's last run."""
     run = log.get_run(run_id)
     if run is not None:
         return current_run(log, run)
+    of_workflow = workflow_run(log, run_id)
+    if of_workflow is not None:
+        return of_workflow
     action = log.find(Action, run_id)
     if action is None:
         raise UnknownNameError(f"no single run has the id {run_id!r}", hint="flow runs list shows the ids.")
@@ -104,6 +76,8 @@ def run_of_action(log: RunLog, action: Action) -> RunRecord:
 
 def run_detail(log: RunLog, run: RunRecord) -> dict[str, Any]:
     """Return a run with its attempts, the steps of this attempt and what can be done with it."""
+    if run.kind == WORKFLOW:
+        return workflow_detail(log, run)
     siblings = log.runs_of_request(run.request_id, run.pipeline) if run.request_id else []
     own = [one for one in siblings if one.target == run.target] or [run]
     together = [one for one in siblings if one.attempt == run.attempt] or [run]
@@ -117,6 +91,7 @@ def run_detail(log: RunLog, run: RunRecord) -> dict[str, Any]:
         "error_summary": run.error_summary,
         "origin": None if declared is None or declared.origin is None else str(declared.origin),
         "extras": run.extras,
+        "progress": progress_of(run),
         "attempts": [run_summary(current_run(log, one)) for one in own],
         "steps": [step for one in together for step in _steps(current_run(log, one))],
         "actions": _actions(run, state, declared=declared is not None),
@@ -125,8 +100,9 @@ def run_detail(log: RunLog, run: RunRecord) -> dict[str, Any]:
 
 def _steps(run: RunRecord) -> list[dict[str, Any]]:
     """Return the steps of one target: those that were timed, or the whole load where none was."""
-    timed = run.extras.get("steps")
-    if not isinstance(timed, list) or not timed:
+    stored, unfinished = run.extras.get("steps"), _unfinished(run)
+    timed = stored if isinstance(stored, list) else []
+    if not timed and not unfinished:
         whole = {"step": run.target or run.pipeline, "started_at": run.started_at, "duration_ms": duration_ms(run)}
         return [{**whole, "target": run.target, "status": run.status}]
     failed = run.failed_step if run.status in _ENDED_BADLY else None
@@ -140,7 +116,27 @@ def _steps(run: RunRecord) -> list[dict[str, Any]]:
         }
         for one in timed
         if isinstance(one, dict)
-    ]
+    ] + unfinished
+
+
+def _unfinished(run: RunRecord) -> list[dict[str, Any]]:
+    """Return the step that a run was in when it last wrote how far it is; none of a run whose end has the steps."""
+    step = run.extras.get("current_step")
+    if not isinstance(step, dict):
+        return []
+    until = run.extras.get("progress_at") if run.status != RUNNING else datetime.now(UTC).isoformat()
+    took = datetime.fromisoformat(str(until)) - datetime.fromisoformat(step["started_at"])
+    passed = max(int(took.total_seconds() * 1000), 0)
+    return [{**step, "target": run.target, "status": run.status, "duration_ms": passed}]
+
+
+def progress_of(run: RunRecord) -> dict[str, Any] | None:
+    """Return the step that a running load is in and the rows that it has staged; None before it was written first."""
+    step = run.extras.get("current_step")
+    if run.status != RUNNING or not isinstance(step, dict):
+        return None
+    rows = run.extras.get("rows_staged")
+    return {"step": step["step"], "since": step["started_at"], "rows_staged": rows if step["step"] == STAGE else None}
 
 
 def _actions(run: RunRecord, state: PipelineState, *, declared: bool) -> dict[str, Any]:
@@ -151,7 +147,7 @@ def _actions(run: RunRecord, state: PipelineState, *, declared: bool) -> dict[st
     return {
         "pause": batch and not state.paused,
         "resume": batch and state.paused,
-        "restart_from_step": [run.failed_step or "first"] if badly else [],
+        "restart_from_step": [run.failed_step or FIRST_STEP] if badly else [],
         "rerun_full": batch and over,
         "resume_from_watermark": badly and run.failed_watermark is not None,
         "cancel": run.status == RUNNING and run.kind != "streaming",

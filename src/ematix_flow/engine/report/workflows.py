@@ -9,7 +9,7 @@ from ematix_flow.declare.schedule.workflow import workflow_key
 from ematix_flow.engine.schedule.lease import held_now
 from ematix_flow.engine.schedule.status import WINDOW, foreseen
 from ematix_flow.plan.schedule import retry as retrying
-from ematix_flow.plan.schedule.cron import next_slot, slot_text
+from ematix_flow.plan.schedule.cron import next_slot, slot_id, slot_text
 from ematix_flow.plan.schedule.decide import Situation
 from ematix_flow.plan.schedule.workflows import holds, missing
 from ematix_flow.records import PipelineState
@@ -48,7 +48,7 @@ def _entry(name: str, kind: str, jobs: list[str], **known: Any) -> dict[str, Any
         "on_message": None,
         "triggers": [],
     }
-    return {"name": name, "kind": kind, "jobs": jobs, **blank, "state": None, **known}
+    return {"name": name, "kind": kind, "jobs": jobs, **blank, "state": None, "run_id": None, **known}
 
 
 def _declared(workflow: Workflow, at: Situation) -> dict[str, Any]:
@@ -73,6 +73,7 @@ def _declared(workflow: Workflow, at: Situation) -> dict[str, Any]:
         timezone=workflow.timezone,
         on_message=message,
         triggers=_triggers(workflow, at),
+        run_id=slot_id(workflow.key, state.last_slot) if state.last_slot else None,
         state="running" if running else "paused" if state.paused else state.slot_status or "idle",
     )
 

@@ -1,4 +1,4 @@
-"""Actions of operators: pause, resume, cancel, run and rerun; written to the run log for schedulers and runs."""
+"""Actions of operators: pause, resume, cancel, run and rerun; each leaves a record with who did it in the run log."""
 
 from __future__ import annotations
 
@@ -26,41 +26,80 @@ _UNFINISHED = (ACTION_REQUESTED, ACTION_CLAIMED)
 _RESUMABLE = (retrying.FAILED, retrying.GAVE_UP, retrying.INTERRUPTED, retrying.CANCELLED)
 
 
-def pause(log: RunLog, name: str) -> PipelineState:
+def record_action(log: RunLog, kind: str, name: str, by: str, *, run_id: str = "", note: str = "") -> Action:
+    """Record what an operator did at once, so that the list of actions is complete."""
+    at = format_instant(log.backend.now())
+    return log.add_action(
+        Action("", kind, name, run_id=run_id, note=note[:1000], asked_at=at, asked_by=by, state=DONE, ended_at=at)
+    )
+
+
+def pause(log: RunLog, name: str, by: str, *, run_id: str = "") -> PipelineState:
     """Pause a pipeline: no slot of it begins; one that runs is left alone."""
-    return log.change_state(name, lambda state: replace(state, paused=True))
+    state = log.change_state(name, lambda state: replace(state, paused=True))
+    record_action(log, "pause", name, by, run_id=run_id)
+    return state
 
 
-def unpause(log: RunLog, name: str) -> PipelineState:
+def unpause(log: RunLog, name: str, by: str, *, run_id: str = "") -> PipelineState:
     """End the pause of a pipeline; what was missed meanwhile is caught up as the pipeline declares."""
-    return log.change_state(name, lambda state: replace(state, paused=False))
+    state = log.change_state(name, lambda state: replace(state, paused=False))
+    record_action(log, "unpause", name, by, run_id=run_id)
+    return state
 
 
-def resume(log: RunLog, name: str) -> PipelineState:
-    """Have a slot that failed, was given up or interrupted tried at once, as if for the first time."""
+def resume(log: RunLog, name: str, by: str, *, run_id: str = "") -> PipelineState:
+    """Have a slot that failed, was given up or interrupted tried at once, as if for the first time.
+
+    A workflow goes on in its slot: with the jobs that failed there, by their tokens, and those that have not run.
+    """
     pipeline = pipeline_of(log, name)
     now = format_instant(log.backend.now())
-
-    def retry_now(state: PipelineState) -> PipelineState:
-        state = replace(state, paused=False)
-        if state.slot_status not in _RESUMABLE:
-            return state
-        state = replace(state, attempt=0, interruptions=0, first_attempt_at="")
-        # At once by any clock that sees the slot, also that of `flow run-due --now`.
-        return replace(state, slot_status=retrying.FAILED, next_attempt_at=state.last_slot or now)
-
-    return log.change_state(pipeline, retry_now)
+    workflow, status = workflow_of(pipeline), retrying.FAILED
+    if workflow is not None:
+        status = retrying.RUNNING
+        _resume_jobs(log, workflow, now)
+    state = log.change_state(pipeline, lambda state: replace(_retried(state, status, now), paused=False))
+    note = f"slot {state.last_slot}" if state.next_attempt_at else "no slot had failed"
+    record_action(log, "resume", pipeline, by, run_id=run_id, note=note)
+    return state
 
 
-def cancel(log: RunLog, name: str, by: str) -> str:
+def _resume_jobs(log: RunLog, workflow: Workflow, now: str) -> None:
+    """Have the jobs tried again because of which a workflow failed."""
+    state = log.find(PipelineState, workflow.key)
+    if state is None or state.slot_status not in _RESUMABLE:
+        return
+    for job in workflow.jobs:
+        if log.find(PipelineState, job) is not None:
+            log.change_state(job, lambda state: _retried(state, retrying.FAILED, now))
+
+
+def _retried(state: PipelineState, status: str, now: str) -> PipelineState:
+    """Return the state of a slot that is tried again, if it did not end well."""
+    if state.slot_status not in _RESUMABLE:
+        return state
+    state = replace(state, attempt=0, interruptions=0, first_attempt_at="")
+    # At once by any clock that sees the slot, also that of `flow run-due --now`.
+    return replace(state, slot_status=status, next_attempt_at=state.last_slot or now)
+
+
+def cancel(log: RunLog, name: str, by: str, *, run_id: str = "") -> str:
     """Request that the run of a pipeline stops; return its worker, empty when nothing of it runs.
 
     The run stops itself and then releases its lease: nothing else of the pipeline runs meanwhile.
     """
     pipeline = pipeline_of(log, name)
+    notified = _cancel(log, pipeline, by)
+    if notified:
+        record_action(log, "cancel", pipeline, by, run_id=run_id, note=notified)
+    return notified
+
+
+def _cancel(log: RunLog, pipeline: str, by: str) -> str:
     state = log.find(PipelineState, pipeline)
     running = state is not None and state.slot_status == retrying.RUNNING
-    workflow = next((one for one in PROJECT.workflows.values() if one.key == pipeline), None)
+    workflow = workflow_of(pipeline)
     if workflow is not None and running:
         return _cancel_workflow(log, workflow, by)
     if running:
@@ -77,8 +116,13 @@ def _cancel_workflow(log: RunLog, workflow: Workflow, by: str) -> str:
     """End a workflow, so that it sets no further job off, and request that its running jobs stop."""
     now = log.backend.now()
     log.change_state(workflow.key, lambda state: retrying.cancelled(_with_cancel(state, by), now))
-    notified = [cancel(log, job, by) for job in workflow.jobs if log.find(Claim, job) is not None]
+    notified = [_cancel(log, job, by) for job in workflow.jobs if log.find(Claim, job) is not None]
     return " and ".join(filter(None, notified)) or f"the scheduler of workflow {workflow.name}"
+
+
+def workflow_of(key: str) -> Workflow | None:
+    """Return the workflow that the run log knows under a name."""
+    return next((one for one in PROJECT.workflows.values() if one.key == key), None)
 
 
 def _with_cancel(state: PipelineState, by: str) -> PipelineState:

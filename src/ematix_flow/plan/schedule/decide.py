@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.plan.schedule.cron import around, instant_of, next_slot, slot_text, slots_after
 from ematix_flow.plan.schedule.retry import CANCELLED, FAILED, GAVE_UP, INTERRUPTED, INTERRUPTIONS, RUNNING, SUCCESS
+from ematix_flow.plan.schedule.workflows import retained_jobs
 from ematix_flow.records import PipelineState
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def _workflow_slot(pipeline: Pipeline, at: Situation) -> str | None:
     if workflow is None:
         return None
     state = at.state(workflow.key)
-    return state.last_slot if state.slot_status == RUNNING else None
+    return state.last_slot if state.slot_status == RUNNING and pipeline.name not in retained_jobs(state) else None
 
 
 def _running(pipeline: Pipeline, state: PipelineState, at: Situation) -> Decision | None:

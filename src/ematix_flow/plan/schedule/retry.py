@@ -47,6 +47,7 @@ def begun(state: PipelineState, slot: str, now: datetime, *, interrupted: bool =
         next_attempt_at="",
         error="",
         cancelled_by="",
+        retained="",
     )
 
 

@@ -5,6 +5,7 @@ Messages are received elsewhere.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -43,6 +44,38 @@ def set_off(workflow: Workflow, trigger: str, at: Situation) -> PipelineState:
     used = [at.state(name).last_slot for name in (workflow.key, *workflow.jobs)]
     slot = max([at.now, *(instant_of(text) + SHORTEST for text in used if text)])
     return replace(retrying.begun(at.state(workflow.key), written_slot(slot), at.now), trigger=trigger)
+
+
+def restarted(workflow: Workflow, job: str, at: Situation) -> PipelineState:
+    """Return the state of a workflow that is set off anew from one of its jobs on; jobs that do not follow it are kept."""
+    again = jobs_from(workflow, job, at)
+    retained = [name for name in workflow.jobs if name not in again]
+    return replace(
+        set_off(workflow, at.state(workflow.key).trigger, at), retained=json.dumps(retained) if retained else ""
+    )
+
+
+def jobs_from(workflow: Workflow, job: str, at: Situation) -> list[str]:
+    """Return a job and those of its workflow that depend on it, in the order they run."""
+    reached = {job}
+    ordered = at.project.order(list(workflow.jobs))
+    for name in ordered:
+        if reached.intersection(at.project.pipelines[name].depends_on):
+            reached.add(name)
+    return [name for name in ordered if name in reached]
+
+
+def retained_jobs(state: PipelineState) -> frozenset[str]:
+    """Return the jobs of a workflow that do not run in its slot."""
+    return frozenset(json.loads(state.retained)) if state.retained else frozenset()
+
+
+def is_done(job: PipelineState, workflow: PipelineState) -> bool:
+    """Return whether a job has what the last slot of its workflow needed: it has been through it, and its last run succeeded."""
+    through = bool(job.last_slot) and instant_of(job.last_slot) >= instant_of(workflow.last_slot)
+    retained = job.pipeline in retained_jobs(workflow)
+    ended = job.slot_status not in (retrying.RUNNING, retrying.FAILED)
+    return (through or retained) and ended and job.last_outcome == retrying.SUCCESS
 
 
 def holds(trigger: TriggerOp, since: str, at: Situation) -> datetime | None:
@@ -90,7 +123,8 @@ def written_slot(instant: datetime) -> str:
 
 def _ended(workflow: Workflow, state: PipelineState, at: Situation) -> PipelineState | None:
     """Return the state of a workflow whose jobs have all been through its slot; None while one is under way."""
-    jobs = [at.state(name) for name in workflow.jobs if name in at.project.pipelines]
+    retained = retained_jobs(state)
+    jobs = [at.state(name) for name in workflow.jobs if name in at.project.pipelines and name not in retained]
     slot = instant_of(state.last_slot)
     through = [job for job in jobs if job.last_slot and instant_of(job.last_slot) >= slot]
     broken = [job for job in through if job.slot_status in (retrying.GAVE_UP, retrying.INTERRUPTED, retrying.CANCELLED)]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ematix_flow.commit.runlog.log import RunLog
+    from ematix_flow.records import RunRecord
 
 EVERY_SECONDS = 2.0
 HEARTBEAT_SECONDS = 15.0
@@ -86,7 +87,12 @@ class EventHub:
         return by_kind
 
     def _snapshot(self) -> dict[str, str]:
-        runs = self.log.latest_runs(_NEWEST)
-        known = {f"runs {record_key(run)}": f"{run.status} {run.extras.get('snapshot_at')}" for run in runs}
+        runs = [*self.log.latest_runs(_NEWEST), *self.log.running_runs(_NEWEST)]
+        known = {f"runs {record_key(run)}": _state(run) for run in runs}
         known |= {f"pipelines {state.pipeline}": str(state.version) for state in self.log.all(PipelineState)}
         return known | {f"actions {action.id}": str(action.version) for action in self.log.all(Action)}
+
+
+def _state(run: RunRecord) -> str:
+    """Return what differs when a run has changed: its status, or how far it is."""
+    return f"{run.status} {run.extras.get('snapshot_at') or run.extras.get('progress_at')}"

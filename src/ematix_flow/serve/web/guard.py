@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from ematix_flow.serve.web.settings import WebSettings
 
 LARGEST_BODY = 1 << 20
+BODY_SECONDS = 30.0
+"""How long the next part of a body may take."""
 OPEN_PATHS = ("/api/health", "/login", "/logout")
 OPEN_FOLDERS = ("/static/",)
 _SAFE = ("GET", "HEAD", "OPTIONS")
@@ -61,7 +64,7 @@ class Guard:
         if not self._is_own_host(request.headers.get("host", "")):
             return _refused(400, "the page is not served under this name", "flow web --host NAME adds one.")
         length = request.headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > LARGEST_BODY:
+        if not length.isdecimal() or int(length) > LARGEST_BODY:
             return _refused(413, "the body is too large")
         if method not in _SAFE and self._is_foreign(request, viewer):
             return _refused(403, "the request comes from another site")
@@ -93,13 +96,19 @@ def _refused(status: int, detail: str, hint: str | None = None, headers: dict[st
 
 
 def _bounded(receive: Receive) -> Receive:
-    """Return the body of a request as long as it is not too large, whatever its header says."""
-    read = 0
+    """Return the body of a request as long as it is neither too large, whatever its header says, nor too slow."""
+    read, whole = 0, False
 
     async def bounded() -> Message:
-        nonlocal read
-        message = await receive()
-        read += len(message.get("body", b""))
+        nonlocal read, whole
+        if whole:  # what comes next is that the client goes away, and may take for ever
+            return await receive()
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                message = await receive()
+        except TimeoutError:
+            raise HTTPException(408, "the rest of the body does not come") from None
+        read, whole = read + len(message.get("body", b"")), not message.get("more_body", False)
         if read > LARGEST_BODY:
             raise HTTPException(413, "the body is too large")
         return message

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import socket
+import threading
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.clock import SYSTEM_CLOCK
+from ematix_flow.engine.report.overview import count_ahead
 from ematix_flow.errors import RunError
 from ematix_flow.serve.web.build import create_app
 
@@ -15,6 +18,9 @@ if TYPE_CHECKING:
 
 SHUTDOWN_SECONDS = 2
 """Open event streams never end by themselves, so a stop does not wait for them for long."""
+
+HEADER_SECONDS = 30.0
+"""How long a client may take to send the head of its first request."""
 
 
 def run_server(*, bind: str = "127.0.0.1", port: int = 8080, log_level: str = "warning", **options: Any) -> None:
@@ -28,8 +34,18 @@ def run_app(
 ) -> None:
     """Serve an application, and report its address once it can be opened; port 0 chooses a free one."""
     import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
 
     listening = _listening(bind, port)
+    ahead = (app.state.flow.log, SYSTEM_CLOCK.now())
+    threading.Thread(target=count_ahead, args=ahead, name="count-ahead", daemon=True).start()
+
+    class Protocol(H11Protocol):
+        """Closes connections on which no whole request has come."""
+
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            self.loop.call_later(HEADER_SECONDS, lambda: None if self.cycle else self.transport.close())
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -38,7 +54,12 @@ def run_app(
             on_ready(f"http://{name}:{listening.getsockname()[1]}/")
 
     config = uvicorn.Config(
-        app, log_level=log_level, timeout_graceful_shutdown=SHUTDOWN_SECONDS, server_header=False, date_header=False
+        app,
+        http=Protocol,
+        log_level=log_level,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        server_header=False,
+        date_header=False,
     )
     with listening:
         Server(config).run(sockets=[listening])

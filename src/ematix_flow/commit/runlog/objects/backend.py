@@ -124,6 +124,11 @@ class ObjectBackend(RunLogBackend):
         with self._translate_errors():
             self._runs.put(run)
 
+    def put_progress(self, run: RunRecord) -> None:
+        """Write a run again, as long as it is running."""
+        with self._translate_errors():
+            self._runs.put_progress(run)
+
     def runs(self, run_filter: RunFilter) -> tuple[list[RunRecord], int]:
         """List the names of runs and read one page of them."""
         with self._translate_errors():

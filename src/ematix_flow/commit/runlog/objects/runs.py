@@ -65,14 +65,22 @@ class ObjectRuns:
         """Write a run, then its pointer, and remove what it replaces; a list that sees both follows the pointer."""
         key, pointer = _key(run), _pointer_of(_name(run))
         before = self._store.read(pointer)
-        line = json.dumps(asdict(run), default=str)
-        self._store.write(key, f"{line}\n".encode())
+        self._store.write(key, _line(run))
         if before != key.encode():
             self._store.write(pointer, key.encode())
         if before is not None and before != key.encode():
             self._store.delete(before.decode())
         if run.request_id:
             self._store.write(f"{_attempts(run.request_id, run.target)}{run.attempt:06d}", b"")
+
+    def put_progress(self, run: RunRecord) -> None:
+        """Write a run in place of itself while its pointer leads there; one that ends meanwhile leaves nothing behind."""
+        key, pointer = _key(run), _pointer_of(_name(run))
+        if self._store.read(pointer) != key.encode():
+            return
+        self._store.write(key, _line(run))
+        if self._store.read(pointer) != key.encode():
+            self._store.delete(key)
 
     def page(self, run_filter: RunFilter) -> tuple[list[RunRecord], int]:
         """Return the newest runs and how many there are; every name is listed, but only one page is read."""
@@ -153,6 +161,10 @@ class ObjectRuns:
             read = list(pool.map(self._store.read, keys))
         documents = [json.loads(data) for data in read if data is not None]
         return [RunRecord(**{name: value for name, value in one.items() if name in _FIELDS}) for one in documents]
+
+
+def _line(run: RunRecord) -> bytes:
+    return f"{json.dumps(asdict(run), default=str)}\n".encode()
 
 
 def _key(run: RunRecord) -> str:

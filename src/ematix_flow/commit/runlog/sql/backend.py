@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.commit.runlog.backend import ACTIVE, RunLogBackend, last_of
+from ematix_flow.commit.runlog.backend import ACTIVE, RUNNING, RunLogBackend, last_of
 from ematix_flow.commit.runlog.records import columns_of, format_instant, from_values, key_of, values_of, with_version
 from ematix_flow.commit.runlog.sql.pool import SessionPool
 from ematix_flow.commit.runlog.sql.tables import RUN_COLUMNS, RUNS
@@ -174,6 +174,12 @@ class SqlBackend(RunLogBackend):
             session.execute(
                 f"INSERT INTO {self._tables.name(RUNS)} ({columns}) VALUES ({placeholders}) {clause}", values
             )
+
+    def put_progress(self, run: RunRecord) -> None:
+        """Update the row by one statement that requires its status."""
+        sql = f"UPDATE {self._tables.name(RUNS)} SET extras = ? WHERE run_id = ? AND status = ?"
+        with self._session() as session:
+            session.execute(sql, (json.dumps(run.extras, default=str), record_key(run), RUNNING))
 
     def runs(self, run_filter: RunFilter) -> tuple[list[RunRecord], int]:
         """Count the runs and select one page of them."""

@@ -45,7 +45,7 @@ def pause(name: str, module: str | None, **location: Any) -> int:
     from ematix_flow.engine.schedule import actions
 
     log, meant = find_in_log(name, module, **location)
-    actions.pause(log, meant.pipeline)
+    actions.pause(log, meant.pipeline, _who(), run_id=_run_id(meant))
     talk(f"{meant.pipeline} is paused; flow unpause {name} lets it go on.")
     return DONE
 
@@ -57,7 +57,7 @@ def unpause(name: str, module: str | None, **location: Any) -> int:
     from ematix_flow.engine.schedule import actions
 
     log, meant = find_in_log(name, module, **location)
-    actions.unpause(log, meant.pipeline)
+    actions.unpause(log, meant.pipeline, _who(), run_id=_run_id(meant))
     talk(f"{meant.pipeline} goes on.")
     return DONE
 
@@ -69,7 +69,7 @@ def resume(name: str, module: str | None, **location: Any) -> int:
     from ematix_flow.engine.schedule import actions
 
     log, meant = find_in_log(name, module, **location)
-    state = actions.resume(log, meant.pipeline)
+    state = actions.resume(log, meant.pipeline, _who(), run_id=_run_id(meant))
     if not state.next_attempt_at:
         print_error_text(f"{meant.pipeline} has no slot that failed or was interrupted, so there is nothing to resume")
         return FAILED
@@ -84,7 +84,7 @@ def cancel(name: str, module: str | None, **location: Any) -> int:
     from ematix_flow.engine.schedule import actions
 
     log, meant = find_in_log(name, module, **location)
-    notified = actions.cancel(log, meant.pipeline, _who())
+    notified = actions.cancel(log, meant.pipeline, _who(), run_id=_run_id(meant))
     if not notified:
         print_error_text(f"nothing of {meant.pipeline} runs", "flow status shows what runs.")
         return FAILED
@@ -96,15 +96,23 @@ def cancel(name: str, module: str | None, **location: Any) -> int:
 
 @click.command()
 @named("RUN|PIPELINE")
-def rerun(name: str, module: str | None, **location: Any) -> int:
-    """Request that a run is repeated from the beginning; a scheduler runs it."""
-    from ematix_flow.engine.schedule import actions
+@click.option(
+    "--from", "from_step", metavar="JOB", default="", help="Of a workflow, from this job on; others are kept."
+)
+def rerun(name: str, from_step: str, module: str | None, **location: Any) -> int:
+    """Request that a run or a workflow is repeated from the beginning; a scheduler runs it."""
+    from ematix_flow.engine.schedule import manual
 
     log, meant = find_in_log(name, module, **location)
-    run_id = meant.run.run_id if meant.run else ""
-    action = actions.request_run(log, "rerun", meant.pipeline, run_id=run_id, by=_who())
-    talk(f"{meant.pipeline}: requested as {action.id}; the next scheduler or flow run-due runs it.")
+    with as_usage_error():
+        new, jobs = manual.rerun(log, meant.pipeline, _who(), run_id=_run_id(meant), from_step=from_step)
+    some = "" if jobs == [meant.pipeline] else f" ({', '.join(jobs)})"
+    talk(f"{meant.pipeline}: requested as {new}{some}; the next scheduler or flow run-due runs it.")
     return DONE
+
+
+def _run_id(meant: Meant) -> str:
+    return meant.run.run_id if meant.run else ""
 
 
 def _who() -> str:

@@ -15,6 +15,7 @@ from ematix_flow.serve.cli.common.filters import Since
 from ematix_flow.serve.cli.common.lazy import NearGroup
 from ematix_flow.serve.cli.common.options import common_options, format_option, module_option, read_log, run_log_options
 from ematix_flow.serve.cli.common.output import emit, emit_json, table, talk
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from ematix_flow.records import RunRecord
@@ -80,11 +81,21 @@ def show(run_id: str, form: str, **location: Any) -> int:
         emit_json(asdict(run))
         return DONE
     from ematix_flow.connect.config.redact import redact
+    from ematix_flow.engine.report.runs import progress_of
 
+    progress = progress_of(run)
     known = {name: value for name, value in asdict(run).items() if value not in (None, "", {})}
+    if progress is not None:
+        known["progress"] = _progress_text(progress)
     widest = max(len(name) for name in known)
     emit("\n".join(redact(f"{name.ljust(widest)}  {value}") for name, value in known.items()))
     return DONE
+
+
+def _progress_text(progress: dict[str, Any]) -> str:
+    """Return the step that a run is in."""
+    rows = f", {quantity(progress['rows_staged'], 'row')} so far" if progress["rows_staged"] else ""
+    return f"{progress['step']} since {datetime.fromisoformat(progress['since']):%H:%M:%S}Z{rows}"
 
 
 for _command in (resume, rerun, cancel):

@@ -16,7 +16,7 @@ from ematix_flow.engine.rejects import list_rejects
 from ematix_flow.engine.report.declared import pipeline_declaration, stream_declaration
 from ematix_flow.engine.report.pipelines import PipelineQuery, pipeline_page
 from ematix_flow.engine.review.preview import lineage_of, preview_pipeline
-from ematix_flow.engine.schedule.manual import record_action
+from ematix_flow.engine.schedule.actions import record_action
 from ematix_flow.errors import FlowError
 from ematix_flow.serve.web.answers import PlainJSON, Shared, Who, require
 from ematix_flow.serve.web.api.runs import as_utc, paused, resumed

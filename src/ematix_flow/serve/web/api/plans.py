@@ -11,7 +11,7 @@ from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine import Options, apply_plan, diff_pipeline
 from ematix_flow.engine.review.diff import SAMPLE, plan_store, stored_diff
-from ematix_flow.engine.schedule.manual import record_action
+from ematix_flow.engine.schedule.actions import record_action
 from ematix_flow.errors import FlowError
 from ematix_flow.serve.web.answers import PlainJSON, Shared, Who, require
 from ematix_flow.serve.web.jobs import Job

@@ -9,8 +9,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from ematix_flow.engine.report.runs import find_run, run_detail, run_page
-from ematix_flow.engine.schedule import actions
-from ematix_flow.engine.schedule.manual import record_action
+from ematix_flow.engine.schedule import actions, manual
 from ematix_flow.engine.schedule.run_lists import RunListQuery
 from ematix_flow.serve.web.answers import Conflict, PlainJSON, Shared, Who, require
 from ematix_flow.serve.web.run_logs import log_part
@@ -23,7 +22,7 @@ Instant = Annotated[datetime, Field(description="An instant in ISO form; one wit
 
 
 class Restart(BaseModel):
-    """Where a run goes on."""
+    """Where a run goes on: the step in which a load failed, or any job of a workflow."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -63,23 +62,18 @@ def log(run_id: str, shared: Shared, offset: Annotated[int, Query(ge=0)] = 0) ->
 
 @router.post("/{run_id}/restart", summary="Go on where a run failed", **require(WRITE))
 def restart(run_id: str, shared: Shared, viewer: Who, body: Restart | None = None) -> PlainJSON:
-    """Request that a run is taken up: what it has committed is not done again."""
-    known, by = find_run(shared.log, run_id), viewer.identity or ""
+    """Request that a run is taken up: what it has committed is not done again. A workflow restarts from a job on."""
     step = body.from_step if body else ""
-    action = actions.request_run(
-        shared.log, actions.RESTART, known.pipeline, run_id=known.run_id, from_step=step, by=by
-    )
-    return PlainJSON({"new_run_id": action.id})
+    new, jobs = manual.restart(shared.log, find_run(shared.log, run_id), step, viewer.identity or "")
+    return PlainJSON({"new_run_id": new, "selected_jobs": jobs})
 
 
 @router.post("/{run_id}/rerun", summary="Repeat a run", **require(WRITE))
 def rerun(run_id: str, shared: Shared, viewer: Who) -> PlainJSON:
     """Request that a run is repeated from the beginning."""
     known = find_run(shared.log, run_id)
-    action = actions.request_run(
-        shared.log, actions.RERUN, known.pipeline, run_id=known.run_id, by=viewer.identity or ""
-    )
-    return PlainJSON({"new_run_id": action.id})
+    new, jobs = manual.rerun(shared.log, known.pipeline, viewer.identity or "", run_id=known.run_id)
+    return PlainJSON({"new_run_id": new, "selected_jobs": jobs})
 
 
 @router.post("/{run_id}/pause", summary="Pause the pipeline of a run", **require(WRITE))
@@ -100,22 +94,19 @@ def resume(run_id: str, shared: Shared, viewer: Who) -> PlainJSON:
 def cancel(run_id: str, shared: Shared, viewer: Who) -> PlainJSON:
     """Request that a run stops, wherever it runs: what it has not committed is not committed."""
     known, by = find_run(shared.log, run_id), viewer.identity or ""
-    notified = actions.cancel(shared.log, known.pipeline, by)
+    notified = actions.cancel(shared.log, known.pipeline, by, run_id=known.run_id)
     if not notified:
         raise Conflict(f"no run of {known.pipeline} goes on")
-    record_action(shared.log, "cancel", known.pipeline, by, run_id=known.run_id)
     return PlainJSON({"status": "cancel_requested", "notified": notified})
 
 
 def paused(shared: Shared, viewer: Who, name: str, run_id: str = "") -> dict[str, Any]:
-    """Pause a pipeline and record who did it."""
-    actions.pause(shared.log, name)
-    record_action(shared.log, "pause", name, viewer.identity or "", run_id=run_id)
+    """Pause a pipeline for a viewer."""
+    actions.pause(shared.log, name, viewer.identity or "", run_id=run_id)
     return {"status": "pause_requested"}
 
 
 def resumed(shared: Shared, viewer: Who, name: str, run_id: str = "") -> dict[str, Any]:
-    """End the pause of a pipeline and record who did it."""
-    actions.resume(shared.log, name)
-    record_action(shared.log, "resume", name, viewer.identity or "", run_id=run_id)
+    """End the pause of a pipeline for a viewer."""
+    actions.resume(shared.log, name, viewer.identity or "", run_id=run_id)
     return {"status": "resume_requested"}

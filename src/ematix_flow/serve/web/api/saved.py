@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from ematix_flow.engine.query import DEFAULT_ROWS
+from ematix_flow.engine.schedule.actions import record_action
 from ematix_flow.errors import DeclareError, FlowError
 from ematix_flow.serve.web.answers import PlainJSON, Shared, Who, require
 from ematix_flow.serve.web.api.query import limit_queries
@@ -74,17 +75,23 @@ def _add_routes(path: str, kind: str, model: type[BaseModel], one: str) -> None:
 
     def add(body: Any, shared: Shared, viewer: Who) -> PlainJSON:
         _check(shared, body)
-        return PlainJSON(shared.store.add(kind, viewer.identity or "", body.model_dump()), status_code=201)
+        saved = shared.store.add(kind, viewer.identity or "", body.model_dump())
+        record_action(shared.log, "save", body.name, viewer.identity or "", note=one)
+        return PlainJSON(saved, status_code=201)
 
     def get(key: str, shared: Shared) -> PlainJSON:
         return PlainJSON(shared.store.get(kind, key))
 
-    def change(key: str, body: Any, shared: Shared) -> PlainJSON:
+    def change(key: str, body: Any, shared: Shared, viewer: Who) -> PlainJSON:
         _check(shared, body)
-        return PlainJSON(shared.store.change(kind, key, body.model_dump()))
+        saved = shared.store.change(kind, key, body.model_dump())
+        record_action(shared.log, "change", body.name, viewer.identity or "", note=one)
+        return PlainJSON(saved)
 
-    def drop(key: str, shared: Shared) -> PlainJSON:
+    def drop(key: str, shared: Shared, viewer: Who) -> PlainJSON:
+        name = str(shared.store.get(kind, key)["name"])
         shared.store.drop(kind, key)
+        record_action(shared.log, "remove", name, viewer.identity or "", note=one)
         return PlainJSON({"removed": key})
 
     for function in (add, change):

@@ -13,7 +13,7 @@ from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.report.declared import stream_declaration
 from ematix_flow.engine.report.pipelines import PipelineQuery, pipeline_summaries
-from ematix_flow.engine.schedule.manual import record_action
+from ematix_flow.engine.schedule.actions import record_action
 from ematix_flow.engine.schedule.status import running_now
 from ematix_flow.engine.stream.control import stream_status
 from ematix_flow.engine.stream.options import StreamOptions

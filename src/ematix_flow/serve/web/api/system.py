@@ -10,7 +10,8 @@ from starlette.responses import StreamingResponse
 
 from ematix_flow.connect.config.lookup import find_connection, list_connections
 from ematix_flow.engine.doctor import check_health, machine_health
-from ematix_flow.engine.schedule.manual import actions_of, record_action
+from ematix_flow.engine.schedule.actions import record_action
+from ematix_flow.engine.schedule.manual import actions_of
 from ematix_flow.engine.spark.warm import engines
 from ematix_flow.serve.web.answers import PlainJSON, Shared, Who, require
 from ematix_flow.serve.web.events import MOST_READERS

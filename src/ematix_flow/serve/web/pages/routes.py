@@ -10,6 +10,7 @@ from fastapi import APIRouter, HTTPException, Query, Request
 from starlette.responses import HTMLResponse
 
 from ematix_flow.clock import SYSTEM_CLOCK
+from ematix_flow.commit.analytics import KINDS
 from ematix_flow.commit.runlog.records import Backfill
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.rejects import list_rejects
@@ -188,8 +189,9 @@ def sql(request: Request, shared: Shared) -> HTMLResponse:
         entries = shared.queries.sources.entries()
     except FlowError as error:
         problem = error.what
-    saved = {kind: shared.store.all(kind) for kind in ("saved_queries", "charts", "dashboards")}
-    return render(request, "sql.html", datasources=entries, problem=problem, saved=saved)
+    saved = {kind: shared.store.all(kind) for kind in KINDS}
+    names = {one["id"]: one["name"] for one in saved["saved_queries"]}
+    return render(request, "sql.html", datasources=entries, problem=problem, saved=saved, names=names)
 
 
 @router.get("/dashboards/{key}")

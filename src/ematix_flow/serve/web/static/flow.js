@@ -1,4 +1,4 @@
-// The only script of the pages: actions, times in the viewer's zone, live parts, tables, logs and the SQL lab.
+// The script of all pages: actions, forms, times in the viewer's zone, live parts, tables and logs. `lab.js` has the SQL lab.
 "use strict";
 
 const all = (query, within = document) => [...within.querySelectorAll(query)];
@@ -37,6 +37,9 @@ async function send(address, body, method = "POST") {
 }
 
 function summary(answer) {
+  if (answer.triggered !== undefined) return `${answer.value}: ${answer.triggered ? "the alert is triggered" : "no alert"}`;
+  if (answer.removed) return "removed";
+  if (answer.updated_at) return `saved: ${answer.name}`;
   if (answer.detail) return `${answer.status}: ${answer.detail}`;
   if (answer.new_run_id) return `requested: ${answer.new_run_id}`;
   if (answer.status && typeof answer.status === "string") return answer.status.replace("_", " ");
@@ -48,12 +51,12 @@ function filled(pattern, answer) {
     encodeURIComponent(path.split(".").reduce((value, key) => (value ? value[key] : ""), answer) || ""));
 }
 
-async function act(element, address, body) {
+async function act(element, address, body, method = "POST") {
   if (!(await confirmed(element.dataset.confirm))) return;
   const buttons = element.matches("button") ? [element] : all("button", element);
   buttons.forEach((button) => { button.disabled = true; });
   try {
-    const answer = await send(address, body);
+    const answer = await send(address, body, method);
     toast(summary(answer), answer.status === "fail");
     if (element.dataset.then) location.assign(filled(element.dataset.then, answer));
     else refresh();
@@ -68,7 +71,9 @@ function fields(form) {
   const values = {};
   for (const field of form.elements) {
     if (!field.name) continue;
-    values[field.name] = field.type === "checkbox" ? field.checked : field.value;
+    if (field.closest("[data-list]")) {
+      values[field.name] = [...(values[field.name] || []), ...(field.value ? [field.value] : [])];
+    } else values[field.name] = field.type === "checkbox" ? field.checked : field.value;
   }
   return values;
 }
@@ -76,11 +81,8 @@ function fields(form) {
 document.addEventListener("click", (event) => {
   const button = event.target.closest("button[data-post]");
   if (button) act(button, button.dataset.post, JSON.parse(button.dataset.body || "{}"));
-  const saved = event.target.closest("button[data-query]");
-  if (saved) {
-    const form = one("#query");
-    if (form) { form.sql.value = saved.dataset.query; form.datasource_id.value = saved.dataset.source; form.sql.focus(); }
-  }
+  const remove = event.target.closest("button[data-delete]");
+  if (remove) act(remove, remove.dataset.delete, undefined, "DELETE");
 });
 
 document.addEventListener("submit", (event) => {
@@ -93,9 +95,6 @@ document.addEventListener("submit", (event) => {
     const { pipeline, from, to, again } = fields(form);
     const body = { from: `${from}Z`, to: `${to}Z`, again };
     act(form, `/api/pipelines/${encodeURIComponent(pipeline)}/backfill`, body);
-  } else if (form.id === "query") {
-    event.preventDefault();
-    query(form);
   }
 });
 
@@ -111,6 +110,15 @@ function localTimes(within = document) {
     cell.title = at.toISOString();
   }
 }
+
+// How long a step that is under way takes so far.
+function elapsed() {
+  for (const element of all("[data-since]")) {
+    const seconds = Math.max(0, Math.floor((Date.now() - new Date(element.dataset.since)) / 1000));
+    element.textContent = seconds < 60 ? `${seconds} s` : `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+  }
+}
+setInterval(elapsed, 1000);
 
 // Tables: a click on a heading sorts, a filter hides rows.
 function sortable(within = document) {
@@ -175,7 +183,13 @@ async function refresh() {
     all("[data-filter]").forEach(filterRows);
   } finally {
     fetching = false;
+    refreshAgain();
   }
+}
+
+// What is not counted yet is shown as soon as it is.
+function refreshAgain() {
+  if (one("[data-again]")) setTimeout(refresh, 1500);
 }
 
 function listen() {
@@ -207,111 +221,17 @@ async function follow(log) {
   setTimeout(() => follow(log), 1500);
 }
 
-// The SQL lab.
-async function query(form) {
-  const state = one("#query-state");
-  const { datasource_id: source, sql, show } = fields(form);
-  state.textContent = "running …";
-  try {
-    const result = await send("/api/query", { datasource_id: source, sql, max_rows: 1000 });
-    const { row_count: count, truncated, elapsed_ms: ms } = result.stats;
-    state.textContent = `${count} rows${truncated ? ", and more" : ""}, ${ms} ms`;
-    showRows(one("#query-result"), result);
-    one("#query-chart").replaceChildren(...(show === "table" ? [] : [chart(show, result.columns, result.rows, "", "")]));
-  } catch (error) {
-    state.textContent = error.message;
-  }
-}
-
-function showRows(table, result) {
-  const head = document.createElement("tr");
-  for (const column of result.columns) head.append(cell("th", column.name, column.type));
-  table.tHead.replaceChildren(head);
-  table.tBodies[0].replaceChildren(...result.rows.map((row) => {
-    const line = document.createElement("tr");
-    for (const value of row) line.append(cell("td", value === null ? "NULL" : typeof value === "object" ? JSON.stringify(value) : String(value)));
-    return line;
-  }));
-}
-
-function cell(kind, text, title = "") {
-  const element = document.createElement(kind);
-  element.textContent = text;
-  if (title) element.title = title;
-  return element;
-}
-
-function chart(kind, columns, rows, x, y) {
-  const names = columns.map((column) => column.name);
-  const across = Math.max(names.indexOf(x), 0);
-  const up = names.includes(y) ? names.indexOf(y) : names.findIndex((_, at) => at !== across && rows.some((row) => !Number.isNaN(parseFloat(row[at]))));
-  const values = rows.slice(0, 200).map((row) => Number(row[up < 0 ? across : up]) || 0);
-  const most = Math.max(...values, 1);
-  const step = 700 / Math.max(values.length, 1);
-  const svg = shape("svg", { viewBox: "0 0 720 180", class: "chart", role: "img", "aria-label": `${names[up] || ""} by ${names[across] || ""}` });
-  if (kind === "line") {
-    svg.append(shape("polyline", { class: "rows", points: values.map((value, at) => `${10 + (at + 0.5) * step},${160 - 140 * value / most}`).join(" ") }));
-  } else {
-    values.forEach((value, at) => {
-      const bar = shape("rect", { class: "s-running", x: 10 + at * step, y: 160 - 140 * value / most, width: step * 0.8, height: Math.max(140 * value / most, 0) });
-      const title = shape("title", {});
-      title.textContent = `${rows[at][across]}: ${value}`;
-      bar.append(title);
-      svg.append(bar);
-    });
-  }
-  const label = shape("text", { x: 10, y: 176 });
-  label.textContent = `${names[up] || ""} by ${names[across] || ""}, up to ${most}`;
-  svg.append(label);
-  return svg;
-}
-
-function shape(name, attributes) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  return element;
-}
-
-function dashboards() {
-  for (const box of all("[data-chart]")) {
-    const columns = JSON.parse(box.dataset.columns);
-    const rows = JSON.parse(box.dataset.rows);
-    if (box.dataset.chart === "number") box.textContent = rows.length ? String(rows[0][0]) : "";
-    else if (box.dataset.chart === "table") {
-      const table = document.createElement("table");
-      table.createTHead();
-      table.createTBody();
-      showRows(table, { columns, rows });
-      box.replaceChildren(table);
-    } else box.replaceChildren(chart(box.dataset.chart, columns, rows, box.dataset.x, box.dataset.y));
-  }
-}
-
-function saving() {
-  const button = one("#save-query");
-  if (!button) return;
-  button.addEventListener("click", async () => {
-    const { datasource_id: source, sql } = fields(one("#query"));
-    const name = window.prompt("Name of the query");
-    if (!name) return;
-    try {
-      await send("/api/saved-queries", { name, datasource_id: source, sql });
-      location.reload();
-    } catch (error) {
-      toast(error.message, true);
-    }
-  });
-}
-
 function prepare(within = document) {
   localTimes(within);
   sortable(within);
+  elapsed();
 }
 
+// What was sent, so that only a part that differs is put in place of one that somebody fills in.
+for (const part of all("[data-live]")) part.dataset.source = part.innerHTML;
 prepare();
-dashboards();
-saving();
 listen();
+refreshAgain();
 all("[data-log]").forEach((log) => { log.scrollTop = log.scrollHeight; follow(log); });
 for (const select of all("select[name=pipeline]")) {
   const chosen = new URLSearchParams(location.search).get("pipeline");
