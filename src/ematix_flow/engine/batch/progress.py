@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base.scratch import scratch_folder
-from ematix_flow.errors import RunLogError
 from ematix_flow.events import StageProgress
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ def _show(log: RunLog, record: RunRecord, times: StepTimes, ended: threading.Eve
         now = times.so_far()
         if now == shown:
             continue
-        with suppress(RunLogError):
+        with suppress(Exception):  # whatever it is, the load goes on and its end is written without this
             at = {"progress_at": times.clock.now().isoformat()}
             log.show_progress(replace(record, extras={**record.extras, **now, **at}))
             shown = now
