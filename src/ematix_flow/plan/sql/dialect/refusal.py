@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 
-def place_of(node: exp.Expr, text: str) -> str:
+def written_at(node: exp.Expr, text: str) -> str:
     """Return where a part of a query begins; empty for what has no text of its own."""
     starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
     if not starts:
@@ -19,7 +19,7 @@ def place_of(node: exp.Expr, text: str) -> str:
     return f"line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}"
 
 
-def refusal(dialect: str, place: str, reason: str, hint: str) -> PlanError:
+def refusal(dialect: str, where: str, reason: str, hint: str) -> PlanError:
     """Return the error for a part of a query whose meaning Spark SQL cannot keep."""
-    where = f", {place}" if place else ""
-    return PlanError(f"the SQL of the stream ({dialect}{where}) cannot be translated: {reason}", hint=hint)
+    at = f", {where}" if where else ""
+    return PlanError(f"the SQL of the stream ({dialect}{at}) cannot be translated: {reason}", hint=hint)

@@ -1,6 +1,6 @@
 """What a dialect means by an operator depends on types, which are known with the rows: until then a call stands for it.
 
-`translate` writes `_flow_typed(rule, dialect, place, expression)`; `with_types` replaces it once the types of all relations
+`translate` writes `_flow_typed(rule, dialect, where, expression)`; `with_types` replaces it once the types of all relations
 are known. DataFusion's and PostgreSQL's `7 / 2` is 3, and `7.0 / 2` is not.
 """
 
@@ -19,7 +19,7 @@ from ematix_flow.plan.sql.dialect.refusal import refusal
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-MARK = "_flow_typed"
+CALL = "_flow_typed"
 DIVIDE, TO_INTEGER, TO_TEXT, SUBTRACT, MOVE, TRUNCATE, ROUND, AVERAGE = (
     "divide", "to_integer", "to_text", "subtract", "move", "truncate", "round", "average",
 )  # fmt: skip
@@ -41,15 +41,15 @@ UDF_TYPES = {
 """What functions of the user return, in Spark SQL."""
 
 
-def mark(rule: str, dialect: str, place: str, node: exp.Expr) -> exp.Expr:
+def typed_call(rule: str, dialect: str, where: str, node: exp.Expr) -> exp.Expr:
     """Return the call that stands for an expression until types are known."""
-    words = [exp.Literal.string(word) for word in (rule, dialect, place)]
-    return exp.Anonymous(this=MARK, expressions=[*words, node])
+    labels = [exp.Literal.string(label) for label in (rule, dialect, where)]
+    return exp.Anonymous(this=CALL, expressions=[*labels, node])
 
 
 def with_types(sql: str, relations: Mapping[str, Mapping[str, str]], functions: Mapping[str, str]) -> str:
     """Return Spark SQL without calls that stand for something, for relations and functions with these types."""
-    if MARK not in sql.lower():
+    if CALL not in sql.lower():
         return sql
     types = {name: tuple(sorted(columns.items())) for name, columns in relations.items()}
     return _with_types(sql, tuple(sorted(types.items())), tuple(sorted(functions.items())))
@@ -59,24 +59,24 @@ def with_types(sql: str, relations: Mapping[str, Mapping[str, str]], functions: 
 def _with_types(sql: str, relations: Types, functions: tuple[tuple[str, str], ...]) -> str:
     tree = parse_one(sql, dialect="spark")
     returned = {name.lower(): UDF_TYPES.get(kind, kind) for name, kind in functions}
-    for number, call in enumerate(_marks(tree)):
+    for number, call in enumerate(_typed_calls(tree)):
         call.append("expressions", exp.Literal.number(number))
     # From the inside outwards: what an inner one becomes decides the type of the outer one.
-    while inner := [call for call in _marks(tree) if not any(one is not call for one in _marks(call))]:
+    while inner := [call for call in _typed_calls(tree) if not any(one is not call for one in _typed_calls(call))]:
         known = _operand_types(tree, relations, returned)
         for call in inner:
-            rule, dialect, place, node, number = call.expressions
-            meaning = _Typed(dialect.name, place.name, node, known.get(number.name, []))
+            rule, dialect, where, node, number = call.expressions
+            meaning = _Typed(dialect.name, where.name, node, known.get(number.name, []))
             call.replace(meaning.of(rule.name))
     return tree.sql(dialect="spark")
 
 
-def _marks(tree: exp.Expr) -> list[exp.Anonymous]:
-    return [call for call in tree.find_all(exp.Anonymous) if str(call.this).lower() == MARK]
+def _typed_calls(tree: exp.Expr) -> list[exp.Anonymous]:
+    return [call for call in tree.find_all(exp.Anonymous) if str(call.this).lower() == CALL]
 
 
 def _operand_types(tree: exp.Expr, relations: Types, returned: Mapping[str, str]) -> dict[str, list[exp.DataType]]:
-    """Return the types of the operands of marked expressions by the number of the mark; none where they are unknown."""
+    """Return the types of the operands of typed expressions by the number of the call; none where they are unknown."""
     schema: dict[str, object] = {name: dict(columns) for name, columns in relations}
     exact = tree.copy()
     for literal in list(exact.find_all(exp.Literal)):
@@ -92,7 +92,7 @@ def _operand_types(tree: exp.Expr, relations: Types, returned: Mapping[str, str]
         return {}
     return {
         call.expressions[4].name: [_type_of(one, returned) for one in _operands(call.expressions[3])]
-        for call in _marks(known)
+        for call in _typed_calls(known)
     }
 
 
@@ -113,11 +113,11 @@ def _type_of(node: exp.Expr, returned: Mapping[str, str]) -> exp.DataType:
 
 
 class _Typed:
-    """One marked expression with the types of its operands."""
+    """One typed expression with the types of its operands."""
 
-    def __init__(self, dialect: str, place: str, node: exp.Expr, types: list[exp.DataType]) -> None:
+    def __init__(self, dialect: str, where: str, node: exp.Expr, types: list[exp.DataType]) -> None:
         self._dialect = dialect
-        self._place = place
+        self._where = where
         self._node = node
         self._kinds = [kind.this for kind in types] or [exp.DType.UNKNOWN]
 
@@ -135,7 +135,7 @@ class _Typed:
     def _check_known(self, what: str) -> None:
         if any(kind in _UNKNOWN for kind in self._kinds):
             reason = f"{what} depends on the type of its operands, which is not known"
-            raise refusal(self._dialect, self._place, reason, "write the type, as in CAST(a AS BIGINT).")
+            raise refusal(self._dialect, self._where, reason, "write the type, as in CAST(a AS BIGINT).")
 
     def _divided(self) -> exp.Expr:
         self._check_known("/")
@@ -144,7 +144,7 @@ class _Typed:
             return exp.paren(exp.IntDiv(this=left, expression=right)) if self._all(_WHOLE) else self._node
         if exp.DType.DECIMAL in self._kinds and self._all(_EXACT):
             reason = "the digits of a quotient of MySQL depend on both operands"
-            raise refusal(self._dialect, self._place, reason, "write CAST(... AS DOUBLE) around one of them.")
+            raise refusal(self._dialect, self._where, reason, "write CAST(... AS DOUBLE) around one of them.")
         right = exp.func("NULLIF", right, exp.Literal.number(0))
         if not self._all(_WHOLE):
             return exp.Div(this=left, expression=right)
@@ -164,14 +164,14 @@ class _Typed:
         self._check_known("the text of a value")
         if self._all(_FLOATING) or (self._dialect == "mysql" and self._all({exp.DType.BOOLEAN})):
             reason = f"{self._dialect} and Spark write a {self._kinds[0].value} as different texts"
-            raise refusal(self._dialect, self._place, reason, "cast it to a DECIMAL or a whole number first.")
+            raise refusal(self._dialect, self._where, reason, "cast it to a DECIMAL or a whole number first.")
         return self._node
 
     def _subtracted(self) -> exp.Expr:
         if not self._all({exp.DType.DATE}):
             return self._node
         if self._dialect == "mysql":
-            raise refusal(self._dialect, self._place, "MySQL subtracts dates as numbers", "use DATEDIFF(a, b).")
+            raise refusal(self._dialect, self._where, "MySQL subtracts dates as numbers", "use DATEDIFF(a, b).")
         return exp.Anonymous(this="DATEDIFF", expressions=[self._node.this, self._node.expression])
 
     def _moved(self) -> exp.Expr:

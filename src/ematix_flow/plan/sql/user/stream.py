@@ -6,7 +6,7 @@ from sqlglot import ParseError, TokenError, UnsupportedError, exp, parse
 from sqlglot.errors import ErrorLevel
 
 from ematix_flow.errors import PlanError
-from ematix_flow.plan.sql.dialect.refusal import place_of, refusal
+from ematix_flow.plan.sql.dialect.refusal import refusal, written_at
 from ematix_flow.plan.sql.dialect.translate import READ_AS, translate
 
 SOURCE = "source"
@@ -26,8 +26,8 @@ def spark_sql(text: str, dialect: str, aggregates: frozenset[str] = frozenset())
     try:
         return query.sql(dialect="spark", unsupported_level=ErrorLevel.RAISE)
     except UnsupportedError as error:
-        place = place_of(_untranslated(query), text)
-        raise refusal(dialect, place, str(error).splitlines()[0], "write it with dialect='spark'.") from None
+        where = written_at(_untranslated(query), text)
+        raise refusal(dialect, where, str(error).splitlines()[0], "write it with dialect='spark'.") from None
 
 
 def _untranslated(query: exp.Query) -> exp.Expr:
@@ -74,8 +74,8 @@ def _read(text: str, dialect: str) -> exp.Query:
         statements = [statement for statement in parse(text, dialect=READ_AS[dialect]) if statement is not None]
     except (ParseError, TokenError) as error:
         first = error.errors[0] if isinstance(error, ParseError) and error.errors else {}
-        place = f", line {first['line']}, column {first['col']}" if first.get("line") else ""
-        message = f"the SQL of the stream cannot be read as {dialect}{place}"
+        where = f", line {first['line']}, column {first['col']}" if first.get("line") else ""
+        message = f"the SQL of the stream cannot be read as {dialect}{where}"
         raise PlanError(message, hint=str(first.get("description") or error).splitlines()[0]) from None
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         raise PlanError("the SQL of a stream is one SELECT statement")
