@@ -16,6 +16,7 @@ from ematix_flow.errors import DeclareError, DeclareTypeError, did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ematix_flow.declare.pipeline.warehouse import WarehouseLoad
     from ematix_flow.declare.pipeline.write import Write
     from ematix_flow.declare.table.class_body import Table
     from ematix_flow.errors import Origin
@@ -106,6 +107,8 @@ class Pipeline:
     realert_after: timedelta = timedelta(hours=1)
     """After how long a failure that lasts is reported again."""
     alert_every_attempt: bool = False
+    warehouse: WarehouseLoad | None = None
+    """What a pipeline between warehouses reads and writes; it has no targets, and its function returns SQL."""
     origin: Origin | None = None
 
     @property

@@ -22,6 +22,7 @@ from ematix_flow.engine.batch.target import refuse_duplicate_targets
 from ematix_flow.engine.errors import translating_errors
 from ematix_flow.engine.schedule.cancel import stoppable
 from ematix_flow.engine.spark.session import engine_id, session_for
+from ematix_flow.engine.warehouse.run import run_warehouse_pipeline
 from ematix_flow.events import PostFinished
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.post_steps import post_steps
@@ -179,10 +180,14 @@ def _run_post(pipeline: Pipeline, post: Post, parent: ParentContext, options: Op
 
 
 def _call(pipeline: Pipeline, recorder: Recorder) -> Any:
-    """Run a pipeline that is a plain function, and record the run whatever happens."""
+    """Run a pipeline without targets of its own, a plain function or one between warehouses, and record the run."""
     record = recorder.begun(recorder.request.id)
     with recorder.failure_of(record):
-        result = called(pipeline.function)
+        if pipeline.warehouse is None:
+            result = called(pipeline.function)
+        else:
+            with translating_errors(pipeline.origin):
+                result = run_warehouse_pipeline(pipeline, pipeline.warehouse, recorder.request.id)
         current().check()
         current().finish()
     recorder.succeeded(record)
