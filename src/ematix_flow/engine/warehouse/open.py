@@ -10,7 +10,7 @@ from ematix_flow.errors import DeclareError
 if TYPE_CHECKING:
     from ematix_flow.connect.warehouse.session import WarehouseSession
     from ematix_flow.declare.connection.base import Connection
-    from ematix_flow.declare.connection.registry import RedshiftConnection, SnowflakeConnection
+    from ematix_flow.declare.connection.registry import BigQueryConnection, RedshiftConnection, SnowflakeConnection
 
 
 def open_warehouse(reference: str | Connection, kind: str) -> WarehouseSession:
@@ -19,6 +19,10 @@ def open_warehouse(reference: str | Connection, kind: str) -> WarehouseSession:
     if connection.kind != kind:
         message = f"connection {connection.name!r} is {connection.kind}, and the pipeline says {kind!r}"
         raise DeclareError(message, hint="name the kind of the connection.")
+    if kind == "bigquery":
+        from ematix_flow.connect.bigquery.session import BigQuerySession
+
+        return BigQuerySession(cast("BigQueryConnection", connection))
     if kind == "snowflake":
         from ematix_flow.connect.snowflake.session import SnowflakeSession
 
