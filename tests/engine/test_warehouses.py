@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import io
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import psycopg
@@ -16,10 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import ematix_flow
+from ematix_flow import Source, pk
 from ematix_flow.connect.redshift import stager as redshift_stager
 from ematix_flow.connect.warehouse.rows import parquet_parts
-from ematix_flow.declare.connection.registry import RedshiftConnection
+from ematix_flow.declare.connection.registry import DuckDBConnection, RedshiftConnection
+from ematix_flow.engine.warehouse.run import run_warehouse_pipeline
 from ematix_flow.errors import DeclareError, PlanError, RunError
+from ematix_flow.types import BigInt, Text  # noqa: TC001 - read from the annotations
 from ematix_flow.warehouse_pipeline import FileWatermarkStore, WarehouseSource, WarehouseTarget, warehouse_pipeline
 from tests.services.s3 import KEY, REGION, SECRET
 
@@ -200,6 +204,52 @@ def test_what_cannot_be_written_or_run_is_refused(shop: Shop) -> None:
         shop.pipeline(incremental_column="idd", watermark_store=FileWatermarkStore("w.json"), name="copy3")()
     with pytest.raises(RunError, match="does not exist"):
         shop.pipeline("SELECT * FROM missing", name="copy4")()
+
+
+def test_rows_that_cannot_be_read_to_their_end_leave_nothing(shop: Shop) -> None:
+    sql = "SELECT 1 / (n - 15000) AS id FROM generate_series(1, 20000) AS n"
+    with pytest.raises(RunError, match=r"redshift connection 'shop': division by zero"):
+        shop.pipeline(sql)()
+    with pytest.raises(RunError, match=r"to their end: .*division by zero"):
+        shop.pipeline(sql, "SELECT * FROM source", name="made")()
+    with pytest.raises(PlanError, match=r"SQL of the warehouse pipeline failed: .*tea"):
+        shop.pipeline(made="SELECT CAST(name AS INT) AS n FROM source", name="cast")()
+    assert shop.run("SELECT to_regclass('copied'), (SELECT count(*) FROM ematix_flow_loads)") == [(None, 0)]
+
+
+def test_two_attempts_of_one_load_at_the_same_time_add_its_rows_once(shop: Shop) -> None:
+    copy: Any = shop.pipeline("SELECT n AS id FROM generate_series(1, 2000) AS n")
+    copy()
+    pipeline = copy.pipeline
+    with ThreadPoolExecutor(4) as pool:
+        runs = [pool.submit(run_warehouse_pipeline, pipeline, pipeline.warehouse, "slot") for _ in range(4)]
+        results = [one.result() for one in runs]
+    assert [one["rows_written"] for one in results] == [2000] * 4
+    assert shop.run("SELECT count(*) FROM copied") == [(4000,)]  # those of the first run, and of the slot once
+
+
+def test_a_decimal_is_a_watermark(shop: Shop, tmp_path: Path) -> None:
+    store = FileWatermarkStore(tmp_path / "watermarks.json")
+    copy = shop.pipeline("SELECT id, price FROM orders", incremental_column="price", watermark_store=store)
+    assert [copy()["rows_read"], copy()["rows_read"]] == [2, 0]
+    assert store.get("copy") == "2.50"
+
+
+def test_a_pipeline_into_another_system_reads_a_query(shop: Shop, tmp_path: Path) -> None:
+    connection = shop.connection
+    target = DuckDBConnection("local", path=str(tmp_path / "local.duckdb"))
+
+    @ematix_flow.ematix.table(schema="main", name="orders")
+    class Orders:
+        id: Annotated[BigInt, pk()]
+        name: Text
+
+    @ematix_flow.ematix.pipeline(target=Orders, target_connection=target, mode="merge")
+    def orders(conn: Any) -> Source:
+        return Source.redshift_query(connection, "SELECT id, name FROM orders")
+
+    assert orders()["rows_inserted"] == 2
+    assert "not by a preview" in str(orders.preview())
 
 
 def test_no_secret_is_in_an_error(shop: Shop) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import date, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.warehouse.names import name_sql, text_sql
@@ -110,8 +111,8 @@ def source_sql(sql: str, kind: str, column: str | None, watermark: str | None) -
     query = sql.strip().rstrip(";")
     if column is None or watermark is None:
         return query
-    value = json.loads(watermark)
-    literal = text_sql(value, kind) if isinstance(value, str) else repr(value)
+    value = json.loads(watermark, parse_float=Decimal)
+    literal = text_sql(value, kind) if isinstance(value, str) else str(value)
     return f"SELECT * FROM (\n{query}\n) AS _flow_source WHERE {name_sql(column, kind)} > {literal}"
 
 
@@ -121,4 +122,6 @@ def watermark_text(value: Any) -> str:
         return json.dumps(value.isoformat(sep=" "))
     if isinstance(value, date):
         return json.dumps(value.isoformat())
-    return json.dumps(value if isinstance(value, int | float | str) and not isinstance(value, bool) else str(value))
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    return json.dumps(value if isinstance(value, int | float) and not isinstance(value, bool) else str(value))

@@ -19,14 +19,14 @@ FETCHED = 10_000
 _NAME = "_flow_cursor"
 
 
-def read_query(connection: Connection[Any], sql: str) -> pa.RecordBatchReader:
-    """Return the rows of a query in a transaction of its own, which ends with them."""
+def read_query(connection: Connection[Any], sql: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Return the types and the rows of a query, in a transaction of its own that ends with them."""
     cursor = connection.cursor()
     cursor.execute("BEGIN READ ONLY")
     cursor.execute(f"DECLARE {_NAME} CURSOR FOR {sql.strip().rstrip(';')}".encode())
     first = _fetched(cursor)
     schema = result_schema(cursor.description or ())
-    return pa.RecordBatchReader.from_batches(schema, _batches(cursor, first, schema))
+    return schema, _batches(cursor, first, schema)
 
 
 def _batches(cursor: Cursor[Any], rows: list[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

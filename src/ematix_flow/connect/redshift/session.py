@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+import pyarrow as pa
 
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.postgres.session import is_transient
@@ -19,8 +20,6 @@ from ematix_flow.errors import RunError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    import pyarrow as pa
 
     from ematix_flow.declare.connection.registry import RedshiftConnection
 
@@ -56,7 +55,12 @@ class RedshiftSession(WarehouseSession):
     def read(self, sql: str) -> pa.RecordBatchReader:
         """Return the rows of a query by a cursor of the server."""
         with self._translated():
-            return read_query(self._connection, sql)
+            schema, batches = read_query(self._connection, sql)
+        return pa.RecordBatchReader.from_batches(schema, self._batches(batches))
+
+    def _batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with self._translated():
+            yield from batches
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows."""
