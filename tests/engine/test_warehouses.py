@@ -20,9 +20,11 @@ import ematix_flow
 from ematix_flow import Source, pk
 from ematix_flow.connect.redshift import stager as redshift_stager
 from ematix_flow.connect.warehouse.rows import parquet_parts
-from ematix_flow.declare.connection.registry import DuckDBConnection, RedshiftConnection
+from ematix_flow.declare.connection.registry import DuckDBConnection, RedshiftConnection, register_connection
+from ematix_flow.engine.doctor import check_health
 from ematix_flow.engine.warehouse.run import run_warehouse_pipeline
 from ematix_flow.errors import DeclareError, PlanError, RunError
+from ematix_flow.pipeline import preview
 from ematix_flow.types import BigInt, Text  # noqa: TC001 - read from the annotations
 from ematix_flow.warehouse_pipeline import FileWatermarkStore, WarehouseSource, WarehouseTarget, warehouse_pipeline
 from tests.services.s3 import KEY, REGION, SECRET
@@ -342,3 +344,17 @@ def test_a_copy_that_fails_leaves_neither_rows_nor_parts(shop: Shop, s3_server: 
         shop.pipeline()()
     assert keys_in(s3_server, bucket) == []
     assert shop.run("SELECT to_regclass('copied'), (SELECT count(*) FROM ematix_flow_loads)") == [(None, 0)]
+
+
+def test_a_check_of_the_connection_logs_in(shop: Shop) -> None:
+    register_connection(shop.connection)
+    report = check_health("shop")
+    assert (report.status, report.detail) == ("ok", "redshift lets us in")
+    register_connection(replace(shop.connection, port=1))
+    assert check_health("shop").status == "fail"
+
+
+def test_a_plan_of_it_is_refused_by_what_it_is(shop: Shop) -> None:
+    shop.pipeline()
+    with pytest.raises(TypeError, match="pipeline 'copy' is a warehouse pipeline, which has no plan"):
+        preview("copy")

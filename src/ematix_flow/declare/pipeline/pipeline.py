@@ -116,6 +116,11 @@ class Pipeline:
         """Return whether an interrupted run is taken up by itself: a load has its token, a plain function has none."""
         return bool(self.targets) if self.idempotent is None else self.idempotent
 
+    @property
+    def unplanned(self) -> str:
+        """Return what a pipeline without targets is, for messages that refuse to plan it."""
+        return "a plain function" if self.warehouse is None else "a warehouse pipeline"
+
     def source_ref(self) -> str | Connection | None:
         """Return the connection that the source is read from: the first target's unless one was named."""
         return self.source_connection if self.source_connection is not None else self.targets[0].connection

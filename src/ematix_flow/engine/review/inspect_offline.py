@@ -122,14 +122,20 @@ def inspect_source_offline(pipeline: Pipeline) -> OfflineSource:
         return OfflineSource(OpenSource(value, inspection.name))
     if value.connections:
         return _inspect_sides_offline(value)
-    if isinstance(value.connection, Connection) and value.connection.kind in WAREHOUSES:
-        note = f"rows of {value.connection.kind} are read by a run, not by a preview; the declared columns are assumed"
+    if _is_warehouse(value.connection):
+        note = "rows of a warehouse are read by a run, not by a preview; the declared columns are assumed"
         return _uninspected(inspection, note)
     if value.connection not in (None, pipeline.source_ref()):
         inspection = partial(value.connection, system_of)
     return OfflineSource(
         source_in_system(inspection.system, value, inspection.name), inspection.notes, inspection.resolved
     )
+
+
+def _is_warehouse(reference: str | Connection | None) -> bool:
+    with suppress(FlowError):
+        return reference is not None and resolve_connection(reference).kind in WAREHOUSES
+    return False
 
 
 def _inspect_sides_offline(value: SourceValue) -> OfflineSource:
