@@ -11,6 +11,7 @@ from ematix_flow import SQLiteConnection, register_connection
 from ematix_flow.declare.pipeline.pipeline import Source
 from ematix_flow.doctor import HealthReport, run_doctor
 from ematix_flow.engine.doctor import machine_health
+from ematix_flow.errors import MissingExtraError
 from ematix_flow.plan.source import source_value
 from ematix_flow.warehouses import BigQueryConnection, SnowflakeConnection
 

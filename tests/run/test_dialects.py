@@ -146,6 +146,7 @@ CASES: dict[str, list[tuple[str, Any]]] = {
         ("a % z", None),
         ("x / z", None),
         ("CAST(x AS SIGNED)", 2),
+        ("CAST(x + 1 AS SIGNED)", 4),
         ("CAST(m AS SIGNED)", 3),
         ("concat(t, n)", None),
         ("instr(t, 'l')", 3),

@@ -11,34 +11,28 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
-from sqlglot.optimizer.annotate_types import annotate_types
-from sqlglot.optimizer.qualify import qualify
 
+from ematix_flow.plan.sql.dialect.annotate import UNKNOWN, annotated
 from ematix_flow.plan.sql.dialect.refusal import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from ematix_flow.plan.sql.dialect.annotate import Types
 
 CALL = "_flow_typed"
 DIVIDE, TO_INTEGER, TO_TEXT, SUBTRACT, MOVE, TRUNCATE, ROUND, AVERAGE = (
     "divide", "to_integer", "to_text", "subtract", "move", "truncate", "round", "average",
 )  # fmt: skip
 
-Types = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
-"""The columns of each relation with their types in Spark SQL."""
-
 _WHOLE = {*exp.DataType.INTEGER_TYPES}
 _EXACT = {*_WHOLE, exp.DType.DECIMAL}
 _FLOATING = {exp.DType.FLOAT, exp.DType.DOUBLE}
 _LOCAL = {exp.DType.TIMESTAMPNTZ}
-_UNKNOWN = {exp.DType.UNKNOWN, exp.DType.USERDEFINED}
-
-UDF_TYPES = {
-    "Int8": "TINYINT", "Int16": "SMALLINT", "Int32": "INT", "Int64": "BIGINT", "UInt8": "SMALLINT", "UInt16": "INT",
-    "UInt32": "BIGINT", "UInt64": "DECIMAL(20, 0)", "Float32": "FLOAT", "Float64": "DOUBLE", "Boolean": "BOOLEAN",
-    "Utf8": "STRING", "Binary": "BINARY",
+_SCALAR = {
+    *_EXACT, *_FLOATING, *exp.DataType.TEXT_TYPES, *exp.DataType.TEMPORAL_TYPES, exp.DType.BOOLEAN, exp.DType.NULL,
 }  # fmt: skip
-"""What functions of the user return, in Spark SQL."""
+"""Types that say what an operator does; lists, structs and what is unknown do not."""
 
 
 def typed_call(rule: str, dialect: str, where: str, node: exp.Expr) -> exp.Expr:
@@ -47,9 +41,14 @@ def typed_call(rule: str, dialect: str, where: str, node: exp.Expr) -> exp.Expr:
     return exp.Anonymous(this=CALL, expressions=[*labels, node])
 
 
+def needs_types(sql: str) -> bool:
+    """Return whether types decide what the query means."""
+    return CALL in sql.lower()
+
+
 def with_types(sql: str, relations: Mapping[str, Mapping[str, str]], functions: Mapping[str, str]) -> str:
     """Return Spark SQL without calls that stand for something, for relations and functions with these types."""
-    if CALL not in sql.lower():
+    if not needs_types(sql):
         return sql
     types = {name: tuple(sorted(columns.items())) for name, columns in relations.items()}
     return _with_types(sql, tuple(sorted(types.items())), tuple(sorted(functions.items())))
@@ -58,7 +57,7 @@ def with_types(sql: str, relations: Mapping[str, Mapping[str, str]], functions: 
 @lru_cache(maxsize=256)
 def _with_types(sql: str, relations: Types, functions: tuple[tuple[str, str], ...]) -> str:
     tree = parse_one(sql, dialect="spark")
-    returned = {name.lower(): UDF_TYPES.get(kind, kind) for name, kind in functions}
+    returned = {name.lower(): kind for name, kind in functions}
     for number, call in enumerate(_typed_calls(tree)):
         call.append("expressions", exp.Literal.number(number))
     # From the inside outwards: what an inner one becomes decides the type of the outer one.
@@ -77,21 +76,12 @@ def _typed_calls(tree: exp.Expr) -> list[exp.Anonymous]:
 
 def _operand_types(tree: exp.Expr, relations: Types, returned: Mapping[str, str]) -> dict[str, list[exp.DataType]]:
     """Return the types of the operands of typed expressions by the number of the call; none where they are unknown."""
-    schema: dict[str, object] = {name: dict(columns) for name, columns in relations}
-    exact = tree.copy()
-    for literal in list(exact.find_all(exp.Literal)):
-        if literal.is_number and "." in literal.name and "e" not in literal.name.lower():
-            literal.replace(exp.cast(literal.copy(), "DECIMAL(38, 10)"))  # a decimal, which sqlglot takes for a double
     try:
-        known = annotate_types(
-            qualify(exact, schema=schema, dialect="spark", validate_qualify_columns=False, quote_identifiers=False),
-            schema=schema,
-            dialect="spark",
-        )
+        known = annotated(tree, relations, returned)
     except SqlglotError:
         return {}
     return {
-        call.expressions[4].name: [_type_of(one, returned) for one in _operands(call.expressions[3])]
+        call.expressions[4].name: [one.type or UNKNOWN for one in _operands(call.expressions[3])]
         for call in _typed_calls(known)
     }
 
@@ -101,15 +91,6 @@ def _operands(node: exp.Expr) -> Iterator[exp.Expr]:
     yield node.this
     if isinstance(node, exp.Binary):
         yield node.expression
-
-
-def _type_of(node: exp.Expr, returned: Mapping[str, str]) -> exp.DataType:
-    node = node.unnest()
-    if isinstance(node, exp.Neg):
-        return _type_of(node.this, returned)
-    if isinstance(node, exp.Anonymous) and str(node.this).lower() in returned:
-        return exp.DataType.build(returned[str(node.this).lower()], dialect="spark")
-    return node.type if node.type is not None else exp.DataType.build("UNKNOWN")
 
 
 class _Typed:
@@ -133,7 +114,7 @@ class _Typed:
         return all(kind in kinds for kind in self._kinds)
 
     def _check_known(self, what: str) -> None:
-        if any(kind in _UNKNOWN for kind in self._kinds):
+        if any(kind not in _SCALAR for kind in self._kinds):
             reason = f"{what} depends on the type of its operands, which is not known"
             raise refusal(self._dialect, self._where, reason, "write the type, as in CAST(a AS BIGINT).")
 
