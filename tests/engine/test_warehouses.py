@@ -18,6 +18,7 @@ import pytest
 
 import ematix_flow
 from ematix_flow import Source, pk
+from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.connect.redshift import stager as redshift_stager
 from ematix_flow.connect.warehouse.rows import parquet_parts
 from ematix_flow.declare.connection.registry import DuckDBConnection, RedshiftConnection, register_connection
@@ -224,7 +225,9 @@ def test_two_attempts_of_one_load_at_the_same_time_add_its_rows_once(shop: Shop)
     copy()
     pipeline = copy.pipeline
     with ThreadPoolExecutor(4) as pool:
-        runs = [pool.submit(run_warehouse_pipeline, pipeline, pipeline.warehouse, "slot") for _ in range(4)]
+        runs = [
+            pool.submit(run_warehouse_pipeline, pipeline, pipeline.warehouse, "slot", SYSTEM_CLOCK) for _ in range(4)
+        ]
         results = [one.result() for one in runs]
     assert [one["rows_written"] for one in results] == [2000] * 4
     assert shop.run("SELECT count(*) FROM copied") == [(4000,)]  # those of the first run, and of the slot once

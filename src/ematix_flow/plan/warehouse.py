@@ -33,6 +33,8 @@ class LoadFacts:
     rows_read: int
     rows_written: int
     watermark: str | None = None
+    committed_at: str = ""
+    """The time of this machine in UTC: CURRENT_TIMESTAMP of Redshift is none that a row can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +74,10 @@ def create_ledger_sql(table_name: str, kind: str) -> tuple[str, ...]:
     return (created, f"INSERT INTO {ledger} (token) SELECT '{_LOCK}' FROM (SELECT 1 AS one) AS t WHERE {missing}")
 
 
-def _lock_sql(ledger: str, kind: str) -> str:
+def _lock_sql(ledger: str, kind: str, committed_at: str) -> str:
     if kind == "redshift":  # where loads that only insert do not wait for each other
         return f"LOCK TABLE {ledger}"
-    return f"UPDATE {ledger} SET committed_at = CURRENT_TIMESTAMP WHERE token = '{_LOCK}'"
+    return f"UPDATE {ledger} SET committed_at = {committed_at} WHERE token = '{_LOCK}'"
 
 
 def create_table_sql(table_name: str, kind: str, columns: str) -> str:
@@ -92,16 +94,16 @@ def recorded_sql(table_name: str, kind: str, token: str) -> str:
 def commit_of(table_name: str, kind: str, staged: str, columns: Sequence[str], facts: LoadFacts) -> WarehouseCommit:
     """Return the transaction of a load."""
     ledger, names = ledger_sql(table_name, kind), ", ".join(name_sql(name, kind) for name in columns)
-    texts = (facts.token, facts.pipeline, facts.watermark)
-    token, pipeline, watermark = ("NULL" if one is None else text_sql(one, kind) for one in texts)
-    values = f"{token}, {pipeline}, {facts.rows_read}, {facts.rows_written}, {watermark}"
+    texts = (facts.token, facts.pipeline, facts.watermark, facts.committed_at)
+    token, pipeline, watermark, at = ("NULL" if one is None else text_sql(one, kind) for one in texts)
+    values = f"{token}, {pipeline}, {facts.rows_read}, {facts.rows_written}, {watermark}, {at}"
     fields = "token, pipeline, rows_read, rows_written, watermark, committed_at"
     return WarehouseCommit(
-        lock=_lock_sql(ledger, kind),
+        lock=_lock_sql(ledger, kind, at),
         recorded=recorded_sql(table_name, kind, facts.token),
         write=(
             f"INSERT INTO {table_sql(table_name, kind)} ({names}) SELECT {names} FROM {staged}",
-            f"INSERT INTO {ledger} ({fields}) VALUES ({values}, CURRENT_TIMESTAMP)",
+            f"INSERT INTO {ledger} ({fields}) VALUES ({values})",
         ),
     )
 

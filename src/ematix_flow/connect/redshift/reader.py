@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from psycopg import Connection, Cursor
 
-FETCHED = 10_000
-"""Rows of one FETCH."""
+FETCHED = 1_000
+"""Rows of one FETCH; a cluster of one node gives no more."""
 
 _NAME = "_flow_cursor"
 
@@ -39,5 +39,5 @@ def _batches(cursor: Cursor[Any], rows: list[tuple[Any, ...]], schema: pa.Schema
 
 
 def _fetched(cursor: Cursor[Any]) -> list[tuple[Any, ...]]:
-    cursor.execute(f"FETCH {FETCHED} FROM {_NAME}".encode())
+    cursor.execute(f"FETCH FORWARD {FETCHED} FROM {_NAME}".encode())
     return cursor.fetchall()

@@ -187,7 +187,8 @@ def _call(pipeline: Pipeline, recorder: Recorder) -> Any:
             result = called(pipeline.function)
         else:
             with translating_errors(pipeline.origin):
-                result = run_warehouse_pipeline(pipeline, pipeline.warehouse, recorder.request.id)
+                slot, clock = recorder.request.id, recorder.options.clock
+                result = run_warehouse_pipeline(pipeline, pipeline.warehouse, slot, clock)
         current().check()
         current().finish()
     recorder.succeeded(record)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,12 +23,13 @@ from ematix_flow.records import Token
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ematix_flow.clock import Clock
     from ematix_flow.connect.warehouse.session import WarehouseSession
     from ematix_flow.declare.pipeline.pipeline import Pipeline
     from ematix_flow.declare.pipeline.warehouse import WarehouseLoad
 
 
-def run_warehouse_pipeline(pipeline: Pipeline, load: WarehouseLoad, slot: str) -> dict[str, Any]:
+def run_warehouse_pipeline(pipeline: Pipeline, load: WarehouseLoad, slot: str, clock: Clock) -> dict[str, Any]:
     """Load what the source has now into the target, once for a slot, and return the result of the run."""
     started = time.monotonic()
     target = load.target
@@ -36,7 +38,8 @@ def run_warehouse_pipeline(pipeline: Pipeline, load: WarehouseLoad, slot: str) -
     with closing(open_warehouse(target.connection, target.kind)) as session:
         facts = recorded_load(session, target.table_name, token, pipeline.name)
         if facts is None:
-            facts = _load(pipeline, load, token, sql, session)
+            begun = LoadFacts(token, pipeline.name, 0, 0, committed_at=f"{clock.now():%Y-%m-%d %H:%M:%S}")
+            facts = _load(load, begun, sql, session)
     if load.watermark_store is not None and facts.watermark is not None:
         load.watermark_store.set(pipeline.name, facts.watermark)
     return {
@@ -56,18 +59,18 @@ def _transform_sql(pipeline: Pipeline) -> str | None:
     raise DeclareTypeError(message, hint="return None, or SQL over `source`.", origin=pipeline.origin)
 
 
-def _load(pipeline: Pipeline, load: WarehouseLoad, token: str, sql: str | None, session: WarehouseSession) -> LoadFacts:
+def _load(load: WarehouseLoad, begun: LoadFacts, sql: str | None, session: WarehouseSession) -> LoadFacts:
     """Read, transform, stage and commit; return what was recorded of the load."""
     target, source = load.target, load.source
-    low = load.watermark_store.get(pipeline.name) if load.watermark_store is not None else None
+    low = load.watermark_store.get(begun.pipeline) if load.watermark_store is not None else None
     with ExitStack() as resources:
         reading = resources.enter_context(closing(open_warehouse(source.connection, source.kind)))
         rows = _Counted(reading.read(source_sql(source.sql, source.kind, load.incremental_column, low)), load)
         result = transformed(rows.reader(), sql, resources)
         schema = common_schema(result.schema)
         current().next_step()
-        staged = session.stage(schema, result, token)
-    facts = LoadFacts(token, pipeline.name, rows.count, staged.rows, rows.watermark or low)
+        staged = session.stage(schema, result, begun.token)
+    facts = replace(begun, rows_read=rows.count, rows_written=staged.rows, watermark=rows.watermark or low)
     if target.create_if_not_exists:
         session.query(create_table_sql(target.table_name, target.kind, session.columns_sql(schema)))
     current().next_step()
