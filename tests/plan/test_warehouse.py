@@ -29,10 +29,11 @@ def test_the_transaction_of_redshift() -> None:
     assert commit.recorded == (
         'SELECT rows_read, rows_written, watermark FROM "shop"."ematix_flow_loads" WHERE token = \'t0\''
     )
-    assert commit.write == (
-        'INSERT INTO "shop"."orders" ("id", "Order") SELECT "id", "Order" FROM "staged"',
+    added, recorded = commit.write
+    assert added == 'INSERT INTO "shop"."orders" ("id", "Order") SELECT "id", "Order" FROM "staged"'
+    assert recorded == (
         'INSERT INTO "shop"."ematix_flow_loads" (token, pipeline, rows_read, rows_written, watermark, committed_at) '
-        "VALUES ('t0', 'it''s \\ mine', 3, 2, '\"2026-01-01\"', '2026-01-02 03:04:05')",
+        "VALUES ('t0', 'it''s \\ mine', 3, 2, '\"2026-01-01\"', '2026-01-02 03:04:05')"
     )
 
 
