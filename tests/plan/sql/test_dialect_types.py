@@ -68,6 +68,13 @@ def test_whole_numbers_are_divided_into_whole_numbers(written: str, expected: st
     assert expected in typed(written)
 
 
+def test_a_sum_of_postgresql_is_no_whole_number() -> None:
+    assert "SUM(a) / COUNT(*)" in typed("SELECT sum(a) / count(*) AS v FROM source", "postgres")
+    assert "SUM(a) OVER () / 2" in typed("SELECT sum(a) OVER () / 2 AS v FROM source", "postgres")
+    assert "n / 2" in typed("SELECT n / 2 AS v FROM (SELECT sum(a) AS n FROM source) q", "postgres")
+    assert "(COUNT(*) DIV 2)" in typed("SELECT count(*) / 2 AS v FROM source", "postgres")
+
+
 @pytest.mark.parametrize("operand", ["strange", "unheard_of(a)", "l", "payload"])
 def test_an_operand_of_no_known_type_is_refused(operand: str) -> None:
     with pytest.raises(

@@ -26,8 +26,8 @@ _RETURNED = {
 """What functions of the user return, in Spark SQL."""
 
 
-def annotated(tree: exp.Expr, relations: Types, returned: Mapping[str, str]) -> exp.Expr:
-    """Return a copy of a query whose parts have their types, as far as they can be known; names are qualified in it."""
+def annotated(tree: exp.Expr, dialect: str, relations: Types, returned: Mapping[str, str]) -> exp.Expr:
+    """Return a copy of a query whose parts have the types that the dialect gives them, as far as they can be known."""
     schema: dict[str, object] = {name: {column: _type(kind) for column, kind in columns} for name, columns in relations}
     known = qualify(
         _with_decimals(tree), schema=schema, dialect="spark", validate_qualify_columns=False, quote_identifiers=False
@@ -37,6 +37,8 @@ def annotated(tree: exp.Expr, relations: Types, returned: Mapping[str, str]) -> 
     # sqlglot has no types for these, so what is known of them is written down as casts.
     for node in reversed(list(known.walk())):
         kind = _part_type(node, elements, returned)
+        if dialect == "postgres" and isinstance(node, exp.Sum) and node.this.is_type(exp.DType.BIGINT):
+            kind = exp.DataType.build("DECIMAL(38, 0)")  # so that a sum divided by a count is no whole number
         if kind is not None and not isinstance(node.parent, exp.Dot | exp.Bracket | exp.Lateral):
             node.replace(exp.cast(node.copy(), kind, dialect="spark"))
     return annotate_types(known, schema=schema, dialect="spark")

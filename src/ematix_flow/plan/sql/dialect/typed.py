@@ -62,7 +62,7 @@ def _with_types(sql: str, relations: Types, functions: tuple[tuple[str, str], ..
         call.append("expressions", exp.Literal.number(number))
     # From the inside outwards: what an inner one becomes decides the type of the outer one.
     while inner := [call for call in _typed_calls(tree) if not any(one is not call for one in _typed_calls(call))]:
-        known = _operand_types(tree, relations, returned)
+        known = _operand_types(tree, inner[0].expressions[1].name, relations, returned)
         for call in inner:
             rule, dialect, where, node, number = call.expressions
             meaning = _Typed(dialect.name, where.name, node, known.get(number.name, []))
@@ -74,10 +74,12 @@ def _typed_calls(tree: exp.Expr) -> list[exp.Anonymous]:
     return [call for call in tree.find_all(exp.Anonymous) if str(call.this).lower() == CALL]
 
 
-def _operand_types(tree: exp.Expr, relations: Types, returned: Mapping[str, str]) -> dict[str, list[exp.DataType]]:
+def _operand_types(
+    tree: exp.Expr, dialect: str, relations: Types, returned: Mapping[str, str]
+) -> dict[str, list[exp.DataType]]:
     """Return the types of the operands of typed expressions by the number of the call; none where they are unknown."""
     try:
-        known = annotated(tree, relations, returned)
+        known = annotated(tree, dialect, relations, returned)
     except SqlglotError:
         return {}
     return {
