@@ -13,7 +13,7 @@ from ematix_flow.connect.types.arrow import REJECTS
 from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.errors import PlanError, did_you_mean
 from ematix_flow.plan.columns import POSITION
-from ematix_flow.plan.sql.dialect.typed import needs_types, with_types
+from ematix_flow.plan.sql.dialect.typed import requires_types, with_types
 from ematix_flow.plan.sql.user.as_of import is_as_of
 from ematix_flow.plan.sql.user.row_errors import ROW, TRYING, errors_query
 from ematix_flow.plan.sql.user.stream import SOURCE
@@ -149,7 +149,7 @@ class SqlStage:
 
     def typed_sql(self, frame: DataFrame) -> str:
         """Return the query for the types of a batch and of the lookups."""
-        if not needs_types(self.sql):
+        if not requires_types(self.sql):
             return self.sql
         types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
         returned = {one.name: one.returns for one in (*self.udfs, *self.aggregates)}

@@ -41,14 +41,14 @@ def typed_call(rule: str, dialect: str, where: str, node: exp.Expr) -> exp.Expr:
     return exp.Anonymous(this=CALL, expressions=[*labels, node])
 
 
-def needs_types(sql: str) -> bool:
+def requires_types(sql: str) -> bool:
     """Return whether types decide what the query means."""
     return CALL in sql.lower()
 
 
 def with_types(sql: str, relations: Mapping[str, Mapping[str, str]], functions: Mapping[str, str]) -> str:
     """Return Spark SQL without calls that stand for something, for relations and functions with these types."""
-    if not needs_types(sql):
+    if not requires_types(sql):
         return sql
     types = {name: tuple(sorted(columns.items())) for name, columns in relations.items()}
     return _with_types(sql, tuple(sorted(types.items())), tuple(sorted(functions.items())))
