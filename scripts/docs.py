@@ -17,6 +17,7 @@ from ematix_flow.connect.base.catalog import Catalog
 from ematix_flow.connect.registry import DATABASES, FILES, LAKES, STREAMS, SYSTEMS
 from ematix_flow.declare.connection import registry as connection
 from ematix_flow.declare.pipeline import keywords, normalize, transforms
+from ematix_flow.declare.pipeline import warehouse as warehouses
 from ematix_flow.declare.spark_settings import PREFIX, SETTINGS
 from ematix_flow.declare.stream import keywords as stream_keywords
 from ematix_flow.declare.stream import toml_reader as stream_toml
@@ -221,6 +222,12 @@ def reference() -> str:
             "## A stream in TOML",
             STREAM_FILE,
             table(("table", "keys"), ((f"`{name}`", _words(words)) for name, words in stream_toml.keys().items())),
+            "## Keywords of `@ematix.warehouse_pipeline`",
+            f"{_words(inspect.signature(warehouses.warehouse_pipeline).parameters)}; see [warehouses](warehouses.md).",
+            table(
+                ("value", "what it is"),
+                [_described(cls) for cls in (warehouses.WarehouseSource, warehouses.WarehouseTarget)],
+            ),
             "## Normalisers",
             "Markers in `Annotated[...]`, applied from left to right.",
             table(("marker", "what it gives"), _markers(normalize, normalize.Normalizer)),
@@ -257,11 +264,13 @@ def _markers(module: Any, base: type) -> list[tuple[str, str]]:
 
 def _values(names: Iterable[str]) -> list[tuple[str, str]]:
     """Give public classes with their fields and first sentences."""
-    found = [(name, getattr(ematix_flow, name)) for name in names]
-    return [
-        (f"`{name}({', '.join(inspect.signature(cls).parameters)})`", (inspect.getdoc(cls) or "").split("\n")[0])
-        for name, cls in found
-    ]
+    return [_described(getattr(ematix_flow, name)) for name in names]
+
+
+def _described(cls: type) -> tuple[str, str]:
+    """Give a class with its fields and its first sentence."""
+    arguments = ", ".join(inspect.signature(cls).parameters)
+    return f"`{cls.__name__}({arguments})`", (inspect.getdoc(cls) or "").split("\n")[0]
 
 
 def _words(words: Iterable[str]) -> str:
@@ -270,9 +279,10 @@ def _words(words: Iterable[str]) -> str:
 
 def _connections() -> list[tuple[str, str, str]]:
     usable = (*DATABASES, *FILES, *LAKES, *STREAMS)
+    notes = dict.fromkeys(usable, "") | dict.fromkeys(warehouses.WAREHOUSES, " ([warehouses](warehouses.md))")
     return [
         (
-            kind + ("" if kind in usable else " (declared only)"),
+            kind + notes.get(kind, " (declared only)"),
             cls.__name__,
             ", ".join(f"`{n}`" for n in connection.setting_names(cls)),
         )

@@ -240,7 +240,7 @@ STREAMS = st.fixed_dictionaries(
     optional={
         "transform_sql": TEXTS,
         "transform_on_error": st.sampled_from(["fail", "drop", "dlq"]),
-        "dialect": st.sampled_from(["datafusion", "spark", "duckdb"]),
+        "dialect": st.sampled_from(["datafusion", "spark", "duckdb", "postgres", "mysql"]),
         "late_horizon": st.sampled_from(["1d", 90, 0.5]),
         "on_bad_row": st.just("reject"),
         "idle_pause_ms": st.integers(0, 1000),

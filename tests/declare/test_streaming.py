@@ -173,7 +173,7 @@ def test_the_place_of_a_target_has_several_spellings(keywords: dict[str, Any], w
         ({"delivery": "exactly-once"}, ValueError, "did you mean 'exactly_once'?"),
         ({"transform_sql": " "}, ValueError, "transform_sql= is empty"),
         ({"transform_on_error": "ignore"}, ValueError, "transform_on_error='ignore'"),
-        ({"dialect": "mysql"}, ValueError, "dialect='mysql'"),
+        ({"dialect": "oracle"}, ValueError, "duckdb, mysql, postgres, spark"),
         ({"optional_fields": ["nick"]}, ValueError, "optional_fields= need transform_sql="),
         ({"optional_fields": "nick"}, TypeError, "optional_fields= takes a list of names"),
         ({"optional_fields": {"nick": ""}}, ValueError, "nick= is empty"),

@@ -29,6 +29,7 @@ from ematix_flow.errors import DeclareError, DeclareTypeError, FlowError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ematix_flow.declare.pipeline.warehouse import WarehouseHandle
     from ematix_flow.declare.schedule.workflow import Workflow
     from ematix_flow.declare.stream.handle import StreamHandle
     from ematix_flow.declare.stream.replication import Replication
@@ -47,6 +48,7 @@ __all__ = [
     "training_set",
     "transform",
     "transform_ref",
+    "warehouse_pipeline",
     "workflow",
 ]
 
@@ -172,6 +174,13 @@ def workflow(**keywords: Any) -> Workflow:
     return workflows.workflow(**keywords)
 
 
+def warehouse_pipeline(**keywords: Any) -> Callable[[Callable[[], str | None]], WarehouseHandle]:
+    """Declare a pipeline between warehouses: a query, SQL over `source` in between, and a table."""
+    from ematix_flow.declare.pipeline import warehouse
+
+    return warehouse.warehouse_pipeline(**keywords)
+
+
 def pool(name: str, size: int) -> str:
     """Declare how many pipelines with `pool=name` run at the same time, and return the name."""
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
@@ -231,6 +240,7 @@ class Ematix:
     target = staticmethod(target)
     transform = staticmethod(transform)
     transform_ref = staticmethod(transform_ref)
+    warehouse_pipeline = staticmethod(warehouse_pipeline)
     workflow = staticmethod(workflow)
     pool = staticmethod(pool)
     connection = staticmethod(connection)

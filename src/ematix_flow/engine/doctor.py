@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import time
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,7 +18,9 @@ from urllib.parse import urlsplit
 from ematix_flow.connect.config.lookup import list_connections, resolve_connection
 from ematix_flow.connect.config.redact import redact, safe_text
 from ematix_flow.connect.registry import DATABASES, FILES, LAKES, open_database, open_system
+from ematix_flow.declare.pipeline.warehouse import WAREHOUSES
 from ematix_flow.declare.project import PROJECT
+from ematix_flow.engine.warehouse.open import open_warehouse
 from ematix_flow.errors import FlowError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -116,6 +119,8 @@ def _probe(connection: Connection) -> str:
         return _broker(connection)
     if kind == "schema_registry":
         return _registry(connection)
+    if kind in WAREHOUSES:
+        return _warehouse(connection)
     raise Skipped(f"{kind} can be checked by its own service's tools only")
 
 
@@ -127,6 +132,17 @@ def _database(connection: Connection) -> str:
             raise OSError(f"{path} does not exist and cannot be created")
         return f"{path} does not exist yet; the first run creates it"
     return str(open_database(connection).probe())
+
+
+def _warehouse(connection: Connection) -> str:
+    """Log in at a warehouse and run a query that reads nothing; without its package it is not checked."""
+    try:
+        session = open_warehouse(connection, connection.kind)
+    except MissingExtraError as missing:
+        raise Skipped(f"{missing.what}; {missing.hint}") from None
+    with closing(session):
+        session.query("SELECT 1")
+    return f"{connection.kind} lets us in"
 
 
 def _broker(connection: Any) -> str:

@@ -1,4 +1,4 @@
-"""The SQL of streams: read in three dialects, translated into Spark's, and refused where that has no word for it."""
+"""The SQL of streams: read in five dialects, translated into Spark's, and refused where that cannot mean the same."""
 
 from __future__ import annotations
 
@@ -30,9 +30,36 @@ def test_an_aggregate_of_the_user_gets_the_rows_of_its_group() -> None:
     assert "VWAP(COLLECT_LIST(NAMED_STRUCT('a0', p, 'a1', q)))".lower() in made.lower()
 
 
-def test_what_spark_has_no_word_for_is_refused() -> None:
-    with pytest.raises(PlanError, match=r"arrow_cast\(\) has no translation"):
-        spark_sql("SELECT arrow_cast(a, 'Int8') FROM source", "datafusion")
+@pytest.mark.parametrize(
+    ("dialect", "written", "place", "reason"),
+    [
+        (
+            "datafusion",
+            "SELECT arrow_cast(a, 'Int8') FROM source",
+            "line 1, column 8",
+            r"arrow_cast\(\) has no translation",
+        ),
+        ("datafusion", "SELECT a,\n  regexp_match(a, 'x') FROM source", "line 2, column 3", "has no translation"),
+        ("datafusion", "SELECT regexp_replace(a, 'x', 'y') FROM source", "line 1, column 8", "the first match only"),
+        ("postgres", "SELECT a AT TIME ZONE 'UTC' FROM source", "line 1, column 8", "AT TIME ZONE"),
+        ("postgres", "SELECT substr(a, 0, 2) FROM source", "line 1, column 8", "below 1"),
+        ("postgres", "SELECT sha256(a) FROM source", "line 1, column 8", "bytes"),
+        ("postgres", "SELECT array_agg(a ORDER BY b) FROM source", "line 1, column 8", "without ORDER BY"),
+        ("postgres", "SELECT extract(century FROM a) FROM source", "line 1, column", "CENTURY has no translation"),
+        ("postgres", "SELECT a,\n\n trunc(b, 2) FROM source", "line 3, column", "decimals"),
+        ("duckdb", "SELECT a[-1] FROM source", "line 1, column 8", "from its end"),
+        ("duckdb", "SELECT date_diff('month', a, b) FROM source", "line 1, column 8", "counts the boundaries"),
+        ("mysql", "SELECT CAST(a AS UNSIGNED) FROM source", "line 1, column", "without a sign"),
+    ],
+)
+def test_what_spark_cannot_mean_is_refused_with_its_place(dialect: str, written: str, place: str, reason: str) -> None:
+    with pytest.raises(PlanError, match=rf"\({dialect}, {place}.*cannot be translated.*{reason}"):
+        spark_sql(written, dialect)
+
+
+def test_sql_that_cannot_be_read_is_refused_with_its_place() -> None:
+    with pytest.raises(PlanError, match="cannot be read as mysql, line 2, column"):
+        spark_sql("SELECT a,\n (b FROM source", "mysql")
 
 
 @pytest.mark.parametrize("written", ["SELECT FROM WHERE", "DROP TABLE x", "SELECT 1; SELECT 2"])

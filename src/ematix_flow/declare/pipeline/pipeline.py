@@ -16,6 +16,7 @@ from ematix_flow.errors import DeclareError, DeclareTypeError, did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ematix_flow.declare.pipeline.warehouse import WarehouseLoad
     from ematix_flow.declare.pipeline.write import Write
     from ematix_flow.declare.table.class_body import Table
     from ematix_flow.errors import Origin
@@ -106,12 +107,19 @@ class Pipeline:
     realert_after: timedelta = timedelta(hours=1)
     """After how long a failure that lasts is reported again."""
     alert_every_attempt: bool = False
+    warehouse: WarehouseLoad | None = None
+    """What a pipeline between warehouses reads and writes; it has no targets, and its function returns SQL."""
     origin: Origin | None = None
 
     @property
     def resumes(self) -> bool:
         """Return whether an interrupted run is taken up by itself: a load has its token, a plain function has none."""
         return bool(self.targets) if self.idempotent is None else self.idempotent
+
+    @property
+    def unplanned(self) -> str:
+        """Return what a pipeline without targets is, for messages that refuse to plan it."""
+        return "a plain function" if self.warehouse is None else "a warehouse pipeline"
 
     def source_ref(self) -> str | Connection | None:
         """Return the connection that the source is read from: the first target's unless one was named."""

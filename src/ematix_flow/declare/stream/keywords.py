@@ -47,7 +47,7 @@ STREAM_KEYWORDS = {
     "targets": "several targets: Target(...)",
     **STREAM_WRITE_KEYWORDS,
     "transform_sql": "SELECT over `source` and the lookups, run over each batch",
-    "dialect": "what transform_sql is written in: datafusion (default), spark or duckdb",
+    "dialect": "what transform_sql is written in: datafusion (default), spark, duckdb, postgres or mysql",
     "transform_on_error": "fail (default), drop or dlq: what happens to a batch whose SQL fails",
     "optional_fields": "fields that transform_sql reads and messages may lack: names, or name -> type of Spark SQL",
     "lookups": "name -> Lookup(...): tables that transform_sql can join",

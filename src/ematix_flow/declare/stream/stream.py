@@ -24,7 +24,7 @@ AUTO, AT_LEAST_ONCE, EXACTLY_ONCE = "auto", "at_least_once", "exactly_once"
 DELIVERIES = (AUTO, AT_LEAST_ONCE, EXACTLY_ONCE)
 ON_ERROR = ("fail", "drop", "dlq")
 DLQ_STORES = ("auto", "topic", "table")
-DIALECTS = ("datafusion", "spark", "duckdb")
+DIALECTS = ("datafusion", "spark", "duckdb", "postgres", "mysql")
 ENGINES = ("datafusion", "distributed", "auto")
 DEFAULT_IDLE_PAUSE_MS = 500
 

@@ -89,7 +89,7 @@ def apply(plan_id: str, options: Options | None = None) -> Any:
 def _loading(name: str) -> Pipeline:
     pipeline = PROJECT.pipeline(name)
     if not pipeline.targets:
-        message = f"pipeline {name!r} is a plain function, which has no plan"
+        message = f"pipeline {name!r} is {pipeline.unplanned}, which has no plan"
         raise DeclareTypeError(message, hint="declare it with @ematix.pipeline to preview it.", origin=pipeline.origin)
     return pipeline
 

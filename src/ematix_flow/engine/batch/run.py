@@ -23,6 +23,7 @@ from ematix_flow.engine.batch.target import refuse_duplicate_targets
 from ematix_flow.engine.errors import translating_errors
 from ematix_flow.engine.schedule.cancel import stoppable
 from ematix_flow.engine.spark.session import engine_id, session_for
+from ematix_flow.engine.warehouse.run import run_warehouse_pipeline
 from ematix_flow.events import PostFinished
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.post_steps import post_steps
@@ -181,10 +182,15 @@ def _run_post(pipeline: Pipeline, post: Post, parent: ParentContext, options: Op
 
 
 def _call(pipeline: Pipeline, recorder: Recorder) -> Any:
-    """Run a pipeline that is a plain function, and record the run whatever happens."""
+    """Run a pipeline without targets of its own, a plain function or one between warehouses, and record the run."""
     record = recorder.begun(recorder.request.id)
     with recorder.failure_of(record):
-        result = called(pipeline.function)
+        if pipeline.warehouse is None:
+            result = called(pipeline.function)
+        else:
+            with translating_errors(pipeline.origin):
+                slot, clock = recorder.request.id, recorder.options.clock
+                result = run_warehouse_pipeline(pipeline, pipeline.warehouse, slot, clock)
         current().check()
         current().finish()
     recorder.succeeded(record)

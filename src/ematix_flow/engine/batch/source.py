@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.files.source import Files
 from ematix_flow.connect.lake.source import LakeSource
-from ematix_flow.connect.registry import open_system
+from ematix_flow.connect.registry import open_system, system_of
 from ematix_flow.declare.pipeline.pipeline import arguments_of
+from ematix_flow.declare.pipeline.warehouse import WAREHOUSES
 from ematix_flow.engine.batch.joins import Side
 from ematix_flow.engine.connection import Connection, PlaceholderConnection
 from ematix_flow.engine.spark.session import OWN, readable, require
+from ematix_flow.engine.warehouse.open import read_warehouse
 from ematix_flow.errors import PlanError, UnsupportedError
 from ematix_flow.plan.source import SourceValue, source_value
 from ematix_flow.plan.sql.user.stream import spark_sql
@@ -141,8 +143,11 @@ def attach(value: SourceValue, name: str) -> OpenSource:
         return joining(value, {alias: open_system(reference) for alias, reference in value.connections.items()})
     if value.connection is not None and not isinstance(value.connection, str):
         name = value.connection.name
-    system = open_system(value.connection)
-    return source_in_system(system, value, name)
+    connection = resolve_connection("default" if value.connection is None else value.connection)
+    if connection.kind in WAREHOUSES:
+        rows = read_warehouse(connection, value.sql)
+        return OpenSource(replace(value, sql="", frame=rows), name)
+    return source_in_system(system_of(connection), value, name)
 
 
 def joining(value: SourceValue, systems: Mapping[str, SqlSource | Files | LakeSource]) -> OpenSource:

@@ -24,7 +24,7 @@ def declared_entries() -> list[dict[str, Any]]:
             "timezone": pipeline.timezone,
             "timeout": None if pipeline.timeout is None else pipeline.timeout.total_seconds(),
             "depends_on": list(pipeline.depends_on),
-            "targets": [target.table.qualified_name for target in pipeline.targets],
+            "targets": _written(pipeline),
         }
         for pipeline in PROJECT.pipelines.values()
     ]
@@ -44,6 +44,13 @@ def declared_entries() -> list[dict[str, Any]]:
 
 def _unscheduled(name: str, kind: str, targets: list[str]) -> dict[str, Any]:
     return {"name": name, "kind": kind, "schedule": None, "timezone": None, "depends_on": [], "targets": targets}
+
+
+def _written(pipeline: Pipeline) -> list[str]:
+    """Return the tables that a pipeline writes to."""
+    if pipeline.warehouse is not None:
+        return [pipeline.warehouse.target.table_name]
+    return [target.table.qualified_name for target in pipeline.targets]
 
 
 def pipeline_declaration(pipeline: Pipeline) -> dict[str, Any]:

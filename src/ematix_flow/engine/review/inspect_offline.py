@@ -11,6 +11,7 @@ from ematix_flow.connect.config.redact import redact, safe_text
 from ematix_flow.connect.registry import system_of, target_of
 from ematix_flow.declare.connection.registry import Connection, PostgresConnection
 from ematix_flow.declare.pipeline.pipeline import arguments_of
+from ematix_flow.declare.pipeline.warehouse import WAREHOUSES
 from ematix_flow.engine.batch.inspect import (
     LoadInspection,
     inspect_now,
@@ -121,11 +122,20 @@ def inspect_source_offline(pipeline: Pipeline) -> OfflineSource:
         return OfflineSource(OpenSource(value, inspection.name))
     if value.connections:
         return _inspect_sides_offline(value)
+    if _is_warehouse(value.connection):
+        note = "rows of a warehouse are read by a run, not by a preview; the declared columns are assumed"
+        return _uninspected(inspection, note)
     if value.connection not in (None, pipeline.source_ref()):
         inspection = partial(value.connection, system_of)
     return OfflineSource(
         source_in_system(inspection.system, value, inspection.name), inspection.notes, inspection.resolved
     )
+
+
+def _is_warehouse(reference: str | Connection | None) -> bool:
+    with suppress(FlowError):
+        return reference is not None and resolve_connection(reference).kind in WAREHOUSES
+    return False
 
 
 def _inspect_sides_offline(value: SourceValue) -> OfflineSource:

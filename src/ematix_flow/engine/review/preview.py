@@ -124,7 +124,7 @@ def lineage_of(pipeline: Pipeline, options: Options | None = None) -> list[LoadF
 def refuse_plain(pipeline: Pipeline) -> None:
     """Refuse a pipeline that is a plain function: it has no plan."""
     if not pipeline.targets:
-        message = f"pipeline {pipeline.name!r} is a plain function, which has no plan"
+        message = f"pipeline {pipeline.name!r} is {pipeline.unplanned}, which has no plan"
         raise DeclareTypeError(message, hint="declare it with @ematix.pipeline and a target.", origin=pipeline.origin)
 
 

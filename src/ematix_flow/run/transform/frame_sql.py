@@ -208,7 +208,7 @@ class FrameQuery:
 
         stage, carrying = self.stage, None
         if self.carried and stage.separable:
-            carrying = carrying_query(stage.sql, self._fields, stage.lookup_types(), self.carried)
+            carrying = carrying_query(stage.typed_sql(messages), self._fields, stage.lookup_types(), self.carried)
         rows, more = stage.answers(messages, self._fields, carrying)
         if more is not None and _fits(rows, more, len(self.carried)):
             return more.toDF(*rows.columns, *self.carried)

@@ -13,6 +13,7 @@ from ematix_flow.connect.types.arrow import REJECTS
 from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.errors import PlanError, did_you_mean
 from ematix_flow.plan.columns import POSITION
+from ematix_flow.plan.sql.dialect.typed import requires_types, with_types
 from ematix_flow.plan.sql.user.as_of import is_as_of
 from ematix_flow.plan.sql.user.row_errors import ROW, TRYING, errors_query
 from ematix_flow.plan.sql.user.stream import SOURCE
@@ -123,7 +124,7 @@ class SqlStage:
             self._teach(spark)
             frame.select([backticked(name) for name in fields]).createOrReplaceTempView(SOURCE)
             with self._named(fields):
-                rows = spark.sql(self.sql)
+                rows = spark.sql(self.typed_sql(frame))
             if more is None:
                 return rows, None
             frame.createOrReplaceTempView(SOURCE)
@@ -131,7 +132,7 @@ class SqlStage:
 
     def errors_of(self, frame: DataFrame, fields: Sequence[str]) -> DataFrame | None:
         """Return the errors of rows by their number; None where no query can find them."""
-        sql = errors_query(self.sql, fields, self.lookup_types(), [one.name for one in self.udfs])
+        sql = errors_query(self.typed_sql(frame), fields, self.lookup_types(), [one.name for one in self.udfs])
         with _turn:
             spark = self.spark()
             if sql is None or not can_report_errors(spark):
@@ -145,6 +146,14 @@ class SqlStage:
         """Return the columns of each lookup with their types in Spark SQL."""
         schemas = {name: _spark_schema(read()) for name, read in self.lookups.items()}
         return {name: {f.name: f.dataType.simpleString() for f in schema.fields} for name, schema in schemas.items()}
+
+    def typed_sql(self, frame: DataFrame) -> str:
+        """Return the query for the types of a batch and of the lookups."""
+        if not requires_types(self.sql):
+            return self.sql
+        types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+        returned = {one.name: one.returns for one in (*self.udfs, *self.aggregates)}
+        return with_types(self.sql, {**self.lookup_types(), SOURCE: types}, returned)
 
     @contextmanager
     def _named(self, fields: Sequence[str]) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""The SQL of a stream as Spark's: read in the dialect it was written in, refused where Spark has no word for it."""
+"""The SQL of a stream as Spark's: read in the dialect it was written in, refused where Spark cannot keep what it means."""
 
 from __future__ import annotations
 
@@ -6,32 +6,15 @@ from sqlglot import ParseError, TokenError, UnsupportedError, exp, parse
 from sqlglot.errors import ErrorLevel
 
 from ematix_flow.errors import PlanError
+from ematix_flow.plan.sql.dialect.refusal import refusal, written_at
+from ematix_flow.plan.sql.dialect.translate import READ_AS, translate
 
 SOURCE = "source"
 """The name of the batch."""
 
-_READ_AS = {"datafusion": "postgres", "duckdb": "duckdb", "spark": "spark"}
-"""How each dialect is read; DataFusion follows PostgreSQL, and has some functions of its own."""
-
-_RENAMED = {
-    "make_array": "array",
-    "array_length": "size",
-    "list_value": "array",
-    "arrow_typeof": "typeof",
-    "to_timestamp_seconds": "timestamp_seconds",
-    "to_timestamp_millis": "timestamp_millis",
-    "to_timestamp_micros": "timestamp_micros",
-    "random": "rand",
-    "regexp_match": "regexp_extract",
-    "struct": "named_struct",
-    "character_length": "char_length",
-}
-_MISSING = ("arrow_cast", "date_bin", "approx_percentile_cont", "digest")
-"""Functions that other engines have and Spark has not."""
-
 
 def spark_sql(text: str, dialect: str, aggregates: frozenset[str] = frozenset()) -> str:
-    """Return a query as Spark's SQL; aggregates of the user are called with the list of their group's rows.
+    """Return a query as Spark's SQL, with calls for what only types decide (`with_types`); aggregates of the user are called with the list of their group's rows.
 
     Spark has aggregates in Python too, but not together with its own in one query.
     """
@@ -39,20 +22,22 @@ def spark_sql(text: str, dialect: str, aggregates: frozenset[str] = frozenset())
     for call in list(query.find_all(exp.Anonymous)):
         if str(call.this).lower() in {name.lower() for name in aggregates}:
             call.set("expressions", [_collected(call.expressions)])
-    if dialect != "spark":
-        for call in list(query.find_all(exp.Anonymous)):
-            name = str(call.this).lower()
-            if name in _MISSING:
-                raise PlanError(
-                    f"{call.this}() has no translation into Spark SQL", hint="write it with dialect='spark'."
-                )
-            if name in _RENAMED:
-                call.set("this", _RENAMED[name])
+    translate(query, dialect, text)
     try:
         return query.sql(dialect="spark", unsupported_level=ErrorLevel.RAISE)
     except UnsupportedError as error:
-        message = f"the SQL of the stream has no translation from {dialect} into Spark SQL"
-        raise PlanError(message, hint=str(error).splitlines()[0]) from None
+        where = written_at(_untranslated(query), text)
+        raise refusal(dialect, where, str(error).splitlines()[0], "write it with dialect='spark'.") from None
+
+
+def _untranslated(query: exp.Query) -> exp.Expr:
+    """Return the smallest part of a query that has no rendering in Spark SQL."""
+    for node in reversed(list(query.walk())):
+        try:
+            node.sql(dialect="spark", unsupported_level=ErrorLevel.RAISE)
+        except UnsupportedError:
+            return node
+    return query
 
 
 def _collected(arguments: list[exp.Expr]) -> exp.Expr:
@@ -86,10 +71,12 @@ def row_by_row(text: str, dialect: str, aggregates: frozenset[str] = frozenset()
 
 def _read(text: str, dialect: str) -> exp.Query:
     try:
-        statements = [statement for statement in parse(text, dialect=_READ_AS[dialect]) if statement is not None]
+        statements = [statement for statement in parse(text, dialect=READ_AS[dialect]) if statement is not None]
     except (ParseError, TokenError) as error:
-        message = f"the SQL of the stream cannot be read as {dialect}"
-        raise PlanError(message, hint=str(error).splitlines()[0]) from None
+        first = error.errors[0] if isinstance(error, ParseError) and error.errors else {}
+        where = f", line {first['line']}, column {first['col']}" if first.get("line") else ""
+        message = f"the SQL of the stream cannot be read as {dialect}{where}"
+        raise PlanError(message, hint=str(first.get("description") or error).splitlines()[0]) from None
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         raise PlanError("the SQL of a stream is one SELECT statement")
     return statements[0]

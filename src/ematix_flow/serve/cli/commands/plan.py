@@ -137,7 +137,7 @@ def _planned(module: str | None, name: str) -> PipelineHandle | StreamHandle:
         return StreamHandle(find_stream(name, module))
     pipeline = find_pipeline(module, name)
     if not pipeline.targets:
-        message = f"pipeline {name!r} is a plain function, which has no plan"
+        message = f"pipeline {name!r} is {pipeline.unplanned}, which has no plan"
         hint = "declare it with @ematix.pipeline to see one."
         raise UsageRefusedError(DeclareTypeError(message, hint=hint, origin=pipeline.origin))
     return PipelineHandle(pipeline)

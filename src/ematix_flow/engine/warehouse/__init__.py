@@ -1,0 +1,1 @@
+"""Pipelines between cloud warehouses: read, transform, stage and commit, in this order."""

@@ -1,0 +1,122 @@
+"""The types of all parts of a query in Spark SQL, for relations and functions whose types are known."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.annotate_types import annotate_types
+from sqlglot.optimizer.qualify import qualify
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Types = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+"""The columns of each relation with their types in Spark SQL."""
+
+UNKNOWN = exp.DataType.build("UNKNOWN")
+_NO_TYPE = re.compile(r"\bvoid\b")
+_RETURNED = {
+    "Int8": "TINYINT", "Int16": "SMALLINT", "Int32": "INT", "Int64": "BIGINT", "UInt8": "SMALLINT", "UInt16": "INT",
+    "UInt32": "BIGINT", "UInt64": "DECIMAL(20, 0)", "Float32": "FLOAT", "Float64": "DOUBLE", "Boolean": "BOOLEAN",
+    "Utf8": "STRING", "Binary": "BINARY",
+}  # fmt: skip
+"""What functions of the user return, in Spark SQL."""
+
+
+def annotated(tree: exp.Expr, dialect: str, relations: Types, returned: Mapping[str, str]) -> exp.Expr:
+    """Return a copy of a query whose parts have the types that the dialect gives them, as far as they can be known."""
+    schema: dict[str, object] = {name: {column: _type(kind) for column, kind in columns} for name, columns in relations}
+    known = qualify(
+        _with_decimals(tree), schema=schema, dialect="spark", validate_qualify_columns=False, quote_identifiers=False
+    )
+    known = annotate_types(known, schema=schema, dialect="spark")
+    elements = _elements(known)
+    # sqlglot has no types for these, so what is known of them is written down as casts.
+    for node in reversed(list(known.walk())):
+        kind = _part_type(node, elements, returned)
+        if dialect == "postgres" and isinstance(node, exp.Sum) and node.this.is_type(exp.DType.BIGINT):
+            kind = exp.DataType.build("DECIMAL(38, 0)")  # so that a sum divided by a count is no whole number
+        if kind is not None and not isinstance(node.parent, exp.Dot | exp.Bracket | exp.Lateral):
+            node.replace(exp.cast(node.copy(), kind, dialect="spark"))
+    return annotate_types(known, schema=schema, dialect="spark")
+
+
+def _type(text: str) -> exp.DataType:
+    """Return a type of a column; one that sqlglot does not know makes nothing else unknown."""
+    try:
+        # A column without any value has no type, and NULL whatever is done with it.
+        return exp.DataType.build(_NO_TYPE.sub("bigint", text), dialect="spark")
+    except (SqlglotError, ValueError):
+        return UNKNOWN
+
+
+def _with_decimals(tree: exp.Expr) -> exp.Expr:
+    """Return a copy in which literals with a point are decimals, as for Spark; sqlglot takes them for doubles."""
+    exact = tree.copy()
+    for literal in list(exact.find_all(exp.Literal)):
+        if literal.is_number and "." in literal.name and "e" not in literal.name.lower():
+            literal.replace(exp.cast(literal.copy(), "DECIMAL(38, 10)"))
+    return exact
+
+
+def _elements(tree: exp.Expr) -> dict[tuple[str, str], exp.DataType]:
+    """Return the types of columns that LATERAL VIEW EXPLODE makes of lists, by the names of view and column."""
+    elements = {}
+    for lateral in tree.find_all(exp.Lateral):
+        alias = lateral.args.get("alias")
+        element = _element_type(lateral.this.this.type) if isinstance(lateral.this, exp.Explode) else None
+        if alias is not None and element is not None and len(alias.columns) == 1:
+            elements[alias.name.lower(), alias.columns[0].name.lower()] = element
+    return elements
+
+
+def _element_type(kind: exp.DataType | None) -> exp.DataType | None:
+    """Return the type of the elements of a list or of the values of a map."""
+    if kind is None or kind.this not in (exp.DType.ARRAY, exp.DType.MAP) or not kind.expressions:
+        return None
+    element = kind.expressions[-1]
+    return element if isinstance(element, exp.DataType) else None
+
+
+def _part_type(
+    node: exp.Expr, elements: Mapping[tuple[str, str], exp.DataType], returned: Mapping[str, str]
+) -> exp.DataType | None:
+    """Return the type of a part that sqlglot does not type: an element, a field, or what a function of the user returns."""
+    match node:
+        case exp.Column():
+            return elements.get((node.table.lower(), node.name.lower()))
+        case exp.Anonymous() if str(node.this).lower() in returned:
+            kind = returned[str(node.this).lower()]
+            return exp.DataType.build(_RETURNED.get(kind, kind), dialect="spark")
+        case exp.Anonymous() if str(node.this).lower() == "get":
+            return _element_type(_type_of(node.expressions[0], elements, returned))
+        case exp.Bracket():
+            return _member_type(node, _type_of(node.this, elements, returned))
+        case exp.Dot():
+            return _field_type(_type_of(node.this, elements, returned), node.expression.name)
+    return None
+
+
+def _type_of(
+    node: exp.Expr, elements: Mapping[tuple[str, str], exp.DataType], returned: Mapping[str, str]
+) -> exp.DataType | None:
+    return _part_type(node, elements, returned) or node.type
+
+
+def _member_type(node: exp.Bracket, kind: exp.DataType | None) -> exp.DataType | None:
+    index = node.expressions[0]
+    if kind is not None and kind.this is exp.DType.STRUCT and index.is_string:
+        return _field_type(kind, index.name)
+    return _element_type(kind)
+
+
+def _field_type(kind: exp.DataType | None, name: str) -> exp.DataType | None:
+    """Return the type of a field of a struct."""
+    for field in kind.expressions if kind is not None and kind.this is exp.DType.STRUCT else ():
+        kind_of_field = field.args.get("kind")
+        if field.name.lower() == name.lower() and isinstance(kind_of_field, exp.DataType):
+            return kind_of_field
+    return None

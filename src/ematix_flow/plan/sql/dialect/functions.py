@@ -1,0 +1,174 @@
+"""Functions that have one name and two meanings, by the dialect they were written in."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from ematix_flow.plan.sql.dialect.refusal import refusal
+
+RENAMED = {
+    "make_array": "array",
+    "array_length": "size",
+    "list_value": "array",
+    "arrow_typeof": "typeof",
+    "to_timestamp_seconds": "timestamp_seconds",
+    "to_timestamp_millis": "timestamp_millis",
+    "to_timestamp_micros": "timestamp_micros",
+    "random": "rand",
+    "struct": "named_struct",
+    "character_length": "char_length",
+}
+_MISSING = {
+    "arrow_cast": "use CAST.",
+    "date_bin": "use window() or date_trunc with dialect='spark'.",
+    "approx_percentile_cont": "use approx_percentile with dialect='spark'.",
+    "digest": "use sha2 with dialect='spark'.",
+    "age": "subtract the two timestamps.",
+    "regexp_match": "it returns a list; use regexp_extract with dialect='spark'.",
+}
+"""Functions that other engines have and Spark has not, with what to do."""
+
+_FIELDS = {
+    "YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DOY", "HOUR", "MINUTE", "SECOND", "ISODOW", "DOW", "EPOCH",
+}  # fmt: skip
+_FOLLOW_POSTGRES = ("postgres", "duckdb", "datafusion")
+
+
+def translate_function(node: exp.Func, dialect: str, where: str) -> None:
+    """Replace a call with one that means the same in Spark, or refuse it; most calls stay."""
+    match node:
+        case exp.Anonymous():
+            _unknown(node, dialect, where)
+        case exp.Greatest() | exp.Least() if dialect == "mysql":
+            _null_if_any_is(node)
+        case exp.Length() if dialect == "mysql" and node.args.get("binary"):
+            node.replace(exp.Anonymous(this="OCTET_LENGTH", expressions=[node.this]))
+        case exp.Substring() | exp.Left() | exp.Right():
+            _check_positions(node, dialect, where)
+        case _ if dialect in _FOLLOW_POSTGRES:
+            _of_postgres(node, dialect, where)
+
+
+def _of_postgres(node: exp.Func, dialect: str, where: str) -> None:  # noqa: C901 - one case per function
+    match node:
+        case exp.RegexpReplace():
+            _regexp_replace(node, dialect, where)
+        case exp.RegexpILike():
+            pattern = exp.Concat(expressions=[exp.Literal.string("(?i)"), node.expression])
+            node.replace(exp.RegexpLike(this=node.this, expression=pattern))
+        case exp.RegexpFullMatch():
+            ends = (exp.Literal.string("^(?:"), node.expression, exp.Literal.string(")$"))
+            node.replace(exp.RegexpLike(this=node.this, expression=exp.Concat(expressions=list(ends))))
+        case exp.Log() if node.expression is None:
+            node.replace(_of_positive(node.this, exp.Anonymous(this="LOG10", expressions=[node.this.copy()])))
+        case exp.Ln():
+            node.replace(_of_positive(node.this, node.copy()))
+        case exp.Extract():
+            _extract(node, dialect, where)
+        case exp.DayOfWeek() if dialect == "duckdb":
+            node.replace(exp.paren(exp.Sub(this=node.copy(), expression=exp.Literal.number(1))))
+        case exp.TimeToUnix() if dialect == "duckdb":
+            node.replace(_seconds(node.this))
+        case exp.UnixToTime() if node.args.get("scale") is None:
+            _timestamp(node, dialect)
+        case exp.DateDiff() if dialect == "duckdb":
+            _date_diff(node, dialect, where)
+        case exp.ArrayAgg():
+            _array_agg(node, dialect, where)
+        case exp.SHA2() | exp.SHA2Digest() if dialect != "duckdb":
+            raise refusal(dialect, where, "it returns bytes, and Spark's sha2() their text", "write dialect='spark'.")
+
+
+def _unknown(node: exp.Anonymous, dialect: str, where: str) -> None:
+    name = str(node.this).lower()
+    if name in _MISSING:
+        raise refusal(dialect, where, f"{node.this}() has no translation into Spark SQL", _MISSING[name])
+    if name in RENAMED:
+        node.set("this", RENAMED[name])
+
+
+def _null_if_any_is(node: exp.Func) -> None:
+    """Return NULL for a NULL among the arguments, as MySQL does; Spark leaves it out."""
+    values = [node.this, *node.expressions]
+    missing = exp.or_(*(exp.Is(this=one.copy(), expression=exp.Null()) for one in values))
+    node.replace(exp.If(this=missing, true=exp.Null(), false=node.copy()))
+
+
+def _check_positions(node: exp.Func, dialect: str, where: str) -> None:
+    """Refuse positions and lengths that are read differently: those before the first character."""
+    number = node.args.get("start") if isinstance(node, exp.Substring) else node.expression
+    if isinstance(number, exp.Neg) and dialect == "mysql" and isinstance(node, exp.Substring):
+        return
+    if isinstance(number, exp.Neg) or (isinstance(number, exp.Literal) and number.name == "0"):
+        reason = "a position or length below 1 means something else in Spark"
+        raise refusal(dialect, where, reason, "count from 1, or write it with dialect='spark'.")
+
+
+def _regexp_replace(node: exp.RegexpReplace, dialect: str, where: str) -> None:
+    flags, replacement = node.args.get("modifiers"), node.args.get("replacement")
+    letters = flags.name if isinstance(flags, exp.Literal) else ""
+    if "g" not in letters:
+        reason = f"regexp_replace() of {dialect} replaces the first match only, and Spark's all"
+        raise refusal(dialect, where, reason, "add the flag 'g', or write it with dialect='spark'.")
+    if set(letters) - {"g", "i"} or not isinstance(replacement, exp.Literal):
+        reason = "only the flags g and i, and replacements that are written out, mean the same in Spark"
+        raise refusal(dialect, where, reason, "write it with dialect='spark'.")
+    java = replacement.name.replace("$", "\\$")
+    for group in range(10):
+        java = java.replace(f"\\{group}", f"${group}")
+    node.set("replacement", exp.Literal.string(java))
+    node.set("modifiers", None)
+    if "i" in letters:
+        node.set("expression", exp.Concat(expressions=[exp.Literal.string("(?i)"), node.expression.copy()]))
+
+
+def _of_positive(value: exp.Expr, logarithm: exp.Expr) -> exp.Expr:
+    """Return a logarithm that fails where there is none; Spark's is NULL there."""
+    none = exp.LTE(this=value.copy(), expression=exp.Literal.number(0))
+    text = exp.Literal.string("the logarithm of a number that is not positive")
+    return exp.If(this=none, true=exp.Anonymous(this="RAISE_ERROR", expressions=[text]), false=logarithm)
+
+
+def _seconds(value: exp.Expr) -> exp.Expr:
+    micros = exp.Anonymous(this="UNIX_MICROS", expressions=[exp.cast(value.copy(), "TIMESTAMP", dialect="spark")])
+    return exp.paren(exp.Div(this=micros, expression=exp.cast(exp.Literal.number(1000000), "DOUBLE")))
+
+
+def _extract(node: exp.Extract, dialect: str, where: str) -> None:
+    field = node.name.upper()
+    if field not in _FIELDS:
+        reason = f"the field {field} has no translation"
+        raise refusal(dialect, where, reason, f"these have one: {', '.join(sorted(_FIELDS))}.")
+    if field == "DOW":  # Sunday is 0 there and 1 here
+        node.replace(exp.paren(exp.Sub(this=node.copy(), expression=exp.Literal.number(1))))
+    elif field == "ISODOW":
+        node.set("this", exp.var("DOW_ISO"))
+    elif field == "EPOCH":
+        node.replace(_seconds(node.expression))
+
+
+def _timestamp(node: exp.UnixToTime, dialect: str) -> None:
+    """Return the instant of seconds with their fraction; DataFusion's function reads texts too."""
+    if dialect == "datafusion":
+        node.replace(exp.cast(node.this.copy(), "TIMESTAMPTZ"))
+    else:
+        node.replace(exp.Anonymous(this="TIMESTAMP_SECONDS", expressions=[node.this]))
+
+
+def _date_diff(node: exp.DateDiff, dialect: str, where: str) -> None:
+    unit = node.args.get("unit")
+    if unit is not None and unit.name.upper() != "DAY":
+        reason = f"date_diff() of {dialect} counts the boundaries between two times, and Spark's whole units"
+        raise refusal(dialect, where, reason, "take days, or write it with dialect='spark'.")
+    days = [exp.cast(one.copy(), "DATE") for one in (node.this, node.expression)]
+    node.replace(exp.Anonymous(this="DATEDIFF", expressions=days))
+
+
+def _array_agg(node: exp.ArrayAgg, dialect: str, where: str) -> None:
+    """Return a list with its NULLs, which Spark's has not: a struct keeps them."""
+    if isinstance(node.this, exp.Order | exp.Distinct) or isinstance(node.parent, exp.Filter | exp.Window):
+        reason = "Spark collects lists without ORDER BY, DISTINCT or FILTER that keep their NULLs"
+        raise refusal(dialect, where, reason, "use collect_list or collect_set with dialect='spark'.")
+    pair = [exp.Literal.string("v"), node.this.copy()]
+    listed = exp.Anonymous(this="COLLECT_LIST", expressions=[exp.Anonymous(this="NAMED_STRUCT", expressions=pair)])
+    node.replace(exp.Dot(this=listed, expression=exp.to_identifier("v")))

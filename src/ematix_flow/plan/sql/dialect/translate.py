@@ -1,0 +1,122 @@
+"""A query that was read in another dialect, with the meaning that it had there once Spark runs it.
+
+sqlglot renames and reorders; this module is about what has one name and two meanings, and about what Spark has no word for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from ematix_flow.plan.sql.dialect.functions import translate_function
+from ematix_flow.plan.sql.dialect.refusal import refusal, written_at
+from ematix_flow.plan.sql.dialect.typed import (
+    AVERAGE,
+    DIVIDE,
+    MOVE,
+    ROUND,
+    SUBTRACT,
+    TO_INTEGER,
+    TO_TEXT,
+    TRUNCATE,
+    typed_call,
+)
+
+if TYPE_CHECKING:
+    from sqlglot.expressions import DType
+
+READ_AS = {"datafusion": "postgres", "spark": "spark", "duckdb": "duckdb", "postgres": "postgres", "mysql": "mysql"}
+"""How each dialect is read; DataFusion follows PostgreSQL, and has some functions of its own."""
+
+_WHOLE = exp.DataType.INTEGER_TYPES
+_TEXT = exp.DataType.TEXT_TYPES
+_ROUNDING = ("postgres", "duckdb", "mysql")
+"""Dialects whose casts to whole numbers round; DataFusion's and Spark's cut."""
+
+
+def translate(query: exp.Query, dialect: str, text: str) -> None:
+    """Change a query that was read in a dialect so that its rendering in Spark SQL means the same; refuse the rest."""
+    if dialect == "spark":
+        _without_expr(query)
+        return
+    # From the inside outwards, so that a node is replaced with all that was replaced in it.
+    for node in reversed(list(query.walk())):
+        where = written_at(node, text)
+        if isinstance(node, exp.Div | exp.IntDiv | exp.Mod | exp.Add | exp.Sub | exp.AtTimeZone | exp.Bracket):
+            _operator(node, dialect, where)
+        elif isinstance(node, exp.Cast):
+            _cast(node, dialect, where)
+        elif isinstance(node, exp.Round) and dialect == "postgres" and not node.args.get("decimals"):
+            _by_type(node, ROUND, dialect, where)
+        elif isinstance(node, exp.Avg) and dialect == "mysql":
+            outer = node.parent if isinstance(node.parent, exp.Window | exp.Filter) else node
+            _by_type(outer, AVERAGE, dialect, where)
+        elif isinstance(node, exp.TimestampTrunc | exp.DateTrunc):
+            _by_type(node, TRUNCATE, dialect, where)
+        elif isinstance(node, exp.Func):
+            translate_function(node, dialect, where)
+
+
+def _without_expr(query: exp.Query) -> None:
+    """Replace `expr('a + 1')`, which frames have and SQL has not, with the expression."""
+    for call in list(query.find_all(exp.Anonymous)):
+        if str(call.this).lower() == "expr" and len(call.expressions) == 1:
+            inner = call.expressions[0]
+            call.replace(exp.paren(exp.condition(inner.name, dialect="spark")) if inner.is_string else inner)
+
+
+def _by_type(node: exp.Expr, rule: str, dialect: str, where: str) -> None:
+    node.replace(typed_call(rule, dialect, where, node.copy()))
+
+
+def _operator(node: exp.Expr, dialect: str, where: str) -> None:
+    match node:
+        case exp.IntDiv() | exp.Mod() if dialect == "mysql":
+            node.set("expression", _null_for_zero(node.expression))
+        case exp.Div() if dialect == "duckdb":
+            node.set("this", exp.cast(node.this, "DOUBLE"))
+        case exp.Div():
+            _by_type(node, DIVIDE, dialect, where)
+        case exp.Add() | exp.Sub() if isinstance(node.expression, exp.Interval):
+            if dialect in ("postgres", "duckdb"):
+                _by_type(node, MOVE, dialect, where)
+        case exp.Sub() if dialect in _ROUNDING:
+            _by_type(node, SUBTRACT, dialect, where)
+        case exp.AtTimeZone():
+            reason = "AT TIME ZONE turns a local time into an instant or back, which Spark does with two functions"
+            raise refusal(dialect, where, reason, "use to_utc_timestamp or from_utc_timestamp with dialect='spark'.")
+        case exp.Bracket():
+            _element(node, dialect, where)
+
+
+def _null_for_zero(divisor: exp.Expr) -> exp.Expr:
+    if isinstance(divisor, exp.Literal) and divisor.is_number and divisor.name.strip("0."):
+        return divisor
+    return exp.func("NULLIF", divisor.copy(), exp.Literal.number(0))
+
+
+def _element(node: exp.Bracket, dialect: str, where: str) -> None:
+    """Return NULL behind the end of a list, as everywhere but in Spark; sqlglot has counted from zero already."""
+    index = node.expressions[0] if len(node.expressions) == 1 else None
+    if isinstance(index, exp.Neg):
+        raise refusal(
+            dialect, where, "a list is not read from its end", "use element_at(list, -1) with dialect='spark'."
+        )
+    if isinstance(index, exp.Literal) and not index.is_string:
+        node.replace(exp.Anonymous(this="GET", expressions=[node.this.copy(), index.copy()]))
+
+
+def _cast(node: exp.Cast, dialect: str, where: str) -> None:
+    target: DType = node.to.this
+    if target in exp.DataType.UNSIGNED_INTEGER_TYPES:
+        raise refusal(dialect, where, "Spark has no numbers without a sign", "cast to a wider whole number.")
+    if dialect not in _ROUNDING:
+        return
+    if target in _WHOLE:
+        _by_type(node, TO_INTEGER, dialect, where)
+    elif target in _TEXT:
+        length = node.to.expressions[0].copy() if node.to.expressions and dialect != "duckdb" else None
+        node.set("to", exp.DataType.build("TEXT"))
+        cast = typed_call(TO_TEXT, dialect, where, node.copy())
+        node.replace(cast if length is None else exp.func("LEFT", cast, length.this or length))

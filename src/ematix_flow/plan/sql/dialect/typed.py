@@ -1,0 +1,173 @@
+"""What a dialect means by an operator depends on types, which are known with the rows: until then a call stands for it.
+
+`translate` writes `_flow_typed(rule, dialect, where, expression)`; `with_types` replaces it once the types of all relations
+are known. DataFusion's and PostgreSQL's `7 / 2` is 3, and `7.0 / 2` is not.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from sqlglot import exp, parse_one
+from sqlglot.errors import SqlglotError
+
+from ematix_flow.plan.sql.dialect.annotate import UNKNOWN, annotated
+from ematix_flow.plan.sql.dialect.refusal import refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ematix_flow.plan.sql.dialect.annotate import Types
+
+CALL = "_flow_typed"
+DIVIDE, TO_INTEGER, TO_TEXT, SUBTRACT, MOVE, TRUNCATE, ROUND, AVERAGE = (
+    "divide", "to_integer", "to_text", "subtract", "move", "truncate", "round", "average",
+)  # fmt: skip
+
+_WHOLE = {*exp.DataType.INTEGER_TYPES}
+_EXACT = {*_WHOLE, exp.DType.DECIMAL}
+_FLOATING = {exp.DType.FLOAT, exp.DType.DOUBLE}
+_LOCAL = {exp.DType.TIMESTAMPNTZ}
+_SCALAR = {
+    *_EXACT, *_FLOATING, *exp.DataType.TEXT_TYPES, *exp.DataType.TEMPORAL_TYPES, exp.DType.BOOLEAN, exp.DType.NULL,
+}  # fmt: skip
+"""Types that say what an operator does; lists, structs and what is unknown do not."""
+
+
+def typed_call(rule: str, dialect: str, where: str, node: exp.Expr) -> exp.Expr:
+    """Return the call that stands for an expression until types are known."""
+    labels = [exp.Literal.string(label) for label in (rule, dialect, where)]
+    return exp.Anonymous(this=CALL, expressions=[*labels, node])
+
+
+def requires_types(sql: str) -> bool:
+    """Return whether types decide what the query means."""
+    return CALL in sql.lower()
+
+
+def with_types(sql: str, relations: Mapping[str, Mapping[str, str]], functions: Mapping[str, str]) -> str:
+    """Return Spark SQL without calls that stand for something, for relations and functions with these types."""
+    if not requires_types(sql):
+        return sql
+    types = {name: tuple(sorted(columns.items())) for name, columns in relations.items()}
+    return _with_types(sql, tuple(sorted(types.items())), tuple(sorted(functions.items())))
+
+
+@lru_cache(maxsize=256)
+def _with_types(sql: str, relations: Types, functions: tuple[tuple[str, str], ...]) -> str:
+    tree = parse_one(sql, dialect="spark")
+    returned = {name.lower(): kind for name, kind in functions}
+    for number, call in enumerate(_typed_calls(tree)):
+        call.append("expressions", exp.Literal.number(number))
+    # From the inside outwards: what an inner one becomes decides the type of the outer one.
+    while inner := [call for call in _typed_calls(tree) if not any(one is not call for one in _typed_calls(call))]:
+        known = _operand_types(tree, inner[0].expressions[1].name, relations, returned)
+        for call in inner:
+            rule, dialect, where, node, number = call.expressions
+            meaning = _Typed(dialect.name, where.name, node, known.get(number.name, []))
+            call.replace(meaning.of(rule.name))
+    return tree.sql(dialect="spark")
+
+
+def _typed_calls(tree: exp.Expr) -> list[exp.Anonymous]:
+    return [call for call in tree.find_all(exp.Anonymous) if str(call.this).lower() == CALL]
+
+
+def _operand_types(
+    tree: exp.Expr, dialect: str, relations: Types, returned: Mapping[str, str]
+) -> dict[str, list[exp.DataType]]:
+    """Return the types of the operands of typed expressions by the number of the call; none where they are unknown."""
+    try:
+        known = annotated(tree, dialect, relations, returned)
+    except SqlglotError:
+        return {}
+    return {
+        call.expressions[4].name: [one.type or UNKNOWN for one in _operands(call.expressions[3])]
+        for call in _typed_calls(known)
+    }
+
+
+def _operands(node: exp.Expr) -> Iterator[exp.Expr]:
+    node = node.this if isinstance(node, exp.Window | exp.Filter) else node
+    yield node.this
+    if isinstance(node, exp.Binary):
+        yield node.expression
+
+
+class _Typed:
+    """One typed expression with the types of its operands."""
+
+    def __init__(self, dialect: str, where: str, node: exp.Expr, types: list[exp.DataType]) -> None:
+        self._dialect = dialect
+        self._where = where
+        self._node = node
+        self._kinds = [kind.this for kind in types] or [exp.DType.UNKNOWN]
+
+    def of(self, rule: str) -> exp.Expr:
+        """Return the expression in Spark SQL."""
+        rules = {
+            DIVIDE: self._divided, TO_INTEGER: self._whole, TO_TEXT: self._text, SUBTRACT: self._subtracted,
+            MOVE: self._moved, TRUNCATE: self._truncated, ROUND: self._rounded, AVERAGE: self._average,
+        }  # fmt: skip
+        return rules[rule]()
+
+    def _all(self, kinds: set[exp.DType]) -> bool:
+        return all(kind in kinds for kind in self._kinds)
+
+    def _check_known(self, what: str) -> None:
+        if any(kind not in _SCALAR for kind in self._kinds):
+            reason = f"{what} depends on the type of its operands, which is not known"
+            raise refusal(self._dialect, self._where, reason, "write the type, as in CAST(a AS BIGINT).")
+
+    def _divided(self) -> exp.Expr:
+        self._check_known("/")
+        left, right = self._node.this, self._node.expression
+        if self._dialect != "mysql":
+            return exp.paren(exp.IntDiv(this=left, expression=right)) if self._all(_WHOLE) else self._node
+        if exp.DType.DECIMAL in self._kinds and self._all(_EXACT):
+            reason = "the digits of a quotient of MySQL depend on both operands"
+            raise refusal(self._dialect, self._where, reason, "write CAST(... AS DOUBLE) around one of them.")
+        right = exp.func("NULLIF", right, exp.Literal.number(0))
+        if not self._all(_WHOLE):
+            return exp.Div(this=left, expression=right)
+        exact = exp.Div(this=exp.cast(left, "DECIMAL(20, 0)"), expression=exp.cast(right, "DECIMAL(20, 0)"))
+        return exp.cast(exact, "DECIMAL(24, 4)")  # MySQL's div_precision_increment
+
+    def _whole(self) -> exp.Expr:
+        self._check_known("a cast to a whole number")
+        operand = self._node.this
+        if exp.DType.DECIMAL in self._kinds:
+            operand.replace(exp.func("ROUND", operand.copy()))
+        elif self._all(_FLOATING):
+            operand.replace(exp.Anonymous(this="RINT", expressions=[operand.copy()]))
+        return self._node
+
+    def _text(self) -> exp.Expr:
+        self._check_known("the text of a value")
+        if self._all(_FLOATING) or (self._dialect == "mysql" and self._all({exp.DType.BOOLEAN})):
+            reason = f"{self._dialect} and Spark write a {self._kinds[0].value} as different texts"
+            raise refusal(self._dialect, self._where, reason, "cast it to a DECIMAL or a whole number first.")
+        return self._node
+
+    def _subtracted(self) -> exp.Expr:
+        if not self._all({exp.DType.DATE}):
+            return self._node
+        if self._dialect == "mysql":
+            raise refusal(self._dialect, self._where, "MySQL subtracts dates as numbers", "use DATEDIFF(a, b).")
+        return exp.Anonymous(this="DATEDIFF", expressions=[self._node.this, self._node.expression])
+
+    def _moved(self) -> exp.Expr:
+        return exp.cast(self._node, "TIMESTAMP_NTZ", dialect="spark") if exp.DType.DATE in self._kinds else self._node
+
+    def _truncated(self) -> exp.Expr:
+        """Return a local time for a local time; Spark makes an instant of it."""
+        return exp.cast(self._node, "TIMESTAMP_NTZ", dialect="spark") if self._all(_LOCAL) else self._node
+
+    def _rounded(self) -> exp.Expr:
+        self._check_known("round()")
+        return exp.Anonymous(this="RINT", expressions=[self._node.this]) if self._all(_FLOATING) else self._node
+
+    def _average(self) -> exp.Expr:
+        self._check_known("avg()")
+        return exp.cast(self._node, "DECIMAL(24, 4)") if self._all(_WHOLE) else self._node

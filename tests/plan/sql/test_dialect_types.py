@@ -1,0 +1,92 @@
+"""What an operator means by the types of its operands: wherever they come from in a query, or a refusal."""
+
+from __future__ import annotations
+
+import pytest
+
+from ematix_flow.errors import PlanError
+from ematix_flow.plan.sql.dialect.typed import with_types
+from ematix_flow.plan.sql.user.stream import spark_sql
+
+RELATIONS = {
+    "source": {
+        "a": "bigint",
+        "b": "bigint",
+        "x": "double",
+        "t": "string",
+        "d": "date",
+        "nothing": "void",
+        "strange": "a type of tomorrow",
+        "payload": "struct<x:bigint,y:struct<z:bigint>>",
+        "l": "array<bigint>",
+        "items": "array<struct<q:bigint,p:double>>",
+        "m": "map<string,bigint>",
+        "Amount": "bigint",
+    },
+    "users": {"id": "bigint", "w": "bigint"},
+}
+
+
+def typed(sql: str, dialect: str = "datafusion") -> str:
+    return with_types(spark_sql(sql, dialect), RELATIONS, {"mine": "Int64", "exact": "Float64"})
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("SELECT a / b AS v FROM source", "(a DIV b)"),
+        ("SELECT -a / (b) AS v FROM source", "(-a DIV (b))"),
+        ("SELECT a / x AS v FROM source", "a / x"),
+        ("SELECT a / 2.0 AS v FROM source", "a / 2.0"),
+        ("SELECT amount / 100 AS v FROM source", "(amount DIV 100)"),
+        ("SELECT * FROM source WHERE a / b > 1", "WHERE (a DIV b) > 1"),
+        ("SELECT s.a / u.w AS v FROM source s JOIN users u ON u.id = s.a", "(s.a DIV u.w)"),
+        ("WITH c AS (SELECT a AS n, x FROM source) SELECT n / 2 AS v, x / 2 AS w FROM c", "(n DIV 2) AS v, x / 2"),
+        ("SELECT v / 2 AS w FROM (SELECT a * b AS v FROM source) q", "(v DIV 2)"),
+        ("SELECT a / b / b AS v FROM source", "((a DIV b) DIV b)"),
+        ("SELECT a / b / x AS v FROM source", "(a DIV b) / x"),
+        ("SELECT payload.x / 2 AS v FROM source", "(payload.x DIV 2)"),
+        ("SELECT payload['x'] / 2 AS v FROM source", "(payload['x'] DIV 2)"),
+        ("SELECT payload.y.z / 2 AS v FROM source", "(payload.y.z DIV 2)"),
+        ("SELECT l[1] / 2 AS v FROM source", "(GET(l, 0) DIV 2)"),
+        ("SELECT (l[1] + 1) / 2 AS v FROM source", "((GET(l, 0) + 1) DIV 2)"),
+        ("SELECT m['k'] / 2 AS v FROM source", "(m['k'] DIV 2)"),
+        ("SELECT n / 2 AS v FROM source CROSS JOIN UNNEST(l) AS q(n)", "(n DIV 2)"),
+        (
+            "SELECT q.i.q / 2 AS v, q.i.p / 2 AS w FROM source CROSS JOIN UNNEST(items) AS q(i)",
+            "DIV 2) AS v, q.i.p / 2",
+        ),
+        ("SELECT sum(a) / count(*) AS v FROM source", "(SUM(a) DIV COUNT(*))"),
+        ("SELECT avg(a) / 2 AS v FROM source", "AVG(a) / 2"),
+        ("SELECT length(t) / 2 AS v FROM source", "(LENGTH(t) DIV 2)"),
+        ("SELECT (SELECT max(w) FROM users) / 2 AS v FROM source", ") DIV 2)"),
+        ("SELECT nothing / 2 AS v FROM source", "(nothing DIV 2)"),
+        ("SELECT mine(a) / 2 AS v, exact(a) / 2 AS w FROM source", "(MINE(a) DIV 2) AS v, EXACT(a) / 2"),
+    ],
+)
+def test_whole_numbers_are_divided_into_whole_numbers(written: str, expected: str) -> None:
+    assert expected in typed(written)
+
+
+def test_a_sum_of_postgresql_is_no_whole_number() -> None:
+    assert "SUM(a) / COUNT(*)" in typed("SELECT sum(a) / count(*) AS v FROM source", "postgres")
+    assert "SUM(a) OVER () / 2" in typed("SELECT sum(a) OVER () / 2 AS v FROM source", "postgres")
+    assert "n / 2" in typed("SELECT n / 2 AS v FROM (SELECT sum(a) AS n FROM source) q", "postgres")
+    assert "(COUNT(*) DIV 2)" in typed("SELECT count(*) / 2 AS v FROM source", "postgres")
+
+
+@pytest.mark.parametrize("operand", ["strange", "unheard_of(a)", "l", "payload"])
+def test_an_operand_of_no_known_type_is_refused(operand: str) -> None:
+    with pytest.raises(
+        PlanError, match=r"\(datafusion, line 1, column 8\) cannot be translated: / depends on the type"
+    ):
+        typed(f"SELECT {operand} / 2 AS v FROM source")
+
+
+def test_a_cast_says_the_type() -> None:
+    assert "DIV 2" in typed("SELECT CAST(strange AS BIGINT) / 2 AS v FROM source")
+
+
+def test_a_query_without_such_operators_is_left_as_it_is() -> None:
+    assert typed("SELECT a FROM source", "spark") == "SELECT a FROM source"
+    assert typed("SELECT a / b FROM source", "spark") == "SELECT a / b FROM source"
