@@ -280,15 +280,15 @@ def sqlite_path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def spark() -> SparkSession:
-    """Give the Spark session of this test process, the one that a flow with default settings gets too.
+def spark(blank_surroundings: None) -> SparkSession:
+    """Give the Spark session of this test process, the one that a flow with the settings of the test gets too.
 
     It is the one of the test before, unless that had another one or ended it.
     """
-    from ematix_flow.declare.spark_settings import SparkSettings
+    from ematix_flow.engine.spark.session import session_settings
     from ematix_flow.run.spark.session import spark_session
 
-    return spark_session(SparkSettings())
+    return spark_session(session_settings())
 
 
 @pytest.fixture(scope="session")

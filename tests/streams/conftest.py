@@ -6,13 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.conftest import QUICK_STREAMS
 from tests.streams.feeds import Topic
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
     from tests.services.kafka import KafkaBroker
 
@@ -20,15 +17,6 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def _one_session(quick_streams: None) -> None:
     """Let every test use the session that all of them share."""
-
-
-@pytest.fixture
-def spark() -> SparkSession:
-    """Give that session."""
-    from ematix_flow.declare.spark_settings import SparkSettings
-    from ematix_flow.run.spark.session import spark_session
-
-    return spark_session(SparkSettings(conf=QUICK_STREAMS))
 
 
 @pytest.fixture
