@@ -48,7 +48,7 @@ def test_kills_lose_and_double_nothing(
 
 SWEPT = [
     ("delta_local", "append", "kill"),
-    ("iceberg_sql", "append", "kill"),
+    deep("iceberg_sql", "append", "kill"),
     deep("iceberg_sql", "append", "raise"),
     deep("iceberg_sql", "merge", "kill"),
     deep("iceberg", "append", "raise"),

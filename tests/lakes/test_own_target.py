@@ -18,6 +18,7 @@ from ematix_flow.engine.review.dry_run import dry_run_pipeline
 from ematix_flow.engine.review.preview import preview_pipeline
 from ematix_flow.engine.review.validate import validate_pipeline
 from ematix_flow.run_log import SqliteRunLog
+from tests.depth import deep
 from tests.engine.every_type import TYPES
 from tests.lakes.lanes import Lane, lake_fields
 
@@ -57,7 +58,7 @@ def options(lane: Lane) -> Options:
 @pytest.mark.parametrize(
     ("mode", "sql", "first", "second"),
     [
-        ("append", NEXT, [("1", "a")], [("1", "a"), ("2", "a")]),
+        deep("append", NEXT, [("1", "a")], [("1", "a"), ("2", "a")]),
         ("merge", UPSERT, [("1", "a"), ("2", "b")], [("1", "a!"), ("2", "b!")]),
     ],
     ids=["append", "merge"],

@@ -13,6 +13,7 @@ from ematix_flow.engine.review.stream import dry_run_stream, preview_stream, val
 from ematix_flow.engine.stream.dead_letters import Selection, replay
 from ematix_flow.errors import FlowError, PlanError
 from ematix_flow.types import BigInt, Text  # noqa: TC001 - read from the annotations
+from tests.depth import deep
 from tests.streams.feeds import drain, duckdb_at, rows_in
 
 if TYPE_CHECKING:
@@ -57,9 +58,9 @@ def names(warehouse: Path) -> dict[str, Lookup]:
     "sql",
     [
         DEDUPLICATED,
-        "SELECT id, word, row_number() OVER (PARTITION BY id ORDER BY at) AS rn FROM source QUALIFY rn = 1",
+        deep("SELECT id, word, row_number() OVER (PARTITION BY id ORDER BY at) AS rn FROM source QUALIFY rn = 1"),
         "SELECT id, word, rn FROM source LATERAL VIEW explode(array(1)) t AS rn WHERE at = 2",
-        "SELECT id, word, rn FROM (SELECT *, 1 AS rn FROM source WHERE at = 2) AS x",
+        deep("SELECT id, word, rn FROM (SELECT *, 1 AS rn FROM source WHERE at = 2) AS x"),
     ],
 )
 def test_names_that_the_sql_defines_are_not_columns_of_the_batch(topic: Topic, warehouse: Path, sql: str) -> None:
@@ -96,7 +97,7 @@ def test_a_field_of_an_earlier_batch_keeps_its_type_where_it_is_missing(topic: T
     assert found(warehouse) == [(1, "a", None), (2, None, None), (3, "c", None)]
 
 
-@pytest.mark.parametrize("looked_up", [False, True])
+@pytest.mark.parametrize("looked_up", [deep(False), True])
 @pytest.mark.parametrize("on_error", ["fail", "dlq"])
 def test_a_misspelt_column_ends_the_stream_and_no_message_is_lost(
     topic: Topic, warehouse: Path, looked_up: bool, on_error: str
