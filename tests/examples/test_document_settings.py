@@ -12,6 +12,7 @@ from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.config.project_name import current_project
 from ematix_flow.connect.config.sources import PROJECT_SOURCE, project_file
 from ematix_flow.declare.project import PROJECT
+from ematix_flow.declare.stream.replication_toml import replication_from_toml
 from ematix_flow.declare.stream.toml_reader import stream_from_toml
 from ematix_flow.declare.toml import parsed
 from ematix_flow.engine.schedule.pools import pool_sizes
@@ -38,6 +39,9 @@ def check(text: str) -> None:
     document = parsed(text, "the document")
     if "pipeline_name" in document:
         stream_from_toml(text)
+        return
+    if "replicate" in document:
+        replication_from_toml(text)
         return
     project_file().write_text(text, encoding="utf-8")
     for table, value in document.items():
