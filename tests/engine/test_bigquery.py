@@ -9,8 +9,9 @@ import pytest
 
 from ematix_flow.declare.connection.registry import BigQueryConnection
 from ematix_flow.errors import MissingExtraError, RunError
-from ematix_flow.warehouse_pipeline import FileWatermarkStore, WarehouseSource, WarehouseTarget, warehouse_pipeline
+from ematix_flow.warehouse_pipeline import FileWatermarkStore
 from tests.engine.bigquery_project import Project
+from tests.engine.warehouse_flows import copying, interrupted_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,13 +35,7 @@ def project(monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
 
 
 def pipeline(sql: str = "SELECT * FROM orders", made: str | None = None, **more: Any) -> Callable[[], Any]:
-    source, target = WarehouseSource(CONNECTION, sql, "bigquery"), WarehouseTarget(CONNECTION, "copied", "bigquery")
-
-    @warehouse_pipeline(source=source, target=target, name="copy", **more)
-    def copy() -> str | None:
-        return made
-
-    return copy
+    return copying(CONNECTION, sql, made, **more)
 
 
 def test_rows_arrive_as_they_were(project: Project) -> None:
@@ -75,19 +70,10 @@ def test_statements_come_in_the_order_that_keeps_rows_single(project: Project) -
 
 
 @pytest.mark.parametrize("point", ["warehouse.before_commit", "warehouse.after_commit"])
-def test_a_run_that_is_interrupted_adds_its_rows_once(
-    project: Project, point: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_is_interrupted_adds_its_rows_once(project: Project, point: str) -> None:
     copy = pipeline()
-
-    def interrupted(name: str) -> None:
-        if name == point:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr("ematix_flow.commit.warehouse.failpoint", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            copy()
+    with interrupted_at(point):
+        copy()
     assert copy()["rows_written"] == 2
     assert project.rows("SELECT count(*) FROM copied") == [(2,)]
 

@@ -12,8 +12,9 @@ from sqlglot import exp, parse_one
 from ematix_flow.connect.snowflake.session import connect_arguments, copy_sql
 from ematix_flow.declare.connection.registry import SnowflakeConnection
 from ematix_flow.errors import DeclareError, MissingExtraError, RunError
-from ematix_flow.warehouse_pipeline import FileWatermarkStore, WarehouseSource, WarehouseTarget, warehouse_pipeline
+from ematix_flow.warehouse_pipeline import FileWatermarkStore
 from tests.engine.snowflake_account import Account
+from tests.engine.warehouse_flows import copying, interrupted_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,13 +41,7 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account
 
 
 def pipeline(sql: str = "SELECT * FROM orders", made: str | None = None, **more: Any) -> Callable[[], Any]:
-    source, target = WarehouseSource(CONNECTION, sql, "snowflake"), WarehouseTarget(CONNECTION, "copied", "snowflake")
-
-    @warehouse_pipeline(source=source, target=target, name="copy", **more)
-    def copy() -> str | None:
-        return made
-
-    return copy
+    return copying(CONNECTION, sql, made, **more)
 
 
 def test_rows_arrive_as_they_were(account: Account) -> None:
@@ -82,19 +77,10 @@ def test_statements_come_in_the_order_that_keeps_rows_single(account: Account) -
 
 
 @pytest.mark.parametrize("point", ["warehouse.before_commit", "warehouse.after_commit"])
-def test_a_run_that_is_interrupted_adds_its_rows_once(
-    account: Account, point: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_is_interrupted_adds_its_rows_once(account: Account, point: str) -> None:
     copy = pipeline()
-
-    def interrupted(name: str) -> None:
-        if name == point:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr("ematix_flow.commit.warehouse.failpoint", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            copy()
+    with interrupted_at(point):
+        copy()
     assert copy()["rows_written"] == 2
     assert account.rows("SELECT count(*) FROM copied") == [(2,)]
     assert account.rows("SELECT count(*) FROM ematix_flow_loads WHERE token <> 'lock'") == [(1,)]

@@ -28,6 +28,7 @@ from ematix_flow.errors import DeclareError, PlanError, RunError
 from ematix_flow.pipeline import preview
 from ematix_flow.types import BigInt, Text  # noqa: TC001 - read from the annotations
 from ematix_flow.warehouse_pipeline import FileWatermarkStore, WarehouseSource, WarehouseTarget, warehouse_pipeline
+from tests.engine.warehouse_flows import copying, interrupted_at
 from tests.services.s3 import KEY, REGION, SECRET
 
 if TYPE_CHECKING:
@@ -69,15 +70,7 @@ class Shop:
             return cursor.fetchall() if cursor.description is not None else []
 
     def pipeline(self, sql: str = "SELECT * FROM orders", made: str | None = None, **more: Any) -> Callable[[], Any]:
-        target = WarehouseTarget(self.connection, more.pop("table_name", "public.copied"), "redshift")
-
-        @warehouse_pipeline(
-            source=WarehouseSource(self.connection, sql, "redshift"), target=target, **{"name": "copy", **more}
-        )
-        def copy() -> str | None:
-            return made
-
-        return copy
+        return copying(self.connection, sql, made, **{"table_name": "public.copied", **more})
 
 
 @pytest.fixture
@@ -121,19 +114,10 @@ def test_another_run_adds_what_the_source_has_then(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("point", ["warehouse.before_commit", "warehouse.after_commit"])
-def test_a_run_that_is_interrupted_is_taken_up_and_adds_its_rows_once(
-    shop: Shop, point: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_is_interrupted_is_taken_up_and_adds_its_rows_once(shop: Shop, point: str) -> None:
     copy = shop.pipeline()
-
-    def interrupted(name: str) -> None:
-        if name == point:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr("ematix_flow.commit.warehouse.failpoint", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            copy()
+    with interrupted_at(point):
+        copy()
     result = copy()
     assert (result["rows_read"], result["rows_written"]) == (2, 2)
     assert shop.run("SELECT id FROM copied ORDER BY id") == [(1,), (2,)]

@@ -35,6 +35,7 @@ class BigQuerySession(WarehouseSession):
     """One session in one dataset."""
 
     kind = "bigquery"
+    transaction_suffix = " TRANSACTION"
 
     def __init__(self, connection: BigQueryConnection) -> None:
         self._name = connection.name
@@ -112,19 +113,6 @@ class BigQuerySession(WarehouseSession):
             except self._errors.Conflict:
                 job = self._client.get_job(job_id)
             job.result()
-
-    def begin(self) -> None:
-        """Begin a transaction of the session."""
-        self.query("BEGIN TRANSACTION")
-
-    def commit(self) -> None:
-        """Commit it."""
-        self.query("COMMIT TRANSACTION")
-
-    def rollback(self) -> None:
-        """Undo it."""
-        with suppress(RunError):
-            self.query("ROLLBACK TRANSACTION")
 
     def close(self) -> None:
         """Drop what was staged and end the session."""

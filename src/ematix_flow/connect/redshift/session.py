@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -86,19 +86,6 @@ class RedshiftSession(WarehouseSession):
         if count:
             self.query(self._parts.copy_sql(relation, str(self._declared.iam_role)))
         return Staged(relation, count)
-
-    def begin(self) -> None:
-        """Begin a transaction."""
-        self.query("BEGIN")
-
-    def commit(self) -> None:
-        """Commit it."""
-        self.query("COMMIT")
-
-    def rollback(self) -> None:
-        """Undo it."""
-        with suppress(RunError):
-            self.query("ROLLBACK")
 
     def close(self) -> None:
         """End the connection, and with it the temporary table; remove the parts."""

@@ -84,19 +84,6 @@ class SnowflakeSession(WarehouseSession):
             raise RunError(message)
         return Staged(relation, count)
 
-    def begin(self) -> None:
-        """Begin a transaction."""
-        self.query("BEGIN")
-
-    def commit(self) -> None:
-        """Commit it."""
-        self.query("COMMIT")
-
-    def rollback(self) -> None:
-        """Undo it."""
-        with suppress(RunError):
-            self.query("ROLLBACK")
-
     def close(self) -> None:
         """End the session, and with it the temporary table and stage."""
         with suppress(Exception):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from ematix_flow.errors import RunError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,6 +28,8 @@ class WarehouseSession(ABC):
     """One connection to a warehouse."""
 
     kind: ClassVar[str]
+    transaction_suffix: ClassVar[str] = ""
+    """What follows BEGIN, COMMIT and ROLLBACK."""
 
     @abstractmethod
     def read(self, sql: str) -> pa.RecordBatchReader:
@@ -42,17 +47,18 @@ class WarehouseSession(ABC):
     def stage(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], token: str) -> Staged:
         """Write rows to a relation of their own, which this session drops at its end; an earlier attempt's are not in it."""
 
-    @abstractmethod
     def begin(self) -> None:
         """Begin a transaction."""
+        self.query(f"BEGIN{self.transaction_suffix}")
 
-    @abstractmethod
     def commit(self) -> None:
         """Commit it; an error here leaves open whether it happened."""
+        self.query(f"COMMIT{self.transaction_suffix}")
 
-    @abstractmethod
     def rollback(self) -> None:
         """Undo it; a connection that is gone has done so."""
+        with suppress(RunError):
+            self.query(f"ROLLBACK{self.transaction_suffix}")
 
     @abstractmethod
     def close(self) -> None:

@@ -6,7 +6,7 @@ import functools
 import importlib
 import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ematix_flow.declare.pipeline.write import write
 
@@ -21,52 +21,57 @@ ENGINE = "ematix_flow.engine"
 """Looked up at the call, so that declaring never loads what running needs."""
 
 
-def _engine() -> ModuleType:
+def engine() -> ModuleType:
+    """Return the package that runs pipelines."""
     return importlib.import_module(ENGINE)
 
 
-class PipelineHandle:
-    """What `@ematix.pipeline` leaves under the function's name."""
+class NamedPipeline:
+    """A pipeline under the name of its function."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
-        functools.update_wrapper(self, pipeline.function)
+        functools.update_wrapper(cast("Any", self), pipeline.function)  # every kind of it can be called
 
     @property
     def name(self) -> str:
         """Return the pipeline's name."""
         return self.pipeline.name
 
+
+class PipelineHandle(NamedPipeline):
+    """What `@ematix.pipeline` leaves under the function's name."""
+
     def __call__(self, **options: Any) -> Any:
         """Run the pipeline now and return the result."""
-        return _engine().run_pipeline(self.pipeline, **options)
+        return engine().run_pipeline(self.pipeline, **options)
 
     def sync(self, keys: Any = None, **options: Any) -> Any:
         """Run the pipeline now, with other merge keys if given."""
         pipeline = self.pipeline
         if keys is not None:
             pipeline = replace(pipeline, targets=tuple(with_keys(t, keys) for t in pipeline.targets))
-        return _engine().run_pipeline(pipeline, **options)
+        return engine().run_pipeline(pipeline, **options)
 
     def preview(self, *, physical: bool = False) -> Any:
         """Return the plan without touching any data; with `physical` also how Spark would run what it evaluates."""
-        return _engine().preview_pipeline(self.pipeline, physical=physical)
+        return engine().preview_pipeline(self.pipeline, physical=physical)
 
     def plan(self, *, diff: bool = False, **options: Any) -> Any:
         """Return the plan; with `diff` also what it would change, staged and ready for `ematix_flow.pipeline.apply`."""
-        return _engine().diff_pipeline(self.pipeline, **options) if diff else self.preview()
+        return engine().diff_pipeline(self.pipeline, **options) if diff else self.preview()
 
     def dry_run(self) -> Any:
         """Return the plan with the counts that a run would have now; changes nothing."""
-        return _engine().dry_run_pipeline(self.pipeline)
+        return engine().dry_run_pipeline(self.pipeline)
 
     def validate(self) -> Any:
         """Return the databases' checks of the statements of a run; nothing is run."""
-        return _engine().validate_pipeline(self.pipeline)
+        return engine().validate_pipeline(self.pipeline)
 
     def maintain(self, *, due: bool = False, dry_run: bool = False) -> Any:
         """Compact, expire and clean up the targets, and return what was done about each; `dry_run` only inspects."""
-        return _engine().maintain_pipeline(self.pipeline, due=due, dry_run=dry_run)
+        return engine().maintain_pipeline(self.pipeline, due=due, dry_run=dry_run)
 
     def __repr__(self) -> str:
         return f"<pipeline {self.pipeline.name!r}>"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ematix_flow.declare.connection.base import Connection
 from ematix_flow.declare.origin import caller_origin
+from ematix_flow.declare.pipeline.handle import NamedPipeline, engine
 from ematix_flow.declare.pipeline.keywords import timing_keywords
 from ematix_flow.declare.pipeline.pipeline import Pipeline, arguments_of, connection_reference
 from ematix_flow.declare.project import PROJECT
@@ -94,22 +93,12 @@ class WarehouseLoad:
                 raise DeclareTypeError(message, hint="for example FileWatermarkStore('watermarks.json').")
 
 
-class WarehouseHandle:
+class WarehouseHandle(NamedPipeline):
     """What `warehouse_pipeline` leaves under the function's name; calling it runs the pipeline."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self.pipeline = pipeline
-        functools.update_wrapper(self, pipeline.function)
-
-    @property
-    def name(self) -> str:
-        """Return the pipeline's name."""
-        return self.pipeline.name
 
     def __call__(self) -> dict[str, Any]:
         """Run the pipeline now and return status, name, rows read, rows written and duration."""
-        # Looked up at the call, so that declaring never loads what running needs.
-        result: dict[str, Any] = importlib.import_module("ematix_flow.engine").run_pipeline(self.pipeline)
+        result: dict[str, Any] = engine().run_pipeline(self.pipeline)
         return result
 
     def __repr__(self) -> str:
