@@ -9,6 +9,8 @@ PYTEST = TMPDIR="$$(scripts/scratch.sh)" $(BIN)/python -m pytest -n $(WORKERS) -
 PYTEST_ARGS ?=
 # Who else than the warm engine of `make test` can move the rows of the contract suite.
 OTHER_ENGINES = local cluster connect
+# Hundreds of tests start a command: each would compile every module again where Python may not keep what it compiled.
+unexport PYTHONDONTWRITEBYTECODE
 # Found when a recipe needs it, so that the other targets work without Java.
 JAVA = JAVA_HOME="$$(scripts/java.sh)" && export JAVA_HOME
 

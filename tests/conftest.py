@@ -79,14 +79,42 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests that share a Spark session in one test process, and begin with those that take longest."""
-    left_out = [] if config.getoption("deep") else [item for item in items if item.get_closest_marker("deep")]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("deep")]
+    if not config.getoption("deep"):
+        kept = _in_turn([item for item in items if not item.get_closest_marker("deep")])
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = kept
     for item in items:
         if item.get_closest_marker("spark") and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group("spark"))
     items.sort(key=lambda item: _haste(item, config))
+
+
+def _in_turn(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests without the combinations that are left to deep runs: every value of each parameter stays, in turn."""
+    chosen = {item: _parameters(item) for item in items if item.get_closest_marker("in_turn")}
+    values: dict[str, dict[str, list[str]]] = {}
+    for item, parameters in chosen.items():
+        for name, value in parameters.items():
+            known = values.setdefault(_function(item), {}).setdefault(name, [])
+            if value not in known:
+                known.append(value)
+    turns = {
+        function: [{name: known[turn % len(known)] for name, known in axes.items()} for turn in range(_most(axes))]
+        for function, axes in values.items()
+    }
+    return [item for item in items if item not in chosen or chosen[item] in turns[_function(item)]]
+
+
+def _most(axes: dict[str, list[str]]) -> int:
+    return max(map(len, axes.values()))
+
+
+def _parameters(item: pytest.Item) -> dict[str, str]:
+    return {name: repr(value) for name, value in item.callspec.params.items()}  # type: ignore[attr-defined]
+
+
+def _function(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
 
 
 def _haste(item: pytest.Item, config: pytest.Config) -> int:
@@ -118,7 +146,9 @@ def _forget_modules(folder: Path) -> None:
 
 
 @pytest.fixture(autouse=True)
-def blank_surroundings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def blank_surroundings(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
     """Give each test an empty home, an empty working folder, no settings in the environment and no declarations."""
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("HOME", str(home))
@@ -129,6 +159,8 @@ def blank_surroundings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: py
     # `on_spark` and the contract suite move rows through Spark.
     monkeypatch.setenv("EMATIX_FLOW_ENGINE", "local")
     monkeypatch.setenv("EMATIX_FLOW_SPARK_WARM", "off")
+    if request.node.get_closest_marker("spark") and not request.config.getoption("deep"):
+        _set_conf(monkeypatch, QUICK)
     _forget_declarations()
     yield
     _forget_declarations()

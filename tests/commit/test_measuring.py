@@ -107,6 +107,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> TargetPlan:
     return plan_target(PlanRequest(pipeline, target, source, database, Token("p", "t", "s"), NOW, database), seen)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(rows=rows_given)
 def test_the_verdicts_are_those_of_plain_python(planned: TargetPlan, tmp_path_factory: Any, rows: list[Row]) -> None:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+import pytest
+
 from ematix_flow.run_log import Action, AttemptState, Backfill, Claim, Incident, PipelineState
 
 if TYPE_CHECKING:
@@ -86,6 +88,7 @@ def test_of_eight_who_claim_at_once_one_gets_it(twice: tuple[RunLog, RunLog]) ->
             assert (lost.token, lost.holder, lost.expires_at) == (None, won.holder, won.expires_at)
 
 
+@pytest.mark.slow
 def test_no_change_of_eight_at_once_is_lost(twice: tuple[RunLog, RunLog]) -> None:
     def add(number: int) -> None:
         twice[number % 2].change_state("p", lambda state: replace(state, attempt=state.attempt + 1))

@@ -110,6 +110,7 @@ def test_runs_with_one_id_are_kept_for_each_project(of: Of) -> None:
     assert (a.next_attempt(request, "t"), b.next_attempt(request, "t")) == (2, 5)
 
 
+@pytest.mark.slow
 def test_a_record_from_before_is_taken_over_by_the_first_project_that_changes_it(of: Of) -> None:
     a, b, none = of("a"), of("b"), of()
     for record in RECORDS:
@@ -199,6 +200,7 @@ def test_a_folder_that_gets_a_name_keeps_what_it_knew(of: Of) -> None:
     assert named.open_request("load", NOW).id == request.id
 
 
+@pytest.mark.slow
 def test_whoever_forgets_what_is_over_keeps_what_other_projects_need(of: Of) -> None:
     a, b = of("a"), of("b")
     old, limit = NOW - timedelta(days=30), NOW - timedelta(days=7)

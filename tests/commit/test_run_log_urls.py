@@ -176,6 +176,7 @@ def test_an_address_that_does_not_answer_is_told_without_its_secrets() -> None:
     assert CANARY not in repr(log)
 
 
+@pytest.mark.slow
 def test_the_former_constructors_give_run_logs(tmp_path: Path) -> None:
     assert run_log.SqliteRunLog(tmp_path / "a.db").path == tmp_path / "a.db"
     assert run_log.InMemoryRunHistory().list_runs() == ([], 0)

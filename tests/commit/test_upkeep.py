@@ -46,6 +46,7 @@ def slots(database: Database, stream: str) -> list[int]:
     return sorted(int(row[0]) for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
 def test_old_batches_of_one_stream_are_forgotten(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "BATCHES", KEEP)

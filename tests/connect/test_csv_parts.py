@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -18,8 +19,6 @@ from ematix_flow.errors import RunError
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
-
-    import pytest
 
     from ematix_flow.connect.formats.csv_records import ByteRange, Dialect
 
@@ -68,6 +67,7 @@ def outcome(path: str, dialect: Dialect, parts: Iterable[ByteRange]) -> tuple[li
     return good, sorted(bad, key=repr), ""
 
 
+@pytest.mark.slow
 @settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(files, st.sampled_from(DIALECTS), st.integers(1, 60), st.integers(1, 60))
 @example(b'x,y\n1,"a\n2,b"\n3,5" pipe\n4,"c\n', {}, 4, 4)
@@ -117,6 +117,7 @@ lines = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines, st.integers(1, 50))
 def test_the_pieces_of_a_json_file_are_the_whole(tmp_path: Path, data: bytes, every: int) -> None:

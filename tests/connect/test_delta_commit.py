@@ -164,6 +164,7 @@ def test_commits_of_others_are_gone_around_and_looked_at(store: LocalStore) -> N
     assert len(delta_log.versions(store, FOLDER)) == 3
 
 
+@pytest.mark.slow
 def test_many_who_add_at_once_all_get_their_turn(store: LocalStore) -> None:
     def one(number: int) -> None:
         books = Change(f"load-{number}", 1, f"books-{number}")
@@ -175,6 +176,7 @@ def test_many_who_add_at_once_all_get_their_turn(store: LocalStore) -> None:
     assert delta_log.versions(store, FOLDER) == list(range(25))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_keeps_what_the_commits_before_it_say(store: LocalStore) -> None:
     for number in range(1, 25):
         add(store, number)
@@ -193,6 +195,7 @@ def test_a_checkpoint_keeps_what_the_commits_before_it_say(store: LocalStore) ->
     assert found(store) == whole, "what is noted of a checkpoint is a help, and not needed"
 
 
+@pytest.mark.slow
 def test_commits_that_are_cleaned_up_while_a_log_is_read_are_not_its_end(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +217,7 @@ def test_commits_that_are_cleaned_up_while_a_log_is_read_are_not_its_end(
     assert delta_log.versions(store, FOLDER) == list(range(20, 26))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("said", "numbers"), [("3", [3, 6, 9]), ("1", list(range(2, 10))), (None, [])])
 def test_a_table_says_itself_how_often_it_has_a_checkpoint(
     store: LocalStore, said: str | None, numbers: list[int]
@@ -224,6 +228,7 @@ def test_a_table_says_itself_how_often_it_has_a_checkpoint(
     assert checkpoints(store) == numbers
 
 
+@pytest.mark.slow
 def test_a_checksum_of_what_was_noted_before_goes_with_it(store: LocalStore, tmp_path: Path) -> None:
     checksum = tmp_path / FOLDER / "_delta_log" / "._last_checkpoint.crc"
     for number in range(1, 10):
@@ -234,6 +239,7 @@ def test_a_checksum_of_what_was_noted_before_goes_with_it(store: LocalStore, tmp
     assert json.loads(store.read(f"{FOLDER}_delta_log/_last_checkpoint") or b"")["version"] == 10
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_cannot_be_written_is_left_to_a_later_commit(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,6 +256,7 @@ def test_a_checkpoint_that_cannot_be_written_is_left_to_a_later_commit(
     assert (checkpoints(store), found(store).version) == ([], 11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("said", "days"),
     [(None, [6]), ("interval 30 days", [29, 8, 6]), ("interval 1 week", [6]), ("interval 12 hours", [])],
@@ -272,6 +279,7 @@ def test_a_checkpoint_remembers_removed_files_as_long_as_the_table_says(
     assert [row["txn"]["version"] for row in rows if row["txn"]] == [10]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sidecar", [True, False])
 def test_a_checkpoint_of_the_second_version_is_read(store: LocalStore, tmp_path: Path, sidecar: bool) -> None:
     for number in range(1, 12):

@@ -54,6 +54,7 @@ def opens_elsewhere(path: Path) -> bool:
     return subprocess.run(command, check=False, capture_output=True).returncode == 0
 
 
+@pytest.mark.slow
 def test_the_sessions_of_a_process_share_the_file_and_the_last_gives_it_back(
     database: DuckDB, duckdb_path: Path
 ) -> None:
@@ -70,6 +71,7 @@ def test_the_sessions_of_a_process_share_the_file_and_the_last_gives_it_back(
     assert opens_elsewhere(duckdb_path)
 
 
+@pytest.mark.slow
 def test_a_file_that_another_process_holds_is_a_transient_error_with_its_number(
     database: DuckDB, duckdb_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +103,7 @@ def test_looking_reads_only_and_keeps_writers_waiting(database: DuckDB, monkeypa
     assert "0 tables" in database.probe()
 
 
+@pytest.mark.slow
 def test_files_of_other_threads_are_left_alone(tmp_path: Path) -> None:
     def use(name: str) -> int:
         file = DuckDB(DuckDBConnection(name, path=str(tmp_path / f"{name}.duckdb")))
@@ -113,6 +116,7 @@ def test_files_of_other_threads_are_left_alone(tmp_path: Path) -> None:
         assert list(pool.map(use, ("a", "b", "c"))) == [10, 10, 10]
 
 
+@pytest.mark.slow
 def test_what_a_session_attached_goes_with_it(database: DuckDB, tmp_path: Path) -> None:
     other = tmp_path / "other.duckdb"
     for _ in range(2):
@@ -155,6 +159,7 @@ def test_a_schema_may_be_called_like_the_file(tmp_path: Path) -> None:
         assert database.find_table(session, TableName("", "items")) is None
 
 
+@pytest.mark.slow
 def test_a_read_leaves_through_files_that_other_processes_can_open(database: DuckDB, session: DuckDBSession) -> None:
     session.execute("CREATE TABLE t AS SELECT range AS n FROM range(300000)")
     opened = database.open_read(session, "SELECT n, -n AS m FROM t -- all of them", 2)

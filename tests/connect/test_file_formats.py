@@ -126,6 +126,7 @@ def test_csv_in_every_style_is_read_back_exactly(tmp_path: Path, style: dict[str
     assert told(fitted(list(read(path, style, list(TYPES))))) == told(ROWS)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     values=st.lists(st.none() | st.text(st.sampled_from("\"'\\,;\n\r\t a0é"), max_size=6), min_size=1, max_size=8),

@@ -58,6 +58,7 @@ def placed(table: LoadedTable, folder: Path, *numbers: int) -> list[str]:
     return [location]
 
 
+@pytest.mark.slow
 def test_files_are_committed_once_and_remembered(tmp_path: Path) -> None:
     files = created(catalog(tmp_path))
     assert not files.create(COLUMNS)

@@ -40,6 +40,7 @@ def _message(draw: st.DrawFn) -> bytes:
     return broken + f"{{{space}{f'{space},{space}'.join(pairs)}{space}{end}".encode()
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(st.lists(_message(), max_size=6))
 def test_every_message_is_read_as_if_it_were_alone(messages: list[bytes]) -> None:

@@ -92,6 +92,7 @@ def opened(tmp_path: Path) -> Callable[..., LakeSession]:
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "kept"), [("die first", ["before"]), ("die then", ["before", "die then"])])
 def test_whoever_comes_after_a_dead_owner_follows_the_table(
     opened: Callable[..., LakeSession], how: str, kept: list[str]

@@ -21,6 +21,7 @@ def _nothing_known() -> None:
     forget_secrets()
 
 
+@pytest.mark.slow
 @given(secret=secrets, before=st.text(), after=st.text())
 def test_a_known_secret_is_gone_in_every_form(secret: str, before: str, after: str) -> None:
     forget_secrets()
@@ -39,6 +40,7 @@ def test_a_known_secret_is_gone_in_every_form(secret: str, before: str, after: s
         assert form not in redact(before + form + after)
 
 
+@pytest.mark.slow
 @given(user=st.binary(max_size=8), secret=st.text(min_size=6, max_size=30), tail=st.binary(max_size=4))
 def test_a_known_secret_is_gone_inside_longer_base64(user: bytes, secret: str, tail: bytes) -> None:
     forget_secrets()
@@ -50,6 +52,7 @@ def test_a_known_secret_is_gone_inside_longer_base64(user: bytes, secret: str, t
         assert "<redacted>" in text
 
 
+@pytest.mark.slow
 @given(secrets=st.lists(st.text(alphabet="abc", min_size=4), min_size=1), text=st.text(alphabet="abc ", max_size=60))
 def test_secrets_inside_secrets(secrets: list[str], text: str) -> None:
     forget_secrets()
@@ -59,6 +62,7 @@ def test_secrets_inside_secrets(secrets: list[str], text: str) -> None:
     assert not [secret for secret in secrets if secret in shown]
 
 
+@pytest.mark.slow
 @given(password=st.text(min_size=1).filter(lambda text: not set(text) & set("\"'") and not any(map(str.isspace, text))))
 def test_passwords_of_urls_are_hidden_without_being_known(password: str) -> None:
     canary = f"c4n4ry{password}c4n4ry"

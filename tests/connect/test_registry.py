@@ -52,6 +52,7 @@ def test_a_package_that_is_missing_is_installed_by_the_extra_of_the_kind(kind: s
     assert caught.value.hint == f'pip install "{name}"'
 
 
+@pytest.mark.slow
 def test_the_records_are_known_without_any_system() -> None:
     code = f"import sys, ematix_flow.connect.registry; print([one for one in {HEAVY!r} if one in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -80,6 +80,7 @@ def _either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 either = pytest.mark.usefixtures("_either")
 
 
+@pytest.mark.slow
 @given(policies, st.integers(1, 5000))
 def test_a_wait_stays_within_its_bounds_and_grows(policy: RetryPolicy, failures: int) -> None:
     most = replace(policy, jitter=0.0)
@@ -90,6 +91,7 @@ def test_a_wait_stays_within_its_bounds_and_grows(policy: RetryPolicy, failures:
     assert policy.wait_after(failures) <= upper
 
 
+@pytest.mark.slow
 @given(st.integers(1, 12), st.integers(0, 15), st.booleans())
 def test_a_call_is_made_as_often_as_the_policy_says(most: int, failing: int, executor: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -205,6 +207,7 @@ for attempt in attempts(policy, waiting=lambda *_: print("waiting", flush=True))
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_wait_and_stamina_says_nothing() -> None:
     command = [sys.executable, "-c", INTERRUPTED.format(src=str(SRC))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -244,6 +247,7 @@ def test_every_policy_says_what_it_is_for_and_has_an_end() -> None:
         assert 0 <= policy.jitter <= 1
 
 
+@pytest.mark.slow
 def test_every_policy_is_used_and_nothing_else_retries_with_stamina() -> None:
     modules = {path: path.read_text("utf-8") for path in SRC.rglob("*.py") if path.name != "retry.py"}
     imported = {
@@ -267,6 +271,7 @@ BY_HAND = {
 }
 
 
+@pytest.mark.slow
 def test_no_other_loop_waits_after_a_failure() -> None:
     found = {name for path in SRC.rglob("*.py") for name in _waiting_after_failures(ast.parse(path.read_text("utf-8")))}
     assert not found - set(BY_HAND)

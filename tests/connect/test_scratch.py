@@ -74,6 +74,7 @@ def make_old(folder: Path) -> None:
     os.utime(folder, (1_000_000_000,) * 2)
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_living_one_is_not(
     worker: subprocess.Popen[str], place: Path
 ) -> None:
@@ -87,6 +88,7 @@ def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_living_one_is_n
     assert list(place.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_staged_rows_of_a_killed_task_are_removed_and_those_of_a_living_one_are_not(place: Path) -> None:
     with started(TASK) as task:
         assert task.stdout is not None
@@ -102,12 +104,14 @@ def test_staged_rows_of_a_killed_task_are_removed_and_those_of_a_living_one_are_
     assert list(place.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_removes_its_folder(worker: subprocess.Popen[str], place: Path) -> None:
     folder_of(worker)
     worker.communicate("")
     assert list(place.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_young_folder_is_left_alone(worker: subprocess.Popen[str], place: Path) -> None:
     os.utime(folder_of(worker))
     worker.kill()
@@ -136,6 +140,7 @@ def test_what_is_not_ours_is_left_alone(place: Path, tmp_path: Path) -> None:
     assert (elsewhere / "precious").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_folders_of_other_users_are_left_alone(worker: subprocess.Popen[str], place: Path) -> None:
     folder = folder_of(worker)

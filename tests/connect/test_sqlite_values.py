@@ -114,6 +114,7 @@ def test_columns_are_described_by_declaration_or_by_their_first_values(
     assert described == {"x": "text", "e": "integer", "h": "float", "y": "binary"}
 
 
+@pytest.mark.slow
 def test_rows_are_read_in_batches_and_mixed_columns_as_text(database: SQLite, session: SQLiteSession) -> None:
     session.execute("CREATE TABLE t (n, m)")
     rows = [(i, None) for i in range(READ_ROWS)]

@@ -59,6 +59,7 @@ def age(store: LocalStore, seconds: float) -> None:
         os.utime(path, (stat.st_atime, stat.st_mtime - seconds))
 
 
+@pytest.mark.slow
 def test_processes_that_count_at_the_same_time_lose_nothing(store: LocalStore) -> None:
     counting(store).close()
     environment = {**os.environ, "PYTHONPATH": str(Path(ematix_flow.__file__).parents[1])}

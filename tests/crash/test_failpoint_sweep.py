@@ -29,12 +29,12 @@ def test_a_load_that_is_killed_at_any_failpoint_is_whole_or_absent(nursery: Nurs
 
 
 def _in_turn(place: Place, mode: str) -> tuple[str, ...]:
-    """Return every fourth failpoint, others for the neighbouring mode and database; all of them with `--deep`.
+    """Return every eighth failpoint, others for the neighbouring mode and database; all of them with `--deep`.
 
     So every mode is killed at every failpoint, and every database too, though not each at each in one run.
     """
     turn = 0 if DEEP else list(MODES).index(mode) + DATABASES.index(place.kind)
-    step = quick_or_deep(4, 1)
+    step = quick_or_deep(8, 1)
     return place.points[turn % step :: step]
 
 
@@ -45,6 +45,7 @@ def test_an_error_at_any_failpoint_leaves_a_load_whole_or_absent(nursery: Nurser
     assert [said for name, sweep in points for said in sweep.points("raise", [name])] == []
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("point", ["ddl.before_expand", "ddl.after_expand", "token.after_insert", "commit.applied"])
 def test_the_first_load_of_all_can_end_anywhere_too(nursery: Nursery, place: Place, point: str) -> None:
     prepare(place)

@@ -47,6 +47,7 @@ def sweep_of(lake_nursery: Nursery, place_of: Callable[[str], Place]) -> Callabl
     return make
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", ["delta_local", deep("iceberg")])
 def test_a_statement_that_outlives_its_driver_is_taken_over_or_refused(
     sweep_of: Callable[[str], Sweep], kind: str

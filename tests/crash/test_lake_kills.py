@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.xdist_group("lake_kills"),
 ]
 
-KILLS = quick_or_deep(10, 40)
+KILLS = quick_or_deep(4, 40)
 
 
 @pytest.mark.parametrize("kind", [*LAKES, deep("iceberg_sql")])

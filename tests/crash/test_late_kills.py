@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
 POINTS = ("commit.after_commit", "runlog.before_success", "runlog.after_success", *RESULT_NAMES)
-KILLS = quick_or_deep(6, 12)
+KILLS = quick_or_deep(3, 12)
 RUNS = 4
 """A load that is not acknowledged after so many runs is lost."""
 

@@ -38,6 +38,7 @@ SMALL = 65_536
 """The size beyond which a child may not write any file, as if its disk were full."""
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("kind", ["duckdb", "sqlite", FOLDER])
 @pytest.mark.parametrize("point", ["stage.task_start", "commit.connected"])
 def test_a_full_disk_fails_the_run_and_changes_nothing(
@@ -55,6 +56,7 @@ def test_a_full_disk_fails_the_run_and_changes_nothing(
     assert sweep.judged(load, []) == []
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "point", ["stage.mid_rows", "commit.fence_locked", "commit.before_commit", "commit.commit_sent", "post.before"]
 )

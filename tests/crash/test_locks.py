@@ -123,6 +123,7 @@ def test_two_pipelines_write_one_table(nursery: Nursery, second_nursery: Nursery
     assert difference(found(place, Load("append", 0, "shared")), expected("append", range(rounds * 2))) == []
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("point", ["token.after_insert", "stage.collected", "commit.connected", "commit.fence_locked"])
 def test_two_drivers_of_one_load_make_it_once(nursery: Nursery, place: Place, point: str) -> None:
     prepare(place, "twice")

@@ -33,6 +33,7 @@ def proxy(direct: Place) -> Iterator[Proxy]:
     opened.close()
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("what", ["cut before", "cut after", "silence before", "silence after"])
 def test_a_lost_answer_to_commit_is_looked_up(nursery: Nursery, direct: Place, proxy: Proxy, what: str) -> None:
     prepare(direct, "answered")

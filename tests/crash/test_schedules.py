@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.crash
 
-STARTS = quick_or_deep(30, 100)
-KILLS = quick_or_deep(15, 40)
+STARTS = quick_or_deep(12, 100)
+KILLS = quick_or_deep(6, 40)
 
 
 @pytest.fixture(scope="module")

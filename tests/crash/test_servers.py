@@ -28,6 +28,7 @@ def server_of(kind: str, request: pytest.FixtureRequest) -> Server:
     return request.getfixturevalue(f"{kind}_server")  # type: ignore[no-any-return]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("kind", SERVERS)
 @pytest.mark.parametrize("mode", ["append", "scd2_event"])
 @pytest.mark.parametrize("point", ["stage.mid_rows", "stage.collected", "commit.verified", "commit.before_commit"])

@@ -30,6 +30,7 @@ pytestmark = [
     pytest.mark.xdist_group("stream_kills"),
 ]
 
+CUT = ("stage.collected", "commit.before_commit", "stream.after_batch")
 LIVES = quick_or_deep(6, 30)
 A_LIFE = 60
 """Messages of each source that come before each life."""
@@ -42,7 +43,7 @@ def feed(kafka_broker: KafkaBroker) -> Feed:
 
 
 @pytest.mark.parametrize("kind", ["postgres", deep("duckdb"), deep("sqlite")])
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", [*CUT, *(deep(point) for point in POINTS if point not in CUT)])
 def test_a_batch_of_two_topics_that_is_cut_anywhere_is_loaded_once(
     nursery: Nursery, place_of: Callable[[str], Place], feed: Feed, kind: str, point: str
 ) -> None:
@@ -53,6 +54,7 @@ def test_a_batch_of_two_topics_that_is_cut_anywhere_is_loaded_once(
     assert complaints(place, written) == []
 
 
+@pytest.mark.deep
 def test_kills_of_a_stream_of_a_topic_and_a_queue(
     nursery: Nursery,
     place_of: Callable[[str], Place],

@@ -88,6 +88,7 @@ def test_an_outcome_that_stays_unknown_is_known_to_the_next_run(
     assert finished(nursery, direct, feed) == []
 
 
+@pytest.mark.deep
 def test_a_slow_network_that_loses_connections_only_takes_longer(direct: Place, proxy: Proxy, feed: Feed) -> None:
     proxy.delay, proxy.lost_after = 0.002, 300
     failures: list[Event] = []
@@ -98,6 +99,7 @@ def test_a_slow_network_that_loses_connections_only_takes_longer(direct: Place, 
     assert failures, "no connection was lost"
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("kind", ["duckdb", "sqlite"])
 @pytest.mark.parametrize("point", ["stage.task_start", "commit.connected"])
 def test_a_full_disk_ends_the_stream_and_the_next_run_goes_on(

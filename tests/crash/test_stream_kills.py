@@ -36,7 +36,7 @@ pytestmark = [
     pytest.mark.xdist_group("stream_kills"),
 ]
 
-KILLS = quick_or_deep(15, 60)
+KILLS = quick_or_deep(8, 60)
 LAKE_KILLS = quick_or_deep(6, 60)
 BATCHES, LAKE_BATCHES = quick_or_deep((10, 3), (25, 25))
 """Batches of one life at most."""
@@ -217,7 +217,8 @@ def messages(): ...
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("point", ["stream.after_batch", *map(deep, ("stage.mid_rows", "commit.before_commit"))])
+@pytest.mark.deep
+@pytest.mark.parametrize("point", ["stream.after_batch", "stage.mid_rows", "commit.before_commit"])
 def test_a_command_with_default_settings_that_is_killed_goes_on_where_it_was(
     place_of: Callable[[str], Place], feed: Feed, tmp_path: Path, point: str
 ) -> None:
@@ -253,6 +254,7 @@ def test_a_command_with_default_settings_that_is_killed_goes_on_where_it_was(
     assert not engines_in(tmp_path / "engines"), "a stream has a Java of its own"
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("kind", ["postgres", "duckdb", "sqlite"])
 @pytest.mark.parametrize("point", POINTS)
 def test_a_batch_that_is_cut_anywhere_is_loaded_once(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.crash
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "failpoint",
     ["stage.mid_rows=raise@1-3", "stage.before_task_commit=raise@1-3", "stage.after_task_commit=raise@1-3"],

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.crash, pytest.mark.service, pytest.mark.timeout(600)]
 
-KILLS = quick_or_deep(8, 20)
+KILLS = quick_or_deep(4, 20)
 A_LIFE = 1_500
 """Messages that come before each life."""
 AT_ONCE = 50
@@ -109,6 +109,7 @@ def test_a_run_that_slept_through_a_takeover_sends_nothing(
     assert complaints(flow, 200) == []
 
 
+@pytest.mark.deep
 def test_a_transaction_that_the_brokers_ended_while_the_sink_slept_is_made_again(
     kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +143,7 @@ def test_without_a_transaction_a_kill_doubles_messages_with_their_ids(
     assert len({dict(message.headers())[ID_HEADER] for message in found}) == 100
 
 
+@pytest.mark.deep
 def test_files_reach_a_topic_once_whatever_step_is_killed(
     nursery: Nursery, place: Place, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:

@@ -54,6 +54,7 @@ def test_running_text_is_masked() -> None:
     assert secrets_in("postgres://u:pw1@h/d?sslpassword=pw2") == ["pw1", "pw2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @given(canary=canaries)
 def test_no_secret_is_shown(kind: str, canary: str) -> None:

@@ -68,6 +68,7 @@ def test_keys_for_a_mode_without_keys_are_ignored_and_said_so() -> None:
         assert with_keys(target, ("item_id",)) is target
 
 
+@pytest.mark.slow
 def test_declaring_loads_nothing_heavy() -> None:
     program = (
         "import sys; import ematix_flow; from ematix_flow import ematix, ManagedTable, connections\n"

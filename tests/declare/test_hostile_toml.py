@@ -50,6 +50,7 @@ def test_what_cannot_be_a_stream_is_refused_at_once(text: str, words: str) -> No
     assert len(str(refused.value)) < 1_000
 
 
+@pytest.mark.slow
 def test_many_tables_are_read_in_one_go() -> None:
     count = 3_500
     lookups = "".join(f'[transform.lookups.l{n}]\nkind = "sqlite"\npath = "x"\nquery = "q"\n' for n in range(count))

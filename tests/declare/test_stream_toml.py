@@ -254,6 +254,7 @@ STREAMS = st.fixed_dictionaries(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(STREAMS)
 def test_any_stream_is_the_same_after_toml(keywords: dict[str, Any]) -> None:
@@ -293,6 +294,7 @@ def test_the_mode_of_changes_needs_to_know_their_envelope() -> None:
         stream_from_keywords({"name": "s", **keywords}, None)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(TEXTS, st.recursive(
     st.booleans() | st.integers(-(2**63), 2**63 - 1) | TEXTS | st.lists(TEXTS, max_size=3),
     lambda inner: st.dictionaries(TEXTS, inner, min_size=1, max_size=3) | st.lists(st.dictionaries(TEXTS, inner), min_size=1, max_size=2),

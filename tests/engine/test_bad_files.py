@@ -60,6 +60,7 @@ def way(request: pytest.FixtureRequest) -> dict[str, Any]:
     return {"transforms_pre": [filter_where("1 = 1")]}
 
 
+@pytest.mark.slow
 def test_every_csv_row_is_loaded_as_it_is_or_rejected(way: dict[str, Any], tmp_path: Path) -> None:
     found = load(_folder(tmp_path), CSV, PLAIN, **way)
     assert found.rows == {
@@ -105,6 +106,7 @@ JSON_LINES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_every_json_line_is_loaded_with_all_its_digits_or_rejected(way: dict[str, Any], tmp_path: Path) -> None:
     columns = {**KEYED, "name": Text | None, "n": WIDE | None, "doc": JSON | None, "ok": Boolean | None}
     found = load(_folder(tmp_path), JSON_LINES, columns, format="json_lines", **way)
@@ -184,6 +186,7 @@ def _scrambled() -> bytes:
     return bytes(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("files", "said"),
     [
@@ -216,6 +219,7 @@ def test_a_file_that_cannot_be_read_is_refused_by_name(files: dict[str, Any], sa
     _refused(tmp_path, files, said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("files", "said"),
     [

@@ -50,6 +50,7 @@ def pipeline(system: Existing, path: str, **options: Any) -> Pipeline:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 def test_an_error_shows_the_value_of_the_source(system: Existing, path: str) -> None:
     system.run("INSERT INTO source_rows VALUES (1, '5', 'tea'), (22, 'five', 'salt')")
@@ -61,6 +62,7 @@ def test_an_error_shows_the_value_of_the_source(system: Existing, path: str) -> 
     assert "salt" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 def test_a_text_that_is_too_long_is_called_so(system: Existing, path: str) -> None:
     system.run("INSERT INTO source_rows VALUES (1, '5', 'tea'), (22, '5', 'seventeen letters')")
@@ -68,6 +70,7 @@ def test_a_text_that_is_too_long_is_called_so(system: Existing, path: str) -> No
         run_pipeline(pipeline(system, path), Options())
 
 
+@pytest.mark.slow
 def test_rejects_tell_the_same(system: Existing) -> None:
     system.run("INSERT INTO source_rows VALUES (1, 'five', 'tea'), (22, '5', 'seventeen letters'), (3, '3', 'ok')")
     load = pipeline(system, "cross_db", on_bad_row="reject")
@@ -76,6 +79,7 @@ def test_rejects_tell_the_same(system: Existing) -> None:
     assert told == {("n", "'five' could not be parsed"), ("word", "is longer than 8 characters (17)")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 def test_a_constraint_of_the_target_is_told_with_the_row_that_breaks_it(system: Existing, path: str) -> None:
     system.run("INSERT INTO source_rows VALUES (1, '5', 'tea'), (2, '6', 'salt'), (3, '7', 'rice')")
@@ -89,6 +93,7 @@ def test_a_constraint_of_the_target_is_told_with_the_row_that_breaks_it(system: 
     assert "milk" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["duckdb", pytest.param("postgres", marks=pytest.mark.service)])
 def test_a_value_that_the_database_itself_cannot_read_is_told_with_its_column_and_row(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest

@@ -38,6 +38,7 @@ def pipeline(sql: str = "SELECT * FROM orders", made: str | None = None, **more:
     return copying(CONNECTION, sql, made, **more)
 
 
+@pytest.mark.slow
 def test_rows_arrive_as_they_were(project: Project) -> None:
     result = pipeline()()
     assert (result["status"], result["rows_read"], result["rows_written"]) == ("success", 2, 2)
@@ -51,6 +52,7 @@ def test_rows_arrive_as_they_were(project: Project) -> None:
     }
 
 
+@pytest.mark.slow
 def test_statements_come_in_the_order_that_keeps_rows_single(project: Project) -> None:
     pipeline("SELECT id FROM orders", "SELECT id + 1 AS id FROM source")()
     kinds = [" ".join(statement.split()[:3]) for statement in project.statements]
@@ -69,6 +71,7 @@ def test_statements_come_in_the_order_that_keeps_rows_single(project: Project) -
     assert [table for (table,) in project.rows("SHOW TABLES") if table.startswith("_flow")] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["warehouse.before_commit", "warehouse.after_commit"])
 def test_a_run_that_is_interrupted_adds_its_rows_once(project: Project, point: str) -> None:
     copy = pipeline()
@@ -78,6 +81,7 @@ def test_a_run_that_is_interrupted_adds_its_rows_once(project: Project, point: s
     assert project.rows("SELECT count(*) FROM copied") == [(2,)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", ["COMMIT TRANSACTION", "load"])
 def test_an_answer_that_is_lost_is_looked_up(project: Project, lost: str) -> None:
     project.cut_at = lost
@@ -86,6 +90,7 @@ def test_an_answer_that_is_lost_is_looked_up(project: Project, lost: str) -> Non
     assert not project.cut_at
 
 
+@pytest.mark.slow
 def test_only_rows_above_the_watermark_are_read(project: Project, tmp_path: Path) -> None:
     store = FileWatermarkStore(tmp_path / "watermarks.json")
     copy = pipeline(incremental_column="seen", watermark_store=store)

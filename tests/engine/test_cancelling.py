@@ -90,6 +90,7 @@ def test_what_a_session_does_is_left_alone_while_it_commits_and_afterwards(wareh
         pytest.fail("a run that is to stop commits nothing")
 
 
+@pytest.mark.slow
 def test_a_statement_of_a_scheduled_run_is_interrupted_and_nothing_is_loaded(
     rig: Rig, warehouse: Warehouse, declare: Callable[..., Pipeline]
 ) -> None:
@@ -216,6 +217,7 @@ def test_a_run_that_is_cancelled_while_its_commit_is_looked_up_tells_what_became
     assert direct.rows(f"SELECT count(*) FROM {direct.target}") == [(3,)]
 
 
+@pytest.mark.slow
 def test_a_run_that_takes_too_long_has_failed_and_is_tried_again_by_its_policy(
     rig: Rig, duck: Warehouse, declare: Callable[..., Pipeline]
 ) -> None:

@@ -66,6 +66,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.spark)])
 @pytest.mark.parametrize(("form", "data"), [("csv", as_csv()), ("json_lines", as_json())], ids=["csv", "json"])
 def test_a_cut_file_is_loaded_as_a_whole_one(

@@ -167,6 +167,7 @@ def _declared(existing: Existing, native: str, kind: ColumnType) -> Table:
     return Table(existing.schema, "things", columns)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", _given(WRITTEN))
 def test_declared_values_are_written_and_compared_and_what_does_not_fit_is_refused_by_row(
     case: Declared, tmp_path: Path, request: pytest.FixtureRequest
@@ -191,6 +192,7 @@ def test_declared_values_are_written_and_compared_and_what_does_not_fit_is_refus
     assert dict(existing.rows(f"SELECT id, {shown} FROM things")) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", _given(DRIFT))
 def test_a_column_that_means_something_else_is_still_drift(
     case: tuple[str, str, ColumnType], tmp_path: Path, request: pytest.FixtureRequest
@@ -210,6 +212,7 @@ INSIDE = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", _given(INSIDE, frozenset({INSIDE[0][:2], INSIDE[1][:2]})))
 @pytest.mark.parametrize("path", ["same_db", "cross_db"])
 def test_rows_of_the_same_database_are_written_too(
@@ -236,6 +239,7 @@ def test_rows_of_the_same_database_are_written_too(
     assert existing.rows("SELECT COUNT(*) FROM things") == [(2,)]
 
 
+@pytest.mark.slow
 def test_refused_values_become_rejects(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     existing = existing_on("duckdb", tmp_path, request)
     table = _declared(existing, "UTINYINT", types.Integer())

@@ -60,6 +60,7 @@ def test_an_unknown_name_is_refused(rig: Rig) -> None:
     assert rig.ran == []
 
 
+@pytest.mark.slow
 def test_a_program_can_run_a_scheduler(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     Path("own_flows.py").write_text("", encoding="utf-8")

@@ -46,6 +46,7 @@ def system(request: pytest.FixtureRequest) -> tuple[str, Case]:
     return request.param  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 def test_a_column_of_any_type_takes_its_values_and_the_others_become_dead_letters(
     system: tuple[str, Case], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -73,6 +74,7 @@ def test_a_column_of_any_type_takes_its_values_and_the_others_become_dead_letter
     assert {column for _, column, _ in rejected} <= {"v"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "chosen",
     [
@@ -103,6 +105,7 @@ def _books(kind: str) -> str:
     return "ematix_flow_" if kind in ("sqlite", "mysql") else "ematix_flow."
 
 
+@pytest.mark.slow
 def test_columns_that_are_not_written_are_no_reason_to_refuse(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     existing = existing_on("duckdb", tmp_path, request)
     existing.run("CREATE TABLE things (id INTEGER, more STRUCT(a INTEGER)[] DEFAULT [])")

@@ -68,6 +68,7 @@ def test_parquet_is_compressed_as_the_target_says(compression: str, tmp_path: Pa
     assert pq.ParquetFile(file).metadata.row_group(0).column(0).compression == compression.upper()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "content", "rows"),
     [
@@ -100,6 +101,7 @@ def test_csv_is_read_as_the_connection_says(
     assert (found.rows, found.rejects) == (rows, [])
 
 
+@pytest.mark.slow
 def test_a_file_without_names_gets_some(tmp_path: Path) -> None:
     place = tmp_path / "in"
     place.mkdir()
@@ -118,6 +120,7 @@ def test_a_terminator_is_one_character_of_its_own(tmp_path: Path, terminator: st
         load(place, {"a.csv": b"id,what|1,a|"}, COLUMNS, settings={"csv_read_options": {"terminator": terminator}})
 
 
+@pytest.mark.slow
 def test_quotes_that_do_not_match_are_told_with_the_record(tmp_path: Path) -> None:
     place = tmp_path / "in"
     place.mkdir()
@@ -125,6 +128,7 @@ def test_quotes_that_do_not_match_are_told_with_the_record(tmp_path: Path) -> No
         load(place, {"a.csv": b'id,what|1,a|2,"b|'}, COLUMNS, settings={"csv_read_options": {"terminator": "|"}})
 
 
+@pytest.mark.slow
 def test_what_was_written_in_a_dialect_is_read_in_it(tmp_path: Path) -> None:
     (file,) = written(tmp_path, "csv", csv_delimiter=";", csv_quote="'", csv_escape="\\", csv_null_value="~")
     options = {"delimiter": ";", "quote": "'", "escape": "\\", "null_regex": "^~$"}

@@ -57,6 +57,7 @@ def test_each_file_is_loaded_once_whatever_its_name(inbox: Inbox) -> None:
     assert inbox.ids() == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_files_that_come_while_it_runs_are_loaded(inbox: Inbox) -> None:
     options = StreamOptions()
     waiting = iter(["b.csv", "a.csv"])

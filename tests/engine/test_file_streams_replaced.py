@@ -53,6 +53,7 @@ def drain(stream: Stream) -> None:
     run_stream(stream, StreamOptions(available_now=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("declared", [True, False])
 def test_a_stream_says_what_happens_to_a_replaced_file(tmp_path: Path, *, declared: bool) -> None:
     folder = Folder(tmp_path, declared=declared)
@@ -73,6 +74,7 @@ def test_a_stream_says_what_happens_to_a_replaced_file(tmp_path: Path, *, declar
     assert folder.ids() == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_stream_of_a_file_says_it_too(tmp_path: Path) -> None:
     folder = Folder(tmp_path, declared=False)
     text = f"""

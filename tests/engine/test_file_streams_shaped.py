@@ -44,6 +44,7 @@ def _parts() -> list[tuple[Any, ...]]:
         return connection.execute("SELECT id, code, price::VARCHAR FROM parts ORDER BY id, code").fetchall()
 
 
+@pytest.mark.slow
 def test_a_table_that_is_there_gets_every_file_once_and_exactly(table: dict[str, Any]) -> None:
     _write("b.csv", "id,code,price\n2,007,12345678901234567890.1234567891\n")
     for expected in (1, 0):
@@ -53,6 +54,7 @@ def test_a_table_that_is_there_gets_every_file_once_and_exactly(table: dict[str,
     assert _parts() == [(1, "x", "1.0000000000"), (2, "007", "12345678901234567890.1234567891")]
 
 
+@pytest.mark.slow
 def test_some_files_at_a_time_are_all_files_in_the_end(table: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shaped_files, "BYTES", 40)
     for number in range(5):
@@ -62,6 +64,7 @@ def test_some_files_at_a_time_are_all_files_in_the_end(table: dict[str, Any], mo
     assert [row[0] for row in _parts()] == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_a_bad_line_fails_the_batch_or_is_set_aside(table: dict[str, Any]) -> None:
     _write("a.csv", "id,code,price\n1,x,1\n2,y\n3,z,3\n")
     with pytest.raises(FlowError, match="2,y"):
@@ -72,6 +75,7 @@ def test_a_bad_line_fails_the_batch_or_is_set_aside(table: dict[str, Any]) -> No
     assert [row[0] for row in _parts()] == [1, 3]
 
 
+@pytest.mark.slow
 def test_a_file_that_changed_under_its_name_is_refused(table: dict[str, Any]) -> None:
     _write("a.csv", "id,code,price\n1,x,1\n")
     _run(table, target_table=("main", "parts"))

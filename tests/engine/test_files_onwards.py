@@ -108,6 +108,7 @@ def test_rows_pass_from_files_to_files_to_a_database(tmp_path: Path, spark: Spar
     assert shown(context) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("dying")
 def test_a_reader_of_a_folder_further_down_sees_what_was_committed(tmp_path: Path) -> None:
     context = StreamContext(tmp_path, None)

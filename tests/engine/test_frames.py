@@ -70,6 +70,7 @@ def rows_of(connection: Connection, table: str = "shop.orders") -> list[dict[str
     return ematix.dataset(table, connection).to_arrow().sort_by("id").to_pylist()  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("it", DATABASES, indirect=True)
 def test_values_come_back_as_they_were_written(it: Connection) -> None:
     result = it.write_df(FRAME, "shop.orders", mode="append")
@@ -90,6 +91,7 @@ def test_values_come_back_as_they_were_written(it: Connection) -> None:
         assert row == {name: TEXTS[name][number] for name in row}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("it", DATABASES, indirect=True)
 def test_every_mode_without_a_declared_table(it: Connection) -> None:
     first = pd.DataFrame({"id": [1, 2], "name": ["ada", "bob"]})
@@ -105,6 +107,7 @@ def test_every_mode_without_a_declared_table(it: Connection) -> None:
     assert rows_of(it, "shop.replaced") == [{"id": 2, "name": "BOB"}, {"id": 3, "name": None}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("it", DATABASES, indirect=True)
 def test_the_order_of_a_query_is_that_of_the_frame(it: Connection) -> None:
     few = pa.array(
@@ -164,6 +167,7 @@ def test_what_cannot_be_written_is_refused(
         it.write_df(frame, name, **given)
 
 
+@pytest.mark.slow
 def test_an_existing_table_keeps_its_types_and_new_columns_are_drift(it: Connection) -> None:
     handle = opened(it)
     handle.execute("CREATE SCHEMA shop")
@@ -179,6 +183,7 @@ def test_an_existing_table_keeps_its_types_and_new_columns_are_drift(it: Connect
     assert rows_of(it)[1]["new"] == 1
 
 
+@pytest.mark.slow
 def test_a_frame_is_of_the_preferred_library(it: Connection) -> None:
     it.write_df(pl.DataFrame({"id": [9_007_199_254_740_993, None]}), "shop.orders")
     sql = "SELECT id FROM shop.orders ORDER BY id NULLS LAST"
@@ -195,6 +200,7 @@ def test_a_frame_is_of_the_preferred_library(it: Connection) -> None:
         it.read_df(sql, prefer="modin")
 
 
+@pytest.mark.slow
 def test_without_polars_a_frame_is_one_of_pandas(it: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     it.write_df(pl.DataFrame({"id": [1]}), "shop.orders")
     known = importlib.util.find_spec
@@ -205,6 +211,7 @@ def test_without_polars_a_frame_is_one_of_pandas(it: Connection, monkeypatch: py
         it.read_df("SELECT 1 AS one", prefer="polars")
 
 
+@pytest.mark.slow
 def test_a_lazy_frame_reads_when_it_is_collected(it: Connection) -> None:
     it.write_df(pl.DataFrame({"id": range(10), "name": ["n"] * 10}), "shop.orders")
     lazy = it.scan_df("SELECT * FROM shop.orders ORDER BY id").filter(pl.col("id") > 3).select("id")
@@ -214,6 +221,7 @@ def test_a_lazy_frame_reads_when_it_is_collected(it: Connection) -> None:
     assert whole.select(pl.col("id").sum()).collect().item() == 55
 
 
+@pytest.mark.slow
 def test_queries_that_are_none_are_refused(it: Connection) -> None:
     it.write_df(pl.DataFrame({"id": [1]}), "shop.orders")
     for sql, message in (
@@ -239,6 +247,7 @@ def test_a_date_of_sqlite_that_is_none_is_an_error(sqlite_path: Path) -> None:
     assert it.read_df("SELECT CAST(day AS TEXT) AS day FROM t")["day"].to_list() == ["20240102"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frame_format", ["parquet", "csv"])
 def test_files_are_written_and_read(frame_format: str, tmp_path: Path) -> None:
     fields = {"kind": "object_store_local", "path": str(tmp_path / "lake"), "format": frame_format}
@@ -252,6 +261,7 @@ def test_files_are_written_and_read(frame_format: str, tmp_path: Path) -> None:
         it.write_df(pl.DataFrame({"id": [1]}), "shop.orders", mode="merge", keys=["id"])
 
 
+@pytest.mark.slow
 def test_a_dataset_is_named_by_its_pipeline_or_its_table(it: Connection) -> None:
     orders = declared()
 
@@ -277,6 +287,7 @@ class OfNobody:
         return pa.table({"id": [1]}).__arrow_c_stream__(requested_schema)
 
 
+@pytest.mark.slow
 def test_frames_of_any_library_are_known(it: Connection) -> None:
     import narwhals as nw
 
@@ -293,6 +304,7 @@ def test_frames_of_any_library_are_known(it: Connection) -> None:
     assert arrow_table("text") == "text"
 
 
+@pytest.mark.slow
 def test_handles_have_the_same_methods(it: Connection) -> None:
     handle = opened(it)
     try:
@@ -304,6 +316,7 @@ def test_handles_have_the_same_methods(it: Connection) -> None:
         handle.close()
 
 
+@pytest.mark.slow
 def test_a_pipeline_may_return_a_frame_of_any_library(it: Connection) -> None:
     @ematix.pipeline(target=declared(), source_connection="it", target_connection="it", mode="merge")
     def from_relation(conn: Any) -> Any:
@@ -313,6 +326,7 @@ def test_a_pipeline_may_return_a_frame_of_any_library(it: Connection) -> None:
     assert rows_of(it)[0]["amount"] == Decimal("2.50")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "point", ["ddl.after_expand", "stage.collected", "commit.before_commit", "commit.after_commit"]
 )

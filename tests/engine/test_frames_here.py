@@ -54,6 +54,7 @@ def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "spark_session", refused)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pyarrow", "pandas", "polars"])
 @pytest.mark.parametrize("options", [{}, {"incremental_column": "at"}], ids=["all", "incremental"])
 def test_a_frame_is_loaded_here(kind: str, options: dict[str, Any], duckdb_path: Path) -> None:

@@ -23,6 +23,7 @@ def test_no_hint_names_a_column_of_ours() -> None:
     assert did_you_mean("flow_raw", ["_flow_raw", "id"]) == "known: id."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -42,6 +42,7 @@ def test_a_query_alone_is_refused() -> None:
         Source.sql("pg", "SELECT 1", connections={"pg": "pg"})
 
 
+@pytest.mark.slow
 def test_the_engine_that_has_no_spark_refuses_it() -> None:
     pipeline = shop(QUERY.format(low=0))
     for action in (preview_pipeline, run_pipeline):
@@ -85,6 +86,7 @@ def test_the_plan_tells_what_is_read_without_spark(monkeypatch: pytest.MonkeyPat
     assert result.to_dict()["targets"][0]["read"]["tables"][0]["connection"] == "shop_db"
 
 
+@pytest.mark.slow
 def test_a_database_that_is_away_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMATIX_FLOW_ENGINE", "spark")
     away = {"pg": "postgres://me:canary@127.0.0.1:9/db?connect_timeout=2"}
@@ -97,6 +99,7 @@ def test_a_database_that_is_away_is_a_note(monkeypatch: pytest.MonkeyPatch) -> N
         run_pipeline(pipeline, Options())
 
 
+@pytest.mark.slow
 def test_the_databases_check_it_without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMATIX_FLOW_ENGINE", "spark")
     assert validate_pipeline(shop(QUERY.format(low=1))).ok

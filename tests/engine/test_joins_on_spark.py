@@ -65,6 +65,7 @@ def test_a_join_is_loaded_like_any_source() -> None:
     assert [(one.dataset.name, one.field) for one in facts.origins["amount"]] == [("main.orders", "amount")]
 
 
+@pytest.mark.deep
 def test_a_join_reads_its_missing_target_as_empty() -> None:
     duckdb.connect("target.duckdb").close()
     query = "SELECT o.id, COALESCE(t.name || '!', 'new') AS name, o.amount FROM shop.orders o LEFT JOIN own.sold t ON t.id = o.id WHERE o.id < 3"
@@ -99,6 +100,7 @@ def test_a_long_preview_shows_how_spark_would_run_it(postgres_url: str) -> None:
     assert not any("assumed" in note for note in result.notes)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("mode", ["append", "truncate", "scd2"])
 def test_a_planned_join_can_be_applied(mode: str) -> None:
     pipeline = shop(QUERY.format(low=1), mode=mode)
@@ -109,6 +111,7 @@ def test_a_planned_join_can_be_applied(mode: str) -> None:
     assert loaded() == [(2, "bob", 2.5), (3, "ada", 3.5)]
 
 
+@pytest.mark.deep
 def test_functions_of_the_user_are_called_in_it() -> None:
     query = QUERY.format(low=1).replace("o.amount FROM", "doubled(o.amount) AS amount FROM")
     run_pipeline(shop(query, udfs=[doubled]), Options())
@@ -152,6 +155,7 @@ def side_of(system: str, request: pytest.FixtureRequest, folder: Path) -> tuple[
     return fields, schema, f"s.{schema}.every"
 
 
+@pytest.mark.deep
 @pytest.mark.service
 def test_one_query_joins_every_system(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """Each side has one row that the others lack, so that each of them decides about the result."""

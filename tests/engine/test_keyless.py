@@ -48,6 +48,7 @@ def events(system: Existing, columns: tuple[Column, ...] = COLUMNS, **options: A
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["append", "truncate"])
 def test_rows_are_loaded_planned_and_rehearsed(system: Existing, mode: str) -> None:
     assert validate_pipeline(events(system, mode=mode)).ok
@@ -64,6 +65,7 @@ def test_rows_are_loaded_planned_and_rehearsed(system: Existing, mode: str) -> N
     )
 
 
+@pytest.mark.slow
 def test_drift_is_seen_and_columns_grow(system: Existing) -> None:
     run_pipeline(events(system, mode="append"), Options(slot="first"))
     wider = (Column(BigInt(), name="n"), *COLUMNS[1:])
@@ -73,6 +75,7 @@ def test_drift_is_seen_and_columns_grow(system: Existing) -> None:
     assert done["rows_inserted"] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["merge", "scd2"])
 def test_merge_and_scd2_need_a_key(system: Existing, mode: str) -> None:
     with pytest.raises(PlanError, match=r"must declare at least one primary key column") as refused:
@@ -80,6 +83,7 @@ def test_merge_and_scd2_need_a_key(system: Existing, mode: str) -> None:
     assert refused.value.hint == "mark it with pk(); only append and truncate need none."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [{"kind": "delta_local"}, {"kind": "object_store_local", "format": "parquet"}])
 def test_lakes_and_folders_take_them_too(tmp_path: Path, fields: dict[str, Any]) -> None:
     place = connection_from_fields("target", {**fields, "path": str(tmp_path / "there")})

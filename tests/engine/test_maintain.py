@@ -80,6 +80,7 @@ def stage(name: str) -> None:
     stager.finish()
 
 
+@pytest.mark.slow
 def test_staging_of_dead_loads_goes_and_the_rest_stays(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     stage("stg_0123456789abcdef_000000000000")
     assert maintain_pipeline(pipeline, at(NOW))[0].steps["staging"] == {"removed": 0}
@@ -98,6 +99,7 @@ def test_staging_of_dead_loads_goes_and_the_rest_stays(pipeline: Pipeline, monke
         assert gc.stale(database, session, 0.0) == []
 
 
+@pytest.mark.slow
 def test_what_is_due_is_remembered_in_the_books(pipeline: Pipeline) -> None:
     assert maintain_pipeline(pipeline, at(NOW), due=True)[0].status == "done"
     assert maintain_pipeline(pipeline, at(NOW + DAY), due=True)[0].status == "not_due"
@@ -107,6 +109,7 @@ def test_what_is_due_is_remembered_in_the_books(pipeline: Pipeline) -> None:
     assert maintain_pipeline(pipeline, at(NOW + 3 * DAY))[0].status == "done"
 
 
+@pytest.mark.slow
 def test_old_tokens_go_but_not_the_newest_of_a_pipeline(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(1, 5):
         run_pipeline(pipeline, at(NOW + number * DAY, slot=str(number)))
@@ -124,6 +127,7 @@ def test_old_tokens_go_but_not_the_newest_of_a_pipeline(pipeline: Pipeline, monk
     assert run_pipeline(pipeline, at(later, slot="4"))["path"] == "recovered"
 
 
+@pytest.mark.slow
 def test_superseded_books_of_a_folder_go(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = {store_session.STATES: (1, 0.0), store_session.COMMITS: (1, 0.0)}
     monkeypatch.setattr(store_session, "RETAINED", kept)
@@ -148,6 +152,7 @@ def test_a_place_where_nothing_was_loaded_stays_so(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", ["duckdb"], indirect=True)
 def test_one_place_that_fails_does_not_keep_the_others_from_it(pipeline: Pipeline, tmp_path: Path) -> None:
     (tmp_path / "broken.db").write_bytes(b"no database" * 100)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 THINGS = Table("main", "things", (Column(BigInt(), primary_key=True, name="id"), Column(Text(), name="what")))
 
 
+@pytest.mark.slow
 def test_rows_that_the_source_no_longer_has_are_deleted(tmp_path: Path) -> None:
     rows = [{"id": 1, "what": "a"}, {"id": 2, "what": "b"}]
     there = SQLiteConnection("there", path=str(tmp_path / "t.db"))

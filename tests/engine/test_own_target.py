@@ -50,6 +50,7 @@ NEXT = "SELECT COALESCE((SELECT MAX(id) FROM own), 0) + 1 AS id, 'a' AS name"
 KNOWN = "WITH fresh AS (SELECT 1 AS id, 'a' AS name) SELECT f.id, f.name FROM fresh f LEFT JOIN own o ON o.id = f.id WHERE o.id IS NULL"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [None, "cross_db"])
 @pytest.mark.parametrize("sql", [NEXT, KNOWN])
 def test_the_first_run_reads_its_target_as_empty(
@@ -71,6 +72,7 @@ def test_the_first_run_reads_its_target_as_empty(
 UPSERT = "SELECT f.id, COALESCE(o.name, f.name) AS name FROM (SELECT 1 AS id, 'a' AS name UNION ALL SELECT 2, 'b') f LEFT JOIN own o ON o.id = f.id"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [None, "cross_db"])
 def test_the_first_merge_reads_its_target_as_empty_and_the_next_one_reads_its_rows(
     warehouse: Warehouse, fixed: Options, path: str | None
@@ -86,6 +88,7 @@ def test_the_first_merge_reads_its_target_as_empty_and_the_next_one_reads_its_ro
     assert warehouse.rows(f"SELECT id, name FROM {warehouse.target} ORDER BY id") == [(1, "kept"), (2, "b")]
 
 
+@pytest.mark.slow
 def test_a_table_of_every_type_can_be_asked_about_before_it_exists(warehouse: Warehouse, fixed: Options) -> None:
     mark = "`" if warehouse.kind == "mysql" else '"'
     columns = ", ".join(f"{mark}{name}{mark}" for name in TYPES)
@@ -95,6 +98,7 @@ def test_a_table_of_every_type_can_be_asked_about_before_it_exists(warehouse: Wa
     assert [note for note in preview_pipeline(pipeline, fixed).notes if NOTE in note]
 
 
+@pytest.mark.slow
 def test_a_plan_of_it_can_be_kept_and_applied(duck: Warehouse, fixed: Options) -> None:
     pipeline = flow(duck, NEXT)
     kept = diff_pipeline(pipeline, fixed)
@@ -102,6 +106,7 @@ def test_a_plan_of_it_can_be_kept_and_applied(duck: Warehouse, fixed: Options) -
     assert duck.rows(f"SELECT id, name FROM {duck.target}") == [(1, "a")]
 
 
+@pytest.mark.slow
 def test_a_query_that_is_wrong_otherwise_creates_no_table(warehouse: Warehouse, fixed: Options) -> None:
     pipeline = flow(warehouse, "SELECT id, nonsense AS name FROM own")
     assert validate_pipeline(pipeline, fixed).errors != ()
@@ -112,6 +117,7 @@ def test_a_query_that_is_wrong_otherwise_creates_no_table(warehouse: Warehouse, 
         warehouse.rows(f"SELECT * FROM {warehouse.target}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["fail", "reject"])
 def test_a_load_reads_columns_of_every_type_of_its_own_database(
     warehouse: Warehouse, fixed: Options, policy: str

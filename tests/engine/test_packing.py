@@ -15,6 +15,7 @@ from tests.services.standalone import executor_python
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
 
+@pytest.mark.slow
 def test_a_packed_python_runs_elsewhere_with_its_packages_and_without_the_product(tmp_path: Path) -> None:
     python = executor_python(tmp_path / "small", only=("click", "py4j", "rich", "pygments", "markdown_it", "mdurl"))
     command = [str(python), "-m", "ematix_flow", "engine", "pack", "--output", "made/env.tar.gz"]

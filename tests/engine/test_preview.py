@@ -57,6 +57,7 @@ def test_a_preview_changes_nothing(warehouse: Warehouse, declare: Declare) -> No
     assert warehouse.everything() == before
 
 
+@pytest.mark.slow
 def test_a_loaded_table_is_seen(warehouse: Warehouse, declare: Declare) -> None:
     pipeline = declare(warehouse, mode="append", incremental_column="id")
     run_pipeline(pipeline)
@@ -111,6 +112,7 @@ def test_a_missing_file_database_is_not_created(tmp_path: Path) -> None:
     assert not path.parent.exists()
 
 
+@pytest.mark.slow
 def test_a_database_that_another_process_holds_is_a_note(duck: Warehouse, declare: Declare) -> None:
     code = f"import duckdb; c = duckdb.connect({duck.database.info()['dbname']!r}); print(1, flush=True); input()"
     holder = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -262,6 +264,7 @@ def test_a_folder_is_no_target_of_a_merge(tmp_path: Path) -> None:
         load.preview()
 
 
+@pytest.mark.slow
 def test_a_preview_loads_neither_spark_nor_java(duck: Warehouse) -> None:
     code = f"""
 import sys

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
+import pytest
+
 from ematix_flow import BigInt, Text, ematix, pk
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ class Orders:
     name: Text
 
 
+@pytest.mark.slow
 def test_a_function_that_uses_its_connection_is_a_note(duck: Warehouse) -> None:
     @ematix.pipeline(target=Orders, target_connection="warehouse", mode="append")
     def load(conn: Any) -> str:
@@ -33,6 +36,7 @@ def test_a_function_that_uses_its_connection_is_a_note(duck: Warehouse) -> None:
     assert load()["path"] == "same_db"
 
 
+@pytest.mark.slow
 def test_a_path_is_forced_when_the_source_is_known(duck: Warehouse) -> None:
     @ematix.pipeline(target=Orders, target_connection="warehouse", mode="append", force_path="same_db")
     def load(conn: Any) -> str:

@@ -56,6 +56,7 @@ def loaded(log: RunLog, during: Callable[[], None]) -> Any:
     return run_pipeline(load.pipeline, Options(run_log=log))
 
 
+@pytest.mark.slow
 def test_a_log_that_goes_during_a_load_hears_of_it_later(duck: Place) -> None:
     log = SqliteRunLog("log.db")
     with pytest.warns(UserWarning, match="the run log lacks 2 entries about this run"):
@@ -69,6 +70,7 @@ def test_a_log_that_goes_during_a_load_hears_of_it_later(duck: Place) -> None:
     assert not log.open_request("load", Options().clock.now()).resumed
 
 
+@pytest.mark.slow
 def test_a_request_whose_end_never_arrives_loads_nothing_twice(duck: Place) -> None:
     with pytest.warns(UserWarning, match="the run log lacks"):
         loaded(SqliteRunLog("log.db"), goes)
@@ -77,6 +79,7 @@ def test_a_request_whose_end_never_arrives_loads_nothing_twice(duck: Place) -> N
     assert duck.rows("SELECT item_id FROM analytics.items") == [(1,)]
 
 
+@pytest.mark.slow
 def test_a_log_that_is_away_before_a_load_stops_nothing(duck: Place) -> None:
     log = SqliteRunLog("log.db")
     goes()

@@ -55,6 +55,7 @@ class Customers:
             return connection.execute(f"SELECT {columns} FROM main.customers ORDER BY valid_from, id").fetchall()
 
 
+@pytest.mark.slow
 def test_versions_by_load_time_in_a_table_that_the_stream_makes(tmp_path: Path) -> None:
     customers = Customers(tmp_path, create_table="true")
     customers.load({"id": 1, "city": "Rome"}, {"id": 2, "city": "Oslo"})
@@ -65,6 +66,7 @@ def test_versions_by_load_time_in_a_table_that_the_stream_makes(tmp_path: Path) 
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_versions_by_event_time_come_in_any_order(tmp_path: Path) -> None:
     customers = Customers(tmp_path, create_table="true", event_timestamp_column='"at"')
     customers.load({"id": 1, "city": "Pisa", "at": "2026-01-03T00:00:00Z"})
@@ -74,6 +76,7 @@ def test_versions_by_event_time_come_in_any_order(tmp_path: Path) -> None:
     assert told == [("Rome", "2026-01-01", False), ("Bari", "2026-01-02", False), ("Pisa", "2026-01-03", True)]
 
 
+@pytest.mark.slow
 def test_a_row_without_a_field_has_null_there_and_not_the_value_of_before(tmp_path: Path) -> None:
     customers = Customers(tmp_path, create_table="true")
     customers.load({"id": 1, "city": "Rome"})
@@ -81,6 +84,7 @@ def test_a_row_without_a_field_has_null_there_and_not_the_value_of_before(tmp_pa
     assert customers.versions("city, is_current") == [("Rome", False), (None, True)]
 
 
+@pytest.mark.slow
 def test_a_table_that_is_there_needs_the_columns_of_versions(tmp_path: Path) -> None:
     customers = Customers(tmp_path)
     with closing(duckdb.connect(str(tmp_path / "there.duckdb"))) as connection:

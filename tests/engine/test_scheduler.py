@@ -71,6 +71,7 @@ def door() -> Door:
     return Door()
 
 
+@pytest.mark.slow
 def test_what_is_depended_on_comes_first_then_the_greater_priority(rig: Rig) -> None:
     rig.add("low", priority=-1)
     rig.add("base")
@@ -86,6 +87,7 @@ def test_what_is_depended_on_comes_first_then_the_greater_priority(rig: Rig) -> 
     assert len(rig.ran) == 4
 
 
+@pytest.mark.slow
 def test_a_dependent_waits_until_its_upstream_has_the_same_slot(rig: Rig, door: Door) -> None:
     rig.add("base", work=door)
     rig.add("top", depends_on=["base"])
@@ -116,6 +118,7 @@ def test_no_more_runs_than_workers_and_a_place_that_is_free_is_used(rig: Rig, do
     assert sorted(rig.ran) == ["a", "b", "c"]
 
 
+@pytest.mark.slow
 def test_a_pool_is_shared_by_everybody_who_uses_the_run_log(rig: Rig, door: Door) -> None:
     ematix.pool("warehouse", 2)
     for name in ("a", "b", "c"):
@@ -309,6 +312,7 @@ def test_the_option_decides_over_what_pipelines_say(rig: Rig) -> None:
     assert rig.due().fired == []
 
 
+@pytest.mark.slow
 def test_a_clock_that_is_set_back_repeats_nothing_and_one_set_forward_catches_up(rig: Rig) -> None:
     rig.add("a")
     scheduler = rig.scheduler()

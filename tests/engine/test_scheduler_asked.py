@@ -37,6 +37,7 @@ def test_a_paused_pipeline_begins_nothing_and_catches_up_the_last_slot(rig: Rig)
     assert rig.ran == ["a", "a"]
 
 
+@pytest.mark.slow
 def test_resume_tries_a_slot_that_was_given_up_with_all_its_attempts(rig: Rig) -> None:
     rig.add("a", "0 12 1 3 *", retry={"max_attempts": 2})
     rig.broken.add("a")
@@ -103,6 +104,7 @@ def test_the_next_slot_waits_until_a_cancelled_run_has_stopped_and_its_slot_is_n
     assert rig.state("a").last_slot == "2026-03-01T13:00:00Z"
 
 
+@pytest.mark.slow
 def test_a_cancelled_load_changes_nothing(
     rig: Rig, duck: Warehouse, declare: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +188,7 @@ def test_asked_and_scheduled_runs_of_a_pipeline_never_overlap(rig: Rig) -> None:
     assert most == 1
 
 
+@pytest.mark.slow
 def test_a_restart_loads_under_the_name_of_the_run_before_it(
     rig: Rig, duck: Warehouse, declare: Callable[..., Pipeline]
 ) -> None:

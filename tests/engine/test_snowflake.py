@@ -44,12 +44,14 @@ def pipeline(sql: str = "SELECT * FROM orders", made: str | None = None, **more:
     return copying(CONNECTION, sql, made, **more)
 
 
+@pytest.mark.slow
 def test_rows_arrive_as_they_were(account: Account) -> None:
     result = pipeline()()
     assert (result["status"], result["rows_read"], result["rows_written"]) == ("success", 2, 2)
     assert account.rows("SELECT * FROM copied ORDER BY id") == account.rows("SELECT * FROM orders ORDER BY id")
 
 
+@pytest.mark.slow
 def test_statements_come_in_the_order_that_keeps_rows_single(account: Account) -> None:
     pipeline("SELECT id FROM orders", "SELECT id, id / 2 AS half FROM source")()
     kinds = [" ".join(statement.split()[:3]) for statement in account.statements]
@@ -76,6 +78,7 @@ def test_statements_come_in_the_order_that_keeps_rows_single(account: Account) -
     assert kinds[7].startswith('COPY INTO "_FLOW_ROWS_')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["warehouse.before_commit", "warehouse.after_commit"])
 def test_a_run_that_is_interrupted_adds_its_rows_once(account: Account, point: str) -> None:
     copy = pipeline()
@@ -86,12 +89,14 @@ def test_a_run_that_is_interrupted_adds_its_rows_once(account: Account, point: s
     assert account.rows("SELECT count(*) FROM ematix_flow_loads WHERE token <> 'lock'") == [(1,)]
 
 
+@pytest.mark.slow
 def test_an_answer_to_commit_that_is_lost_is_looked_up(account: Account) -> None:
     account.cut_at = "COMMIT"
     assert pipeline()()["rows_written"] == 2
     assert account.rows("SELECT count(*) FROM copied") == [(2,)]
 
 
+@pytest.mark.slow
 def test_only_rows_above_the_watermark_are_read(account: Account, tmp_path: Path) -> None:
     store = FileWatermarkStore(tmp_path / "watermarks.json")
     copy = pipeline(incremental_column="ID", watermark_store=store)

@@ -50,6 +50,7 @@ def test_spark_frames_of_a_database(kind: str, session: SparkSession, request: p
         it.write_spark_df(FRAME, "shop.orders")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("lane", ["delta_local", pytest.param("iceberg", marks=pytest.mark.deep)])
 def test_a_lake_table_is_written_and_read(lane: str, session: SparkSession, tmp_path: Path) -> None:
     it = declared(lake_fields(lane, tmp_path, None))

@@ -104,6 +104,7 @@ def test_a_table_is_not_looked_at_while_a_session_runs(tmp_path: Path, monkeypat
     assert len(looks) == 1
 
 
+@pytest.mark.slow
 def test_a_table_of_many_small_files_is_large_and_one_that_is_not_there_is_not(tmp_path: Path) -> None:
     table = Delta(DeltaLocalConnection("lake", path=str(tmp_path)), ("s", "t"))
     assert not table.is_large()

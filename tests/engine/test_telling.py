@@ -92,6 +92,7 @@ def test_an_error_of_the_users_own_code(place: SQLiteConnection) -> None:
     assert (listener.ended.run_ids, listener.ended.error_type) == ((), "KeyError")
 
 
+@pytest.mark.slow
 def test_targets_that_failed_while_others_went_on(place: SQLiteConnection) -> None:
     listener = Listener()
     targets = [

@@ -90,6 +90,7 @@ def load(view: type[FeatureView], connection: Connection, *rows: tuple[Any, Any,
     sync(target=view, source=given_rows, target_connection=connection, mode="scd2")
 
 
+@pytest.mark.slow
 def test_a_set_has_the_spine_in_order_then_the_instant_then_the_features(shop: DuckDBConnection) -> None:
     first, second = users(), items()
     load(first, shop, (1, 10, 1), (1, 20, 5))
@@ -106,6 +107,7 @@ def test_a_set_has_the_spine_in_order_then_the_instant_then_the_features(shop: D
     assert list(small.columns) == ["item", "user_id", "zone", "as_of", "score", "price"]
 
 
+@pytest.mark.slow
 def test_a_spine_can_be_any_frame_and_an_empty_one_has_the_columns(shop: DuckDBConnection) -> None:
     view = users()
     load(view, shop, (1, 10, 1))
@@ -119,6 +121,7 @@ def test_a_spine_can_be_any_frame_and_an_empty_one_has_the_columns(shop: DuckDBC
     assert view.historical_features(shop, spine=[]) == []
 
 
+@pytest.mark.slow
 def test_nothing_of_the_future_can_be_requested_or_comes(shop: DuckDBConnection) -> None:
     view = users()
     load(view, shop, (1, 10, 1), (1, 999, 3))
@@ -130,6 +133,7 @@ def test_nothing_of_the_future_can_be_requested_or_comes(shop: DuckDBConnection)
             view.point_in_time(shop, entity_keys={"user_id": 1}, as_of=instant, columns=[name])
 
 
+@pytest.mark.slow
 def test_what_cannot_be_joined_is_refused_with_the_reason(shop: DuckDBConnection) -> None:
     view = users()
     load(view, shop, (1, 10, 1))
@@ -173,6 +177,7 @@ SPINE = st.lists(st.tuples(st.integers(0, 3), st.integers(-2, 18)), min_size=1, 
 NUMBER = iter(range(1_000_000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [DuckDBConnection, SQLiteConnection])
 def test_a_set_is_what_a_plain_model_says(kind: type[Connection], tmp_path: Path) -> None:
     """The last event of the entity at or before the instant counts; of several at one instant, the greatest value."""
@@ -204,6 +209,7 @@ def model(loads: list[list[tuple[int, int | None, int]]], key: int, at: float) -
     return None if score < 0 else score
 
 
+@pytest.mark.slow
 def test_a_manifest_proves_a_set_or_says_that_the_past_has_changed(
     shop: DuckDBConnection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -239,6 +245,7 @@ def test_a_manifest_proves_a_set_or_says_that_the_past_has_changed(
     assert main(["features", "show", "no_such", "-m", "views_of_manifest"]) == 2
 
 
+@pytest.mark.slow
 def test_a_plan_that_is_applied_registers_the_view_and_fills_the_online_store(shop: DuckDBConnection) -> None:
     view = users(online=True)
     handle = opened(shop)

@@ -28,6 +28,7 @@ def diamond(rig: Rig) -> None:
     rig.due()
 
 
+@pytest.mark.slow
 def test_a_workflow_is_restarted_from_a_job_and_keeps_what_does_not_follow_it(rig: Rig) -> None:
     diamond(rig)
     assert sorted(rig.ran) == ["alone", "first", "last", "left", "right"]
@@ -50,6 +51,7 @@ def test_a_workflow_is_restarted_from_a_job_and_keeps_what_does_not_follow_it(ri
     assert (rig.ran, rig.workflow("w").slot_status) == (["last"], "succeeded")
 
 
+@pytest.mark.slow
 def test_a_restart_keeps_no_result_that_is_not_there(rig: Rig) -> None:
     rig.broken.add("left")
     diamond(rig)
@@ -74,6 +76,7 @@ def test_a_restart_keeps_no_result_that_is_not_there(rig: Rig) -> None:
     assert rig.workflow("w").slot_status == "succeeded"
 
 
+@pytest.mark.slow
 def test_a_workflow_that_failed_goes_on_in_its_slot(rig: Rig) -> None:
     rig.broken.add("left")
     diamond(rig)

@@ -35,6 +35,7 @@ def unscheduled(rig: Rig, *names: str) -> None:
         rig.add(name, None)
 
 
+@pytest.mark.slow
 def test_a_schedule_sets_the_jobs_off_once_in_their_order(rig: Rig) -> None:
     rig.add("mart", None)
     rig.add("raw", None, priority=5)
@@ -60,6 +61,7 @@ def test_jobs_wait_for_each_other_by_depends_on(rig: Rig) -> None:
     assert rig.ran == ["raw", "mart"]
 
 
+@pytest.mark.slow
 def test_an_upstream_sets_a_workflow_off_once_for_each_success(rig: Rig) -> None:
     unscheduled(rig, "job")
     rig.add("up", "*/10 * * * *")
@@ -93,6 +95,7 @@ def test_all_of_waits_for_everybody_since_the_last_time(rig: Rig) -> None:
     assert rig.ran == ["job", "job"]
 
 
+@pytest.mark.slow
 def test_any_of_fires_for_each_of_them(rig: Rig) -> None:
     unscheduled(rig, "a", "b", "job")
     workflow(name="w", jobs=["job"], triggered_by=AnyOf("a", "b"))
@@ -119,6 +122,7 @@ def test_conditions_nest(rig: Rig, successes: list[str], fires: bool) -> None:
     assert rig.ran == (["job"] if fires else [])
 
 
+@pytest.mark.slow
 def test_a_failure_of_an_upstream_sets_nothing_off(rig: Rig) -> None:
     rig.add("up")
     unscheduled(rig, "job")
@@ -133,6 +137,7 @@ def test_a_failure_of_an_upstream_sets_nothing_off(rig: Rig) -> None:
     assert rig.ran == ["up", "up", "job"]
 
 
+@pytest.mark.slow
 def test_a_job_that_fails_fails_the_workflow_and_the_next_slot_runs(rig: Rig) -> None:
     unscheduled(rig, "good", "bad", "after")
     workflow(name="w", jobs=["good", "bad"], schedule=HOURLY)
@@ -165,6 +170,7 @@ def test_a_job_is_tried_again_before_the_workflow_fails(rig: Rig) -> None:
     assert rig.workflow("w").slot_status == "succeeded"
 
 
+@pytest.mark.slow
 def test_workflows_follow_each_other_in_one_round(rig: Rig) -> None:
     unscheduled(rig, "a", "b", "c")
     first = workflow(name="first", jobs=["a"], schedule=HOURLY)
@@ -200,6 +206,7 @@ def test_a_success_while_the_workflow_runs_sets_it_off_again(rig: Rig) -> None:
     assert rig.ran == ["job", "job"]
 
 
+@pytest.mark.slow
 def test_a_schedule_and_upstreams_beside_each_other(rig: Rig) -> None:
     unscheduled(rig, "up", "job")
     workflow(name="w", jobs=["job"], triggered_by="up", schedule=HOURLY)
@@ -220,6 +227,7 @@ def inbox(tmp_path: Path) -> Source:
     return Source(register_connection(connection_from_fields("inbox", fields)), query="*.csv")
 
 
+@pytest.mark.slow
 def test_new_files_set_a_workflow_off_once(rig: Rig, tmp_path: Path) -> None:
     (tmp_path / "old.csv").write_text("id\n1\n")
     unscheduled(rig, "job")
@@ -236,6 +244,7 @@ def test_new_files_set_a_workflow_off_once(rig: Rig, tmp_path: Path) -> None:
         assert rig.ran == ["job"] * (number + 1)
 
 
+@pytest.mark.slow
 def test_files_that_come_while_the_jobs_run_are_seen_afterwards(rig: Rig, tmp_path: Path) -> None:
     rig.add("job", None, work=lambda: (tmp_path / f"during{min(2, len(rig.ran))}.csv").write_text("id\n3\n"))
     workflow(name="w", jobs=["job"], on_message=inbox(tmp_path))
@@ -259,6 +268,7 @@ def test_a_source_that_is_away_holds_up_its_own_workflow_only(rig: Rig, monkeypa
     assert rig.ran == ["other", "other"]
 
 
+@pytest.mark.slow
 def test_messages_set_jobs_off_when_the_clock_was_set_back(rig: Rig, tmp_path: Path) -> None:
     unscheduled(rig, "job")
     workflow(name="w", jobs=["job"], on_message=inbox(tmp_path))

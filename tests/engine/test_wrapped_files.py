@@ -48,6 +48,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
+@pytest.mark.in_turn
 @pytest.mark.spark
 @pytest.mark.parametrize("name", WRAPS)
 @pytest.mark.parametrize("form", ["csv", "json_lines"])
@@ -78,6 +79,7 @@ def test_a_column_may_be_called_like_the_view_of_the_rows(spark: Any, tmp_path: 
     assert found.rows == {2: ("b",)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["_flow_raw", "_flow_corrupt", "_FLOW_failed", "_flow_position"])
 def test_a_column_of_a_file_that_is_called_like_one_of_ours_is_refused(tmp_path: Path, name: str) -> None:
     columns = {"id": Annotated[BigInt, pk()]}

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_the_model_of_the_example_is_exact_because_nothing_leaks(tmp_path: Path) -> None:
     example = ROOT / "examples" / "features"
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{example}", "EMATIX_FLOW_ENGINE": "local"}

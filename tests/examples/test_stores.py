@@ -75,6 +75,7 @@ def test_stores_are_declared_by_their_classes(example: Example) -> None:
     assert (module.lake.bucket, module.lake.prefix, module.archive.format) == ("ematix-lake", "tables", "csv")
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 @pytest.mark.service
 @pytest.mark.xdist_group("lakes")

@@ -119,6 +119,7 @@ def test_an_error_at_any_step_is_made_good_by_the_next_run(lane: Lane, point: st
     assert ids(lane) == [1, 2]
 
 
+@pytest.mark.deep
 def test_a_conflict_is_tried_again_with_the_same_files(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
     lane.load([row(1)])
     really, calls = delta_commit.add_files, []
@@ -138,6 +139,7 @@ def test_a_conflict_is_tried_again_with_the_same_files(lane: Lane, monkeypatch: 
     assert len(files) == 2
 
 
+@pytest.mark.deep
 def test_a_table_that_grew_is_filled_by_delta_until_the_declaration_follows(tmp_path: Path) -> None:
     lane = Lane(lake_fields("delta_local", tmp_path), tmp_path, {"mode": "append", "on_drift": "evolve"})
     lane.load([row(1)])
@@ -150,6 +152,7 @@ def test_a_table_that_grew_is_filled_by_delta_until_the_declaration_follows(tmp_
     assert lane.rows("id, note") == [("1", None), ("2", "n"), ("3", "n")]
 
 
+@pytest.mark.deep
 def test_a_constraint_of_somebody_else_is_kept_by_delta(tmp_path: Path) -> None:
     lane = Lane(lake_fields("delta_local", tmp_path), tmp_path, {"mode": "append"})
     lane.load([row(1)])
@@ -172,6 +175,7 @@ def altered(lane: Lane, statement: str) -> list[tuple[Any, ...]]:
         return list(database.data(session).query(statement.format(table=place)))
 
 
+@pytest.mark.deep
 def test_a_text_of_limited_length_is_kept_by_delta(tmp_path: Path) -> None:
     lane = Lane(lake_fields("delta_local", tmp_path), tmp_path, {"mode": "append"})
     columns = "id BIGINT NOT NULL, word VARCHAR(6), share DOUBLE, amount DECIMAL(38,4), at TIMESTAMP"
@@ -185,6 +189,7 @@ def test_a_text_of_limited_length_is_kept_by_delta(tmp_path: Path) -> None:
     assert lane.rows("id, word") == [("1", "word 1")]
 
 
+@pytest.mark.deep
 def test_spark_believes_what_is_noted_of_a_checkpoint_that_it_did_not_write(tmp_path: Path) -> None:
     lane = Lane(lake_fields("delta_local", tmp_path), tmp_path, {"mode": "append"})
     lane.load([row(1)])
@@ -203,6 +208,7 @@ def test_spark_believes_what_is_noted_of_a_checkpoint_that_it_did_not_write(tmp_
     assert ids(lane) == [1, 1, 2, 3, 4]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("written", ["json", deep("parquet")])
 def test_a_table_with_checkpoints_of_the_second_version_is_known_and_filled_by_delta(
     tmp_path: Path, written: str

@@ -95,6 +95,7 @@ def statement(lane: Lane, sql: str) -> list[tuple[Any, ...]]:
     return database.engine().query(sql.replace("{}", f"`{database.catalog.name}`.`shop`.`things`"))  # type: ignore[no-any-return]
 
 
+@pytest.mark.deep
 def test_an_append_and_its_dry_run_need_no_java(tmp_path: Path) -> None:
     folder = own(tmp_path)
     (tmp_path / "flows.py").write_text(MODULE.format(folder=folder), "utf-8")
@@ -142,6 +143,7 @@ def test_an_error_at_any_step_is_made_good_by_the_next_run(in_folder: Lane, poin
     assert ids(in_folder) == [1, 2]
 
 
+@pytest.mark.deep
 def test_a_commit_of_another_program_comes_first_and_the_same_files_follow(
     in_folder: Lane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +163,7 @@ def test_a_commit_of_another_program_comes_first_and_the_same_files_follow(
     assert len(list(Path(in_folder.fields["warehouse"], "shop/things/data").rglob("*.parquet"))) == 3
 
 
+@pytest.mark.deep
 def test_columns_are_known_by_their_ids_and_files_by_their_bounds(in_folder: Lane) -> None:
     in_folder.load([row(1), row(7)])
     bounds = "SELECT readable_metrics.id.lower_bound, readable_metrics.id.upper_bound, record_count FROM {}.files"
@@ -169,6 +172,7 @@ def test_columns_are_known_by_their_ids_and_files_by_their_bounds(in_folder: Lan
     assert statement(in_folder, "SELECT id, term FROM {} ORDER BY id") == [(1, "word 1"), (7, "word 7")]
 
 
+@pytest.mark.deep
 def test_lists_of_files_are_put_together(in_folder: Lane) -> None:
     in_folder.load([row(1)])
     statement(in_folder, "ALTER TABLE {} SET TBLPROPERTIES ('commit.manifest.min-count-to-merge' = '2')")
@@ -178,6 +182,7 @@ def test_lists_of_files_are_put_together(in_folder: Lane) -> None:
     assert statement(in_folder, "SELECT COUNT(*) FROM {}.manifests") == [(1,)]
 
 
+@pytest.mark.deep
 def test_a_table_that_grew_is_filled_by_spark_until_the_declaration_follows(in_folder: Lane) -> None:
     in_folder.options = {"mode": "append", "on_drift": "evolve"}
     in_folder.load([row(1)])
@@ -190,6 +195,7 @@ def test_a_table_that_grew_is_filled_by_spark_until_the_declaration_follows(in_f
     assert in_folder.rows("id, note") == [("1", None), ("2", "n"), ("3", "n")]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "alteration",
     [
@@ -212,6 +218,7 @@ def test_what_a_table_asks_of_its_writers_is_left_to_spark(in_folder: Lane, alte
         assert ids(in_folder) == [1, 2]
 
 
+@pytest.mark.deep
 def test_a_catalog_in_a_folder_is_left_to_spark(tmp_path: Path) -> None:
     lane = Lane(lake_fields("iceberg", tmp_path), tmp_path, {"mode": "append"})
     lane.load([row(1)])

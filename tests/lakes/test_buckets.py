@@ -156,6 +156,7 @@ def test_a_process_that_is_killed_after_its_change_leaves_the_load_to_be_made_on
     assert (committed(lane), locks(lane)) == (1, [])
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("lane", LAKES, indirect=True)
 def test_what_a_load_would_do_leaves_nothing_in_the_bucket(lane: Lane) -> None:
     lane.give(FIRST)
@@ -180,6 +181,7 @@ def test_a_catalog_may_be_in_postgres(request: pytest.FixtureRequest, postgres_u
     assert PASSWORD not in str(lane.database().engine().query("SET"))  # type: ignore[attr-defined]
 
 
+@pytest.mark.deep
 def test_a_bucket_has_one_way_to_it_in_a_process(lane: Lane) -> None:
     lane.database().engine()  # type: ignore[attr-defined]
     other = Lane({**lane.fields, "region": "eu-west-1"}, lane.folder, lane.options)

@@ -90,6 +90,7 @@ def test_loads_are_made_once_and_read_through_the_catalog(catalog: str, request:
     assert not [secret for secret in (CLIENT_SECRET, TOKEN, SECRET) if secret in shown]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("fault", ["unanswered", "lost"])
 def test_an_append_whose_answer_is_lost_is_made_once(rest: Lane, proxy: FaultyProxy, fault: str) -> None:
     rest.options = {"mode": "append"}
@@ -102,6 +103,7 @@ def test_an_append_whose_answer_is_lost_is_made_once(rest: Lane, proxy: FaultyPr
     assert (committed(rest), locks(rest)) == (2, [])
 
 
+@pytest.mark.deep
 def test_a_commit_whose_answer_is_lost_is_made_once(rest: Lane, proxy: FaultyProxy) -> None:
     rest.load(FIRST)
     proxy.faults = deque([("POST tables/things", "unanswered")] * 2)

@@ -25,6 +25,7 @@ def lake(tmp_path: Path) -> Growing:
     return Growing(lake_fields("delta_local", tmp_path / "a [b] c"), tmp_path)
 
 
+@pytest.mark.deep
 def test_a_divided_table_keeps_its_values(lake: Growing) -> None:
     lake.create("id BIGINT, day DATE, a_word STRING", "PARTITIONED BY (day, a_word)")
     lake.sql("INSERT INTO {table} VALUES (1, DATE'2026-01-01', 'x')")

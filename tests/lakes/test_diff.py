@@ -111,6 +111,7 @@ def test_a_table_that_somebody_changed_is_refused(kind: str, tmp_path: Path) -> 
     assert lane.rows() == []
 
 
+@pytest.mark.deep
 @pytest.mark.crash
 @pytest.mark.parametrize(
     ("kind", "point"),
@@ -134,6 +135,7 @@ def test_a_plan_whose_application_fails_around_the_change_is_applied_once(
     assert len(lane.rows()) == 3
 
 
+@pytest.mark.deep
 def test_a_program_that_knows_no_lock_is_noticed_until_the_end(tmp_path: Path) -> None:
     lane = Lane(lake_fields("iceberg", tmp_path), tmp_path, {"mode": "append"})
     lane.load(FIRST[:1])

@@ -27,6 +27,7 @@ WORDS = (
 )
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", ["delta_local", "iceberg"])
 @pytest.mark.parametrize("on_error", ["fail", "dlq"])
 def test_every_batch_of_text_is_loaded(kind: str, on_error: str, tmp_path: Path) -> None:
@@ -50,6 +51,7 @@ def test_a_table_of_small_integers_and_lists_takes_what_it_can(tmp_path: Path) -
         lake.drain()
 
 
+@pytest.mark.deep
 def test_a_declared_table_of_whole_numbers_stands_over_bytes(tmp_path: Path) -> None:
     lake = Existing(tmp_path, lake_fields("delta_local", tmp_path), "shop")
     Growing(lake.fields, tmp_path).create(

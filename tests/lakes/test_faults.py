@@ -97,6 +97,7 @@ Lane(json.loads(sys.argv[1]), Path(sys.argv[2]), {"mode": "merge"}).again(SECOND
 """
 
 
+@pytest.mark.deep
 @every_lake
 def test_a_change_that_others_gave_up_is_refused_by_the_table(lane: Lane) -> None:
     lane.load(FIRST)
@@ -106,6 +107,7 @@ def test_a_change_that_others_gave_up_is_refused_by_the_table(lane: Lane) -> Non
     assert words(lane) == [("1", "a"), ("2", "c"), ("3", "d")]
 
 
+@pytest.mark.deep
 def test_the_first_change_of_a_table_is_refused_too(lane: Lane) -> None:
     with pytest.raises(BadRowsError):
         lane.load([(1, "a", 0.5, "no number", START)])
@@ -132,6 +134,7 @@ def come_too_late(lane: Lane) -> None:
         assert not applier.is_committed(lambda: engine, late)
 
 
+@pytest.mark.deep
 def test_somebody_who_holds_the_table_is_waited_for(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
     lane.load(FIRST)
     monkeypatch.setattr(lake_session, "LAKE_LOCK", replace(lake_session.LAKE_LOCK, seconds=0.3))
@@ -144,6 +147,7 @@ def test_somebody_who_holds_the_table_is_waited_for(lane: Lane, monkeypatch: pyt
     assert words(lane) == [("1", "a"), ("2", "c"), ("3", "d")]
 
 
+@pytest.mark.deep
 def test_a_holder_that_is_silent_for_long_is_not_waited_for(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
     lane.load(FIRST)
     with closing(lane.database().session()) as holder:

@@ -95,6 +95,7 @@ def test_a_table_is_read_at_the_version_that_is_asked_for(lane: Lane) -> None:
         copied(lane, "SELECT id, word FROM shop.nothing")
 
 
+@pytest.mark.deep
 @every_lake
 @pytest.mark.parametrize("returned", ["shop/things", "shop.things"])
 def test_a_function_may_return_the_folder_of_a_table(lane: Lane, returned: str, tmp_path: Path) -> None:
@@ -118,6 +119,7 @@ def test_an_incremental_load_reads_only_what_is_new_in_a_lake(lane: Lane) -> Non
     assert copied(lane, query, mode="append", incremental_column="id", slot="2") == [(1, "a"), (2, "b"), (3, "c")]
 
 
+@pytest.mark.deep
 @every_lake
 def test_sql_around_rows_of_a_lake_sees_those_that_fit(lane: Lane) -> None:
     lane.load([(1, "7", None, None, START), (2, "7", None, None, START), (3, "x", None, None, START)])

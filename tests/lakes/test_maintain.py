@@ -119,6 +119,7 @@ lane.again([(1, "a", None, None, START)], "slot-1")
 """
 
 
+@pytest.mark.deep
 def test_who_holds_the_table_is_waited_for_and_then_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lane = Lane(lake_fields("iceberg", tmp_path), tmp_path, {"mode": "append"})
     load(lane, 1)

@@ -57,6 +57,7 @@ def files_of(folder: Path, kind: str = "iceberg", table: str = "main/every") -> 
     return [row for one in tables for row in one.to_pylist()]
 
 
+@pytest.mark.deep
 def test_postgres_to_iceberg_and_on_to_files(postgres_url: str, tmp_path: Path) -> None:
     rows = [*ROWS, *ODD_FLOATS]
     give(postgres_url, rows)
@@ -120,6 +121,7 @@ def test_csv_in_a_bucket_to_delta_and_on_to_mysql(
     assert plain(dict(zip(TYPES, row, strict=True)) for row in found) == plain(ROWS)
 
 
+@pytest.mark.deep
 def test_one_of_two_targets_is_down_and_catches_up(
     postgres_server: PostgresServer, postgres_url: str, tmp_path: Path
 ) -> None:
@@ -180,6 +182,7 @@ DOCUMENTS = [
 NESTED_TYPES = {"id": TYPES["id"], **dict.fromkeys(("tags", "where", "more"), TYPES["doc"])}
 
 
+@pytest.mark.deep
 def test_nested_columns_become_documents(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     pq.write_table(NESTED, tmp_path / "in" / "a.parquet")
@@ -199,6 +202,7 @@ def test_nested_columns_become_documents(tmp_path: Path) -> None:
     assert plain(found, NESTED_TYPES) == plain(DOCUMENTS, NESTED_TYPES)
 
 
+@pytest.mark.deep
 def test_nested_columns_of_frames_become_documents(tmp_path: Path) -> None:
     target = {"kind": "duckdb", "path": str(tmp_path / "found.duckdb")}
     Journey(tmp_path).load(NESTED, target, types=NESTED_TYPES)

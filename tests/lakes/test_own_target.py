@@ -78,24 +78,28 @@ def test_the_first_run_reads_its_target_as_empty(
     assert lane.rows("id, word") == second
 
 
+@pytest.mark.deep
 def test_a_preview_of_it_says_so(lane: Lane) -> None:
     preview = preview_pipeline(flow(lane, NEXT))
     assert [note for note in preview.notes if NOTE in note]
     assert preview.source_sql == NEXT
 
 
+@pytest.mark.deep
 def test_a_plan_of_it_can_be_kept_and_applied(lane: Lane) -> None:
     kept = diff_pipeline(flow(lane, NEXT), options(lane))
     apply_plan(kept.plan_id, options(lane))
     assert lane.rows("id, word") == [("1", "a")]
 
 
+@pytest.mark.deep
 def test_a_table_of_every_type_can_be_asked_about_before_it_exists(lane: Lane) -> None:
     lane.table = Table("shop", "things", tuple(Column(kind, name=name) for name, kind in TYPES.items()))
     columns = ", ".join(f"`{name}`" for name in TYPES)
     assert run_pipeline(flow(lane, f"SELECT {columns} FROM shop.things"), options(lane))["rows_inserted"] == 0
 
 
+@pytest.mark.deep
 def test_a_join_of_several_connections_reads_its_missing_target_as_empty(
     lane: Lane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,7 @@ def test_every_mode_gives_what_duckdb_gives(kind: str, mode: str, tmp_path: Path
     assert any(name.startswith(("word=", "at_day=")) for name in shown)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", PARTS)
 def test_a_table_that_is_divided_otherwise_is_left_as_it_is(kind: str, tmp_path: Path) -> None:
     lane = Lane(lake_fields(kind, tmp_path), tmp_path, {"mode": "append"})
@@ -80,6 +81,7 @@ def test_delta_refuses_a_text_where_it_would_become_null(tmp_path: Path, text: s
     assert (result["rows_inserted"], result["rows_rejected"]) == (1, 1)
 
 
+@pytest.mark.deep
 def test_hostile_names_divide_an_iceberg_table(tmp_path: Path) -> None:
     lane = Lane(lake_fields("iceberg", tmp_path), tmp_path, {"mode": "merge"})
     name = "a`b, 'c' (d)"

@@ -87,6 +87,7 @@ def test_rows_of_a_lake_are_set_aside(kind: str, mode: str, tmp_path: Path) -> N
     assert [row[0] for row in lane.rows()] == ["1", "2", "3"]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("kind", "mode"), [("iceberg", "scd2_load"), ("delta_local", "truncate")])
 def test_an_expectation_that_fails_leaves_no_change_in_a_lake(kind: str, mode: str, tmp_path: Path) -> None:
     lane = CheckedLane(lake_fields(kind, tmp_path), tmp_path, MODES[mode])

@@ -182,6 +182,7 @@ class Snapshots:
             assert sorted(self.query(f"SELECT id FROM {{}} {clause}")) == [(number,) for number in range(row + 1)]
 
 
+@pytest.mark.deep
 def test_a_snapshot_is_kept_from_when_a_newer_one_came(tmp_path: Path) -> None:
     table = Snapshots(tmp_path, 3)
     # The second one was the newest until a moment less than 7 days ago; all of them were made longer ago than that.
@@ -196,6 +197,7 @@ def test_a_snapshot_is_kept_from_when_a_newer_one_came(tmp_path: Path) -> None:
     assert table.maintain(now + timedelta(milliseconds=2), rules)["kept"] == 1
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "said", ["'history.expire.max-snapshot-age-ms' = '2592000000'", "'history.expire.min-snapshots-to-keep' = '3'"]
 )

@@ -53,6 +53,7 @@ def test_rows_arrive_as_commits_add_them_and_once(lake: Growing) -> None:
     assert found == [("w92", "92.5000")]
 
 
+@pytest.mark.deep
 def test_a_commit_that_changes_rows_is_refused_and_can_be_left_out(lake: Growing) -> None:
     lake.add(1)
     lake.follow(target_table=Copies)
@@ -78,6 +79,7 @@ def test_what_dies_around_a_commit_loads_every_row_once(lake: Growing) -> None:
     assert lake.ids() == [1, 2]
 
 
+@pytest.mark.deep
 def test_a_table_whose_past_is_gone_is_read_as_it_is_and_followed(lake: Growing) -> None:
     lake.add(1, 2)
     lake.sql("DELETE FROM {table} WHERE id = 1")
@@ -88,6 +90,7 @@ def test_a_table_whose_past_is_gone_is_read_as_it_is_and_followed(lake: Growing)
     assert lake.ids() == [2, 3, 4]
 
 
+@pytest.mark.deep
 def test_sql_shapes_the_rows_for_a_table_that_begins_with_them(lake: Growing) -> None:
     given: dict[str, Any] = {
         "target_table": ("main", "totals"),
@@ -102,6 +105,7 @@ def test_sql_shapes_the_rows_for_a_table_that_begins_with_them(lake: Growing) ->
     assert [(number, float(twice)) for number, twice in found] == [(2, 5.0), (3, 7.0)]
 
 
+@pytest.mark.deep
 def test_snapshots_are_where_a_stream_begins_and_those_of_another_table_are_not(tmp_path: Path) -> None:
     lake = Growing(lake_fields("iceberg", tmp_path), tmp_path)
     lake.create()

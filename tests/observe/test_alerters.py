@@ -169,6 +169,7 @@ def test_mail_with_tls_from_the_start(trusted: Path) -> None:
         inbox.server.stop()
 
 
+@pytest.mark.slow
 def test_every_other_scheme_goes_through_apprise(endpoint: Endpoint) -> None:
     alerter = from_url(f"json://127.0.0.1:{endpoint.port}/hook", HERE)
     alerter.notify(FAILED)

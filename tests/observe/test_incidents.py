@@ -105,6 +105,7 @@ def test_quality_and_freshness_have_incidents_of_their_own() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 90), st.booleans()), max_size=30))
 def test_recoveries_match_failures(steps: list[tuple[int, bool]]) -> None:
     minutes, news = 0, []

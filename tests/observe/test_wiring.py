@@ -143,6 +143,7 @@ def test_the_end_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch, capsys:
     assert "an observer did not end" in said
 
 
+@pytest.mark.slow
 def test_nothing_is_loaded_that_nobody_asked_for() -> None:
     code = (
         "import sys; from ematix_flow.observe.observers import observers\n"

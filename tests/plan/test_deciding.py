@@ -143,6 +143,7 @@ def test_priorities_order_what_may_run_at_the_same_time() -> None:
         project.order(["a", "b", "c"])
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 600), min_size=1, max_size=40), st.sampled_from(["last", "all", "none"]))
 def test_whenever_it_is_looked_every_slot_fires_at_most_once_and_with_all_none_is_missed(
     minutes: list[int], catchup: str

@@ -21,6 +21,7 @@ def test_the_state_follows_from_the_lag(minutes: int | None, state: str) -> None
     assert state_of(last, NOW, HOUR) == state
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(1, 10**6))
 def test_time_alone_never_makes_anything_fresher(lag: int, later: int, sla: int) -> None:
     order = [HEALTHY, WARNING, BREACHED]

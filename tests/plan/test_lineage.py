@@ -69,6 +69,7 @@ SELECT d.id, d.mail AS customer, d.price * c.rate AS amount FROM dear AS d JOIN 
 """
 
 
+@pytest.mark.slow
 def test_columns_go_through_joins_and_names_of_subqueries(shop: SQLiteConnection, tmp_path: Path) -> None:
     facts = planned(shop, DuckDBConnection(name="w", path=str(tmp_path / "w.duckdb")), JOINED)
     assert [one.name for one in facts.inputs] == ["main.countries", "main.orders"]
@@ -127,6 +128,7 @@ def test_what_the_text_does_not_say_is_left_out(shop: SQLiteConnection) -> None:
     assert found(planned(shop, shop, query)) == {"id": {("main.orders", "id")}}
 
 
+@pytest.mark.slow
 def test_files_into_a_folder(tmp_path: Path) -> None:
     (tmp_path / "in" / "orders").mkdir(parents=True)
     (tmp_path / "in" / "orders" / "a.csv").write_text("id,customer,amount\n1,A,2.5\n")
@@ -139,6 +141,7 @@ def test_files_into_a_folder(tmp_path: Path) -> None:
     assert found(facts)["customer"] == {(f"{tmp_path}/in/orders", "customer")}
 
 
+@pytest.mark.slow
 def test_rows_in_memory_come_from_nowhere_known(tmp_path: Path) -> None:
     import pyarrow as pa
 

@@ -86,6 +86,7 @@ def test_a_fixed_time_fires_once_for_each_local_date(name: str) -> None:
             assert found == [instant for instant in expected if start < instant <= end], (name, day, hour, minute)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ZONES)
 def test_wildcards_follow_the_instants_as_they_pass(name: str) -> None:
     zone = ZoneInfo(name)
@@ -97,6 +98,7 @@ def test_wildcards_follow_the_instants_as_they_pass(name: str) -> None:
             assert list(slots_between(schedule, name, start, end)) == expected, (name, day, schedule)
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(["*/7 * * * *", "30 2 * * *", "0 0 1 * *", "15 1,2 * * 0", "0 12 29 2 *"]),
     st.sampled_from([None, *ZONES]),
@@ -173,6 +175,7 @@ def test_slots_are_counted_as_they_are_listed(schedule: str, zone: str | None, f
     assert count_slots(schedule, zone, first, last) == len(listed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
 def test_six_years_of_minutes_are_counted_without_going_through_them(
     zone: str | None, monkeypatch: pytest.MonkeyPatch

@@ -37,6 +37,7 @@ def in_pieces(pieces: list[list[Any]]) -> pa.ChunkedArray:
     return pa.chunked_array([as_type(piece, kind) for piece in pieces], kind)
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(VALUES | st.booleans(), min_size=1, max_size=3), min_size=1, max_size=3))
 def test_pieces_show_what_all_values_show(pieces: list[list[Any]]) -> None:
     whole = column_of([value for piece in pieces for value in piece])

@@ -61,6 +61,7 @@ def test_only_one_archive_is_built_at_a_time_and_what_a_killed_builder_left_goes
             assert (second, left.exists()) == (False, True), "the part may be that of the builder at work"
 
 
+@pytest.mark.slow
 def test_the_trainer_ends_itself(tmp_path: Path) -> None:
     code = (
         "import time; from ematix_flow.run.spark import class_archive_training as training\n"
@@ -71,6 +72,7 @@ def test_the_trainer_ends_itself(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", code], env=environ, check=False).returncode == -signal.SIGALRM
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [deep(signal.SIGALRM), signal.SIGKILL])

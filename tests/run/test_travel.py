@@ -37,6 +37,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["flows.py"], ["-m", "flows"], ["-m", "shop"]])
 def test_modules_of_the_user_travel_and_names_of_the_standard_library_do_not(
     arguments: list[str], project: Path
@@ -54,6 +55,7 @@ def test_modules_of_the_user_travel_and_names_of_the_standard_library_do_not(
         assert "shop/rates.json" in found
 
 
+@pytest.mark.slow
 def test_the_command_brings_nothing_of_this_product_under_other_names(project: Path) -> None:
     (project / "asks.py").write_text(ASK + "\n")
     told = subprocess.run(

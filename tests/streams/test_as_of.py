@@ -156,6 +156,7 @@ def test_history_that_changes_while_the_stream_runs_counts_after_a_refresh(
     assert rows[len(first) :] == [(100 + t, price_at(known, 1, t)) for t in range(0, 50, 5)]
 
 
+@pytest.mark.deep
 def test_a_time_that_is_none_is_a_bad_row(topic: Topic, kafka_broker: KafkaBroker, warehouse: Path) -> None:
     prices = database("duckdb", warehouse.with_name("prices.duckdb"))
     load_prices(Topic(kafka_broker, kafka_broker.create_topic(1)), prices, CHANGES)

@@ -71,6 +71,7 @@ def test_a_window_counts_the_first_rows_of_keys(topic: Topic, warehouse: Path) -
     assert closed(warehouse) == WANTED
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("place", [deep("in front"), "between"])
 def test_what_is_interrupted_goes_on_where_it_was(
     topic: Topic, warehouse: Path, place: str, monkeypatch: pytest.MonkeyPatch
@@ -132,6 +133,7 @@ def test_each_side_of_a_join_is_deduplicated_by_itself(sides: tuple[Topic, Topic
     assert pairs[1:] == [(pairs[0][0], 40), (3, 20)]
 
 
+@pytest.mark.deep
 def test_rejects_of_several_sources_name_theirs(sides: tuple[Topic, Topic], warehouse: Path) -> None:
     left, right = sides
     sources = [Source(one.connection, one.name) for one in sides]
@@ -155,6 +157,7 @@ def test_rejects_of_several_sources_name_theirs(sides: tuple[Topic, Topic], ware
     assert json.loads(late[2]) == event(5, 2)
 
 
+@pytest.mark.deep
 def test_both_go_by_one_time(topic: Topic, warehouse: Path) -> None:
     with pytest.raises(DeclareError, match="goes by the time '_event_ts', and what follows it by 'at'"):
         deduplicated(topic, warehouse, deduplicate=Dedupe(keys=("id",), within=1))

@@ -108,6 +108,7 @@ def test_a_file_says_by_which_columns_the_greatest_row_wins(topic: Topic, wareho
     assert rows_in(warehouse, "SELECT * FROM shop.ranks ORDER BY id") == [(1, "b", 5), (2, "new", None)]
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_behind_sql_the_last_row_of_the_query_wins(topic: Topic, warehouse: Path) -> None:
     keyed(topic, [(1, "z"), (2, "b"), (1, "a"), (2, "c"), (1, "y")])
@@ -116,6 +117,7 @@ def test_behind_sql_the_last_row_of_the_query_wins(topic: Topic, warehouse: Path
     assert rows_in(warehouse, STATE) == [(1, "Y"), (2, "C")]
 
 
+@pytest.mark.deep
 @settings(max_examples=8, deadline=None)
 @given(
     messages=st.lists(st.tuples(st.integers(0, 5), st.text("abc", max_size=1)), min_size=1, max_size=12),

@@ -78,6 +78,7 @@ def fill(topic: Topic) -> None:
     topic.write([b"{torn"], partition=1, timestamp=AT + 5000)
 
 
+@pytest.mark.deep
 def test_batches_of_a_topic_are_staged_by_tasks_and_tell_how_far_event_time_has_come(
     topic: Topic, warehouse: Path, bus: Bus, told: list[Event]
 ) -> None:
@@ -152,6 +153,7 @@ def test_a_topic_is_merged_into_postgres_by_tasks(
     assert movers(told) == {"spark"}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("form", ["json_lines", deep("csv")])
 def test_new_files_are_loaded_by_tasks(tmp_path: Path, warehouse: Path, bus: Bus, told: list[Event], form: str) -> None:
     inbox = tmp_path / "inbox"
@@ -169,6 +171,7 @@ def test_new_files_are_loaded_by_tasks(tmp_path: Path, warehouse: Path, bus: Bus
     assert movers(told) == {"spark"}
 
 
+@pytest.mark.deep
 def test_a_small_batch_without_a_declared_table_is_one_file(topic: Topic, tmp_path: Path, bus: Bus) -> None:
     target = connection_from_fields(
         "outbox", {"kind": "object_store_local", "path": str(tmp_path), "format": "json_lines"}

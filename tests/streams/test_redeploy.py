@@ -98,6 +98,7 @@ def test_an_added_aggregation_is_complete_in_open_windows_and_null_in_those_give
     assert closed(warehouse, "user, n, most")[5:] == [(40.0, "z", 1, 0)]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "point",
     [
@@ -189,6 +190,7 @@ def test_windows_over_a_redeployment_are_those_of_the_model(
     assert early.total() + complete.total() == rows.total()
 
 
+@pytest.mark.deep
 def test_rows_of_a_join_wait_on_and_pairs_are_loaded_once(
     sides: tuple[Topic, Topic],
     warehouse: Path,

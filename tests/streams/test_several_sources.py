@@ -317,6 +317,7 @@ def test_sources_of_a_file(topics: tuple[Topic, Topic], warehouse: Path) -> None
     assert ids_in(warehouse) == list(range(25))
 
 
+@pytest.mark.in_turn
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("engine", ["local", "spark"])
@@ -339,6 +340,7 @@ def test_spark_and_this_process_load_the_same(
     assert found == [(n, word, topics[n // 10].name) for n in range(0, 20, step)]
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("engine", [deep("local"), "spark"])

@@ -54,6 +54,7 @@ def names(warehouse: Path) -> dict[str, Lookup]:
     return {"names": Lookup(connection=duckdb_at(warehouse), table="names", schema="main")}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "sql",
     [
@@ -80,6 +81,7 @@ def test_a_column_of_the_target_that_no_message_of_a_batch_has_is_null(topic: To
     assert found(warehouse) == [(1, None, None), (2, "B", None)]
 
 
+@pytest.mark.deep
 def test_a_field_that_no_message_of_a_batch_has_is_null_beside_a_lookup(topic: Topic, warehouse: Path) -> None:
     lookups = names(warehouse)
     topic.write([{"id": 1}])
@@ -90,6 +92,7 @@ def test_a_field_that_no_message_of_a_batch_has_is_null_beside_a_lookup(topic: T
     assert found(warehouse) == [(1, "one", None), (3, None, 7)]
 
 
+@pytest.mark.deep
 def test_a_field_of_an_earlier_batch_keeps_its_type_where_it_is_missing(topic: Topic, warehouse: Path) -> None:
     topic.write([{"id": 1, "doc": {"name": "a"}}, {"id": 2}, {"id": 3, "doc": {"name": "c"}}], partition=0)
     sql = "SELECT id, doc.name AS word FROM source"
@@ -131,6 +134,7 @@ def test_fields_that_messages_may_lack_are_declared(topic: Topic, warehouse: Pat
     assert found(warehouse) == [(1, "none", None), (2, "b", 2)]
 
 
+@pytest.mark.deep
 def test_a_batch_without_rows_lacks_nothing(topic: Topic, warehouse: Path) -> None:
     topic.write([b"{torn"])
     sql = "SELECT id, nick AS word FROM source"
@@ -152,6 +156,7 @@ def test_a_look_ahead_says_what_a_run_would_say(topic: Topic, warehouse: Path) -
         preview_stream(strange)
 
 
+@pytest.mark.deep
 def test_messages_for_a_broker_are_made_of_known_columns(topic: Topic) -> None:
     topic.write([{"id": 1, "word": "a"}])
     out = topic.broker.create_topic()
@@ -165,6 +170,7 @@ def test_messages_for_a_broker_are_made_of_known_columns(topic: Topic) -> None:
     assert json.loads(value or b"") == {"id": 1, "word": "a"}
 
 
+@pytest.mark.deep
 def test_a_table_that_is_there_says_which_fields_may_be_missing(topic: Topic, warehouse: Path) -> None:
     rows_in(warehouse, "CREATE TABLE there (id BIGINT, word VARCHAR)")
     topic.write([{"id": 1}])
@@ -175,6 +181,7 @@ def test_a_table_that_is_there_says_which_fields_may_be_missing(topic: Topic, wa
     assert rows_in(warehouse, "SELECT id, word FROM there") == [(1, None)]
 
 
+@pytest.mark.deep
 def test_capitals_do_not_make_a_second_column(topic: Topic, warehouse: Path) -> None:
     topic.write([{"Id": 1, "WORD": "a"}])
     drain(

@@ -118,6 +118,7 @@ def test_the_process_of_the_stream_reads_and_receives_no_rows(
     assert len(found(warehouse)[0]) == 60
 
 
+@pytest.mark.deep
 def test_targets_of_one_stream_share_what_the_sql_made(
     topic: Topic, warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +173,7 @@ def write_parquet(folder: Path) -> None:
         pq.write_table(pa.table(columns), folder / f"{name}.parquet")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("form", "write", "bad"),
     [

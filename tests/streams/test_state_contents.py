@@ -93,6 +93,7 @@ def test_open_windows_are_shown_with_their_values_so_far(
     assert [row[1:4] for row in closed(warehouse)] == [("a", 2, 12), ("b", 1, 1), ("a", 2, 3)]
 
 
+@pytest.mark.deep
 def test_sessions_rows_of_joins_and_keys_are_shown(
     topic: Topic,
     sides: tuple[Topic, Topic],

@@ -153,6 +153,7 @@ def test_windows_over_a_bucket(s3_server: S3Server, s3_bucket: str, warehouse: P
     assert closed(warehouse) == WANTED
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("quick_lakes")
 @pytest.mark.parametrize("kind", ["delta_local", deep("iceberg")])
 def test_windows_over_a_lake_table(tmp_path: Path, warehouse: Path, topic: Topic, kind: str) -> None:
@@ -222,6 +223,7 @@ def test_windows_go_into_a_topic_once(topic: Topic, kafka_broker: KafkaBroker, d
     assert min(sent(topic, target)[len(WANTED) :]) == ("a", 0, "a", 2, 9)
 
 
+@pytest.mark.deep
 def test_a_batch_that_was_interrupted_is_sent_once(
     topic: Topic, kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

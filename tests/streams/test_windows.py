@@ -108,6 +108,7 @@ def test_window_columns_come_first_under_their_names_and_rows_without_a_time_are
     ]  # fmt: skip
 
 
+@pytest.mark.deep
 def test_times_before_1970_are_times(topic: Topic, warehouse: Path) -> None:
     for second in (-60_000_005, -60_000_001, -59_999_999):
         instant = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=second)
@@ -116,6 +117,7 @@ def test_times_before_1970_are_times(topic: Topic, warehouse: Path) -> None:
     assert rows_in(warehouse, "SELECT epoch(window_start), n FROM shop.w") == [(-60_000_010, 2)]
 
 
+@pytest.mark.deep
 def test_a_field_that_a_later_batch_lacks_or_has_no_value_of_is_null(topic: Topic, warehouse: Path) -> None:
     aggregations = [Aggregation(agg=name, column="amount", as_=name) for name in ("sum", "min", "first", "count_col")]
     exact = Aggregation(
@@ -175,6 +177,7 @@ def test_a_column_that_is_not_there_or_no_time_is_told(
     assert hint in str(raised.value.hint)
 
 
+@pytest.mark.deep
 def test_a_text_that_is_no_time_is_a_bad_row(topic: Topic, warehouse: Path) -> None:
     topic.write([*events((1, "a", 5)), {"at": "soon", "user": "a", "amount": 5}, *events((10, "a", 5))], partition=0)
     with pytest.raises(BadRowsError, match="at: soon could not be parsed"):
@@ -310,6 +313,7 @@ url = "postgresql://nowhere"
 """
 
 
+@pytest.mark.deep
 def test_a_session_of_a_file_has_an_id_that_stays(topic: Topic, warehouse: Path) -> None:
     text = TOML.format(topic=topic.name, address=topic.broker.address, path=warehouse)
     topic.write(events((1, "a", 5), (6, "a", 7), (3, "b", 1), (12.5, "a", 2), (30, "b", 1)), partition=0)
@@ -361,6 +365,7 @@ def test_a_window_that_is_declared_otherwise_is_not_computed_from_what_is_rememb
     assert status.state.oldest == BEGIN
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("sql", [None, "SELECT user, amount, at FROM source WHERE amount > 0"], ids=["rows", "sql"])
 def test_a_partition_that_is_read_more_slowly_has_no_late_rows(
     kafka_broker: KafkaBroker, warehouse: Path, sql: str | None

@@ -68,6 +68,7 @@ def test_truncate_compares_every_column(database: duckdb.DuckDBPyConnection) -> 
     assert asked.samples["removed"] == [(1, "a", "n", None, None)]
 
 
+@pytest.mark.slow
 def test_merge_changes_what_it_compares_and_shows_what_it_writes(database: duckdb.DuckDBPyConnection) -> None:
     staged = STAGED.replace("'two', 'n'", "'two', 'new'")
     assert Asked(database, KEYED, "merge", staged=staged).changes == {"word": 1, "note": 1}
@@ -80,6 +81,7 @@ def test_merge_changes_what_it_compares_and_shows_what_it_writes(database: duckd
     assert frozen.totals == {"added": 1, "unchanged": 2}
 
 
+@pytest.mark.slow
 def test_versions_end_when_they_are_absent_or_too_old(database: duckdb.DuckDBPyConnection) -> None:
     assert Asked(database, VERSIONED, "scd2").totals == {"added": 1, "changed": 1, "unchanged": 1}
     absent = Asked(database, replace(VERSIONED, delete_absent=True), "scd2")
@@ -91,6 +93,7 @@ def test_versions_end_when_they_are_absent_or_too_old(database: duckdb.DuckDBPyC
     assert later.totals == {"added": 1, "changed": 1, "unchanged": 1}
 
 
+@pytest.mark.slow
 def test_a_key_changes_by_event_time_when_any_of_its_versions_does(database: duckdb.DuckDBPyConnection) -> None:
     event = StageColumn("_flow_event", TimestampTZ())
     load = replace(VERSIONED, event="_flow_event", extra=(event,))

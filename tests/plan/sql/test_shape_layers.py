@@ -40,6 +40,7 @@ def test_layers_have_their_names_and_the_order_of_the_declaration() -> None:
     assert [e.alias_or_name for e in query.expressions] == ["i", "k", "c"]
 
 
+@pytest.mark.slow
 def test_one_row_per_key_by_the_given_order(engine: Engine) -> None:
     assert ids(engine, n.deduplicate_by("k", order_by="c")) == [2, 4, 5]
     assert ids(engine, n.deduplicate_by(keys=("k",), order_by="c desc")) == [1, 4, 5]
@@ -47,6 +48,7 @@ def test_one_row_per_key_by_the_given_order(engine: Engine) -> None:
     assert ids(engine, n.deduplicate_by("k")) == [1, 3, 5]
 
 
+@pytest.mark.slow
 def test_filters_see_normalised_values_and_run_in_order(engine: Engine) -> None:
     assert ids(engine, n.filter_where("c IN ('a', 'c') OR c IS NULL")) == [2, 3, 4]
     assert ids(engine, n.filter_where("c IS NOT NULL"), n.deduplicate_by("k", order_by="i")) == [1, 4, 5]

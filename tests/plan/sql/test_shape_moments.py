@@ -84,6 +84,7 @@ def test_default_formats_of_timestamps(engine: Engine, declared: object) -> None
     assert found == DEFAULT_TIMES
 
 
+@pytest.mark.slow
 def test_text_without_a_normaliser_is_read_as_iso_or_fails(engine: Engine) -> None:
     table = Table("s", "t", (Column(BigInt, name="i", primary_key=True), Column(TimestampTZ, name="c")))
     iso = {text: at for text, at in DEFAULT_TIMES.items() if "/" not in (text or "")}
@@ -160,6 +161,7 @@ TRUNCATED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("declared", [Timestamp, TimestampTZ])
 def test_truncation_is_in_utc_and_weeks_begin_on_monday(engine: Engine, declared: object) -> None:
     columns = tuple(Column(declared, name=p, normalizers=(n.date_trunc(p),)) for p in TRUNCATED)
@@ -169,6 +171,7 @@ def test_truncation_is_in_utc_and_weeks_begin_on_monday(engine: Engine, declared
     assert found == [{"i": 1, **TRUNCATED}, {"i": 2, **dict.fromkeys(TRUNCATED)}]
 
 
+@pytest.mark.slow
 def test_wall_time_of_a_zone(engine: Engine) -> None:
     steps = (n.parse_timestamp(), n.to_timezone("Europe/Berlin"))
     wall, instant = Column(Timestamp, name="c", normalizers=steps), Column(TimestampTZ, name="c", normalizers=steps)

@@ -84,6 +84,7 @@ def test_json_text_is_checked_where_the_engine_can(engine: Engine) -> None:
         assert results(engine, Column(JSON, name="c"), [*good, "{"]) == [*good, FAILS]
 
 
+@pytest.mark.slow
 def test_parsers_give_null_a_default_or_a_failure(engine: Engine) -> None:
     words = ["12", "x", None, "99999999999999999999"]
     assert results(engine, Column(BigInt, name="c", normalizers=(n.parse_int(),)), words) == [12, None, None, None]
@@ -95,6 +96,7 @@ def test_parsers_give_null_a_default_or_a_failure(engine: Engine) -> None:
     assert results(engine, money, ["2.675", "-2.675", "12345.6", "$3"]) == [D("2.68"), D("-2.68"), None, None]
 
 
+@pytest.mark.slow
 def test_numbers_must_fit_their_column(engine: Engine) -> None:
     assert results(engine, Column(Integer, name="c"), [1, 2**31, None], "integer") == [1, FAILS, None]
     assert results(engine, Column(BigInt, name="c"), [1.0, 1.5, 1e19, -0.0], "float") == [1, FAILS, FAILS, 0]
@@ -109,6 +111,7 @@ def test_numbers_must_fit_their_column(engine: Engine) -> None:
     assert results(engine, Column(Double, name="c"), [D("1.5"), None], "decimal") == [1.5, None]
 
 
+@pytest.mark.slow
 def test_rounding_is_half_away_from_zero(engine: Engine) -> None:
     floats = [2.675, -2.675, 0.5, 1e300, 1234567.005, None]
     rounded = [2.68, -2.68, 0.5, 1e300, 1234567.01, None]
@@ -119,6 +122,7 @@ def test_rounding_is_half_away_from_zero(engine: Engine) -> None:
     assert results(engine, column, ["2.5", None]) == [D(3), None]
 
 
+@pytest.mark.slow
 def test_clamp_keeps_null_and_compares_by_value(engine: Engine) -> None:
     column = Column(BigInt, name="c", normalizers=(n.clamp(-5, 10),))
     assert results(engine, column, [-6, 7, 11, None], "integer") == [-5, 7, 10, None]
@@ -132,6 +136,7 @@ def test_clamp_keeps_null_and_compares_by_value(engine: Engine) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_defaults_and_nullif_meet_the_type_they_are_compared_with(engine: Engine) -> None:
     assert results(engine, Column(BigInt, name="c", normalizers=(n.default(0),)), ["5", None]) == [5, 0]
     assert results(

@@ -71,6 +71,7 @@ def table_of_steps(steps: dict[str, tuple[Normalizer, ...]], declared: object = 
     return Table("s", "t", (Column(BigInt, name="i", primary_key=True), *columns))
 
 
+@pytest.mark.slow
 def test_text_normalisers_give_the_same_text_everywhere(engine: Engine) -> None:
     table = table_of_steps(STEPS)
     rows = list(enumerate(WORDS))

@@ -60,6 +60,7 @@ def test_commands_share_an_engine_and_see_nothing_of_each_other() -> None:
     two.release()
 
 
+@pytest.mark.deep
 def test_tasks_run_the_code_of_the_package_that_started_the_engine() -> None:
     def found(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import ematix_flow
@@ -86,6 +87,7 @@ def test_a_session_reads_connections_as_frames() -> None:
     lease.release()
 
 
+@pytest.mark.deep
 def test_a_session_that_the_server_has_closed_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         first = sessions.spark_session(SETTINGS)
@@ -100,6 +102,7 @@ def test_a_session_that_the_server_has_closed_is_replaced(monkeypatch: pytest.Mo
         sessions.stop_session()
 
 
+@pytest.mark.deep
 def test_workers_wait_for_the_first_load() -> None:
     lease = lease_of(SETTINGS)
     deadline = time.monotonic() + WAIT
@@ -178,6 +181,7 @@ def test_a_killed_server_is_replaced() -> None:
     later.release()
 
 
+@pytest.mark.deep
 def test_java_ends_with_the_process_that_watches_over_it() -> None:
     lease = lease_of(SETTINGS)
     os.kill(lease.state.pid, signal.SIGKILL)
@@ -239,6 +243,7 @@ def test_an_engine_without_memory_ends_and_says_so() -> None:
     lease.release()
 
 
+@pytest.mark.deep
 def test_an_engine_that_offers_something_else_is_replaced_by_one_that_offers_what_is_needed() -> None:
     lease = lease_of(SETTINGS)
     more = {"spark.ematix.test": "1", "spark.sql.shuffle.partitions": "3"}
@@ -283,6 +288,7 @@ def test_a_frozen_engine_is_ended_and_replaced(monkeypatch: pytest.MonkeyPatch) 
     later.release()
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(120)
 @pytest.mark.filterwarnings("ignore:.*RETRIES_EXCEEDED")
 def test_an_engine_that_stands_still_as_a_whole_is_ended_by_those_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -214,6 +214,7 @@ def bad(conn):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 def test_what_user_code_prints_is_once_in_the_log_of_its_run_and_an_error_has_its_traceback(
     flow_process: Flow, flow: Flow, project: Path, path: str
@@ -244,6 +245,7 @@ def wait_for(condition: Callable[[], bool], path: str) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_the_lines_of_a_scheduler_have_their_time(flow_process: Flow, project: Path) -> None:
     said = flow_process("scheduler", "--max-iterations", "1", "--interval", "600", "-m", "flows").err
     for word in ("leader: ", "dispatched: copy ", "done: copy@"):
@@ -304,6 +306,7 @@ with captured(bus):
 """
 
 
+@pytest.mark.slow
 def test_following_ends_with_the_run() -> None:
     started: dict[str, Any] = {"env": {**os.environ, "PYTHONPATH": SRC}, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", SCHEDULED], stderr=subprocess.DEVNULL, **started) as run:

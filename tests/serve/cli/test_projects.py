@@ -56,6 +56,8 @@ def slow():
     while not Path("go").exists():
         time.sleep(0.02)
 """
+pytestmark = pytest.mark.slow  # every test starts several commands
+
 NOON = ("--now", "2026-03-02T12:00:20Z")
 
 

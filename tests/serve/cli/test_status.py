@@ -112,6 +112,7 @@ def test_why_something_waits_is_told_beside_the_table(flow: Flow, nights: Path) 
     assert (told[3]["state"], told[3]["next_run_at"]) == ("paused", None)
 
 
+@pytest.mark.slow
 def test_watching_shows_what_changes_until_it_is_stopped(nights: Path, flow: Flow) -> None:
     watch = subprocess.Popen(
         [sys.executable, "-m", "ematix_flow", "status", "-m", "nights", "--watch", "0.1", "--format", "json"],
@@ -194,6 +195,7 @@ def test_looking_leaves_the_run_log_as_it_was(flow: Flow, nights: Path) -> None:
     assert log.restore_into_process() == before
 
 
+@pytest.mark.slow
 def test_on_a_terminal_the_table_moves(nights: Path) -> None:
     ours, theirs = pty.openpty()
     environ = {**os.environ, "PYTHONPATH": SRC, "TERM": "xterm", "COLUMNS": "120"}

@@ -48,6 +48,7 @@ HEADS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("history")
 def test_names_that_no_route_expects_are_refused_by_every_route(page: Callable[..., TestClient]) -> None:
     api, tried = page(datasources={"lite": "lite"}), 0
