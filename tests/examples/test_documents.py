@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
-MARKS = {"README.md": [], "cluster.md": [pytest.mark.deep, pytest.mark.xdist_group("cluster")]}
+MARKS = {"README.md": [pytest.mark.timeout(900)], "cluster.md": [pytest.mark.deep, pytest.mark.xdist_group("cluster")]}
 PARAMETERS = [pytest.param(page, id=page.name, marks=MARKS.get(page.name, pytest.mark.deep)) for page in DOCUMENTS]
 """The pages; each takes up to a minute to be followed."""
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 """The variable by which functions of pyspark know that they speak to a server."""
 
-_SET_BY_TESTS = ("EMATIX_FLOW_ENGINE", "EMATIX_FLOW_SPARK_WARM")
+_SET_BY_TESTS = ("EMATIX_FLOW_ENGINE", "EMATIX_FLOW_SPARK_WARM", "EMATIX_FLOW_SPARK_CONF_")
+"""How variables begin that tests/conftest.py sets."""
 
 
 def engines_in(folder: Path) -> list[EngineState]:
@@ -39,7 +40,7 @@ def end_engines(folder: Path) -> None:
 
 def surroundings(folder: Path) -> dict[str, str]:
     """Return the environment as a person has it: rows are moved by Spark, and commands share the engine of a folder."""
-    kept = {name: value for name, value in os.environ.items() if name not in _SET_BY_TESTS}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_SET_BY_TESTS)}
     return {**kept, FOLDER_VARIABLE: str(folder)}
 
 
