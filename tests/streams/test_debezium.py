@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from ematix_flow.declare.connection.registry import connection_from_fields
 from tests.contracts.systems import SYSTEMS
 from tests.depth import quick_or_deep
-from tests.lakes.lanes import lake_fields
 from tests.services.debezium import Connector
 from tests.streams.feeds import Topic
 from tests.streams.ledgers import TABLES, Clients, create_tables, differences, source_rows
-from tests.streams.mirrors import Mirror
+from tests.streams.mirrors import LAKES, Mirror, empty_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.service, pytest.mark.slow, pytest.mark.xdist_group("streams")]
 
-LAKES = ("delta_local", "iceberg")
 QUICK = {"postgres": True, "duckdb": False}
 """The systems that every run of the tests tries, and whether messages tell their schema there."""
 
@@ -50,11 +47,8 @@ def _cases() -> list[Any]:
 @pytest.fixture
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Connection:
     """Give an empty target of each system."""
-    if isinstance(request.param, str):
-        request.getfixturevalue("spark")
-        return connection_from_fields("target", lake_fields(request.param, tmp_path))
-    made: Connection = request.param.connect(request)
-    if request.param.schemas_outlive:
+    made = empty_target(request, request.param, tmp_path)
+    if made.kind == "mysql":  # whose schemas outlive the database of a test
         for table in TABLES:
             Mirror(None, made, table).drop()
     return made
