@@ -17,7 +17,7 @@ from tests.streams.ledgers import TABLES, Clients, create_tables, differences, s
 from tests.streams.mirrors import LAKES, Mirror, empty_target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from ematix_flow.declare.connection.registry import Connection
@@ -66,33 +66,44 @@ def origin(postgres_server: PostgresServer) -> Iterator[str]:
 @contextmanager
 def reading(server: DebeziumServer, broker: KafkaBroker, url: str, **options: Any) -> Iterator[Connector]:
     """Give a connector of both tables that does not run yet; its topics have several partitions."""
-    connector = Connector(url, "public.accounts,public.papers", **options)
-    for table in TABLES:
-        broker.create_topic(3, f"{connector.name}.public.{table.name}")
+    names = [f"public.{table.name}" for table in TABLES]
+    connector = Connector(url, ",".join([*names, "public.marks"]), **options)
+    for name in (*names, "public.marks"):
+        broker.create_topic(3, f"{connector.name}.{name}")
     try:
         yield connector
     finally:
         server.disconnect(connector)
 
 
+def begin_reading(server: DebeziumServer, connector: Connector) -> None:
+    """Let Debezium begin, and come back when it is settled which rows it reads and which changes: docs/cdc.md says why nobody works then."""
+    server.connect(connector)
+    sql = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s AND confirmed_flush_lsn IS NOT NULL"
+    with psycopg.connect(connector.url, autocommit=True) as connection:
+        _wait_for(server, connector, lambda: connection.execute(sql, (connector.name,)).fetchone())
+
+
 def wait_until_read(server: DebeziumServer, connector: Connector) -> None:
     """Wait until Debezium has told the database that it has everything up to now, its first look at the tables included."""
-    sql = (
-        "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s AND confirmed_flush_lsn > coalesce(%s, '0/0')::pg_lsn"
-    )
+    sql = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s AND confirmed_flush_lsn > %s"
     with psycopg.connect(connector.url, autocommit=True) as connection:
-        mark, deadline = None, time.monotonic() + 120
-        connection.execute("INSERT INTO papers (id) VALUES (-1) ON CONFLICT DO NOTHING")
-        while True:
-            if connection.execute(sql, (connector.name, mark)).fetchone():
-                if mark is not None:
-                    return
-                (mark,) = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone() or (None,)
-            assert time.monotonic() < deadline, f"Debezium does not come to an end:\n{server.log_tail()}"
-            assert not (problem := server.problem(connector)), problem
+        (mark,) = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone() or (None,)
+
+        def is_read() -> object:
             # A transaction is told to be read when the next one is.
-            connection.execute("UPDATE papers SET title = coalesce(title, '') || '.' WHERE id = -1")
-            time.sleep(0.1)
+            connection.execute("INSERT INTO marks DEFAULT VALUES")
+            return connection.execute(sql, (connector.name, mark)).fetchone()
+
+        _wait_for(server, connector, is_read)
+
+
+def _wait_for(server: DebeziumServer, connector: Connector, condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline, f"Debezium does not come to an end:\n{server.log_tail()}"
+        assert not (problem := server.problem(connector)), problem
+        time.sleep(0.1)
 
 
 def mirrors_of(connector: Connector, broker: KafkaBroker, target: Connection) -> list[Mirror]:
@@ -111,12 +122,13 @@ def test_tables_have_the_rows_of_their_source(
         mirrors = mirrors_of(connector, kafka_broker, target)
         with Clients(origin) as clients:
             clients.work(transactions)
-            debezium_server.connect(connector)
-            wait_until_read(debezium_server, connector)
+        begin_reading(debezium_server, connector)
+        with Clients(origin, seed=10) as clients:
             clients.work(transactions)
+        wait_until_read(debezium_server, connector)
         for mirror in mirrors:
             mirror.apply([])
-        with Clients(origin, seed=10) as clients:
+        with Clients(origin, seed=20) as clients:
             clients.work(transactions)
             debezium_server.crash()
             debezium_server.start()
