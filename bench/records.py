@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,61 @@ def fill_topic(address: str, topic: str, rows: int) -> None:
     sender = producer(address)
     for number in range(1, rows + 1):
         sender.produce(topic, record(number), str(number).encode())
+        if number % 50_000 == 0:
+            sender.flush()
+    sender.flush()
+
+
+def change(op: str, number: int, place: int) -> bytes:
+    """Give a change of a row as Debezium writes it without a schema; `place` is where the log has it."""
+    row = json.loads(record(number))
+    row["amount"] = (number + place) % 1_000_000 / 100
+    source = {
+        "version": "3.4.0.Final", "connector": "postgresql", "name": "shop", "ts_ms": _FIRST * 1000 + place, "snapshot": "false",
+        "db": "shop", "sequence": f'["{place * 100}","{place * 100 + 50}"]', "schema": "public", "table": "events",
+        "txId": place, "lsn": place * 100 + 50, "xmin": None,
+    }  # fmt: skip
+    before, after = ({"id": number}, None) if op == "d" else (None, row)
+    event = {
+        "before": before,
+        "after": after,
+        "source": source,
+        "transaction": None,
+        "op": op,
+        "ts_ms": source["ts_ms"],
+    }
+    return json.dumps(event, separators=(",", ":")).encode()
+
+
+def first_rows(rows: int) -> Iterator[bytes]:
+    """Give the changes that create so many rows."""
+    return (change("c", number, number) for number in range(1, rows + 1))
+
+
+def changes(rows: int) -> Iterator[bytes]:
+    """Give as many changes of so many rows: of ten, one deletes a row, one creates it again later, and eight update others.
+
+    The last one creates one row more, so that it can be seen that everything is there.
+    """
+    chance, gone = random.Random(7), list[int]()  # noqa: S311 - repeatable, not secret
+    for place in range(rows + 1, 2 * rows):
+        turn, left = place % 10, 2 * rows - place
+        number = chance.randrange(1, rows + 1)
+        if gone and (turn == 1 or left <= len(gone)):
+            yield change("c", gone.pop(0), place)
+        elif turn == 0 and number not in gone and left > len(gone) + 2:
+            gone.append(number)
+            yield change("d", number, place)
+        else:
+            yield change("u", number % rows + 1 if number in gone else number, place)
+    yield change("c", rows + 1, 2 * rows)
+
+
+def fill_changes(address: str, topic: str, payloads: Iterator[bytes]) -> None:
+    """Send changes to a topic of one partition."""
+    sender = producer(address)
+    for number, payload in enumerate(payloads, 1):
+        sender.produce(topic, payload)
         if number % 50_000 == 0:
             sender.flush()
     sender.flush()

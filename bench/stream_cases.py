@@ -50,7 +50,7 @@ _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
-_OLD_COLUMNS = (
+OLD_COLUMNS = (
     "id bigint primary key, customer bigint, name text, code text, amount double precision, score double precision, "
     "happened_at text, active boolean"
 )
@@ -142,7 +142,7 @@ def fresh(bench: Bench, contender: str) -> None:
     figures_file(bench, contender).unlink(missing_ok=True)
     empty_target(bench, contender)
     if contender == "ematix":
-        bench.server.sql(f"dst_{contender}", "CREATE SCHEMA bench", f"CREATE TABLE bench.events ({_OLD_COLUMNS})")
+        bench.server.sql(f"dst_{contender}", "CREATE SCHEMA bench", f"CREATE TABLE bench.events ({OLD_COLUMNS})")
     bench.server.execute("CHECKPOINT")
 
 

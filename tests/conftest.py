@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.services.azure import AzureServer
+    from tests.services.debezium import DebeziumServer
     from tests.services.gcs import GcsServer
     from tests.services.kafka import KafkaBroker
     from tests.services.mariadb import MariaDBServer
@@ -201,6 +202,14 @@ def kafka_broker(pytestconfig: pytest.Config) -> Iterator[KafkaBroker]:
     from tests.services.kafka import KafkaBroker
 
     yield from _kept(KafkaBroker(), "kafka_broker", pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def debezium_server(kafka_broker: KafkaBroker, pytestconfig: pytest.Config) -> Iterator[DebeziumServer]:
+    """Give Debezium, which writes into the Kafka of this test process; a test that crashes it starts it again."""
+    from tests.services.debezium import DebeziumServer
+
+    yield from _kept(DebeziumServer(kafka_broker), "debezium_server", pytestconfig)
 
 
 @pytest.fixture(scope="session")

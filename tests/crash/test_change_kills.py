@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from contextlib import closing
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -17,9 +18,13 @@ from ematix_flow.failpoints import CDC_NAMES
 from tests.crash.changing import Workload, begin_life, create, drain, replayed, rows_of, stream_of
 from tests.depth import deep
 from tests.services.postgres import PostgresServer
+from tests.streams.change_sources import Source, Work, mirrored
+from tests.streams.change_sources import begin_life as begin_mirror
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+    from subprocess import Popen
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("postgres_cdc")]
 
@@ -51,19 +56,72 @@ def test_a_kill_at_each_step_between_rows_and_changes(postgres_url: str, tmp_pat
         assert slots.fetchone() == (1,), "a snapshot of a life that ended is gone"
 
 
+def kill_lives(count: int, begin: Callable[[], Popen[bytes]], file: Path, seed: int) -> int:
+    """Begin and kill a stream so many times, and give how many of its lives had written something.
+
+    Every third one is killed at any moment of its first seconds, the others soon after they have written into the target.
+    """
+    chance, wrote = Random(seed), 0  # noqa: S311 - repeatable, not secret
+    for number in range(count):
+        before, life = _stamps(file), begin()
+        if number % 3 == 0:
+            time.sleep(chance.uniform(0.5, 4))
+        else:
+            deadline = time.monotonic() + 60
+            while _stamps(file) == before and time.monotonic() < deadline:
+                assert life.poll() is None, "the stream has ended by itself"
+                time.sleep(0.02)
+            time.sleep(chance.uniform(0, 1))
+        life.kill()
+        assert life.wait(30) == -signal.SIGKILL
+        wrote += _stamps(file) != before
+    return wrote
+
+
+def _stamps(file: Path) -> list[int]:
+    """Give when the files of a target were last written."""
+    return [one.stat().st_mtime_ns for one in (file, file.with_name(f"{file.name}-wal")) if one.exists()]
+
+
 @pytest.mark.deep
 def test_many_lives_of_a_stream_end_with_the_rows_of_the_source(postgres_url: str, tmp_path: Path) -> None:
     tables = ("public.a", "public.b")
     create(postgres_url, *tables)
-    file, chance = tmp_path / "t.db", Random(11)  # noqa: S311 - repeatable, not secret
-    with Workload(postgres_url, tables, seed=5):
-        for _ in range(12):
-            life = begin_life(postgres_url, "public.*", file, "", ends=False)
-            time.sleep(chance.uniform(0.8, 4))
-            life.kill()
-            life.wait(30)
+    file = tmp_path / "t.db"
+    with Workload(postgres_url, tables, seed=5) as work:
+        wrote = kill_lives(60, lambda: begin_life(postgres_url, "public.*", file, "", ends=False), file, seed=11)
     drain(stream_of(postgres_url, "public.*", file))
-    assert replayed(file) == rows_of(postgres_url, *tables)
+    assert wrote >= 40, "most lives are killed after they have begun to write"
+    assert work.transactions > 100
+    assert replayed(file) == rows_of(postgres_url, *tables), "every change is there once"
+
+
+@pytest.mark.deep
+def test_many_lives_of_a_mirror_end_with_the_rows_of_the_source(mysql_url: str, tmp_path: Path) -> None:
+    source, file = Source(mysql_url), tmp_path / "t.db"
+    with closing(source):
+        for number in range(60):
+            source.run("INSERT INTO things VALUES (%s, 0, %s)", number, "y" * 5000)
+        with Work(source, seed=5) as work:
+            wrote = kill_lives(30, lambda: begin_mirror(mysql_url, file, "", ends=False), file, seed=12)
+        drain(source.stream(file))
+        assert wrote >= 20, "most lives are killed after they have begun to write"
+        assert work.transactions > 100
+        assert mirrored(file) == source.rows()
+
+
+@pytest.mark.deep
+def test_many_lives_of_a_log_have_every_change_once(mysql_url: str, tmp_path: Path) -> None:
+    source, file = Source(mysql_url), tmp_path / "t.db"
+    with closing(source):
+        source.run("INSERT INTO things VALUES (1, 0, 'a')")
+        drain(stream_of(mysql_url, "things", file))  # the rows of MySQL may come again as changes, the changes may not
+        with Work(source, seed=6):
+            kill_lives(30, lambda: begin_life(mysql_url, "things", file, "", ends=False), file, seed=13)
+        drain(stream_of(mysql_url, "things", file))
+        assert (
+            sorted(tuple(row[name] for name in ("id", "n", "big")) for row in replayed(file).values()) == source.rows()
+        )
 
 
 @pytest.mark.deep

@@ -21,6 +21,11 @@ JAVA_SERVERS = {
         PackageRequest("org.slf4j:slf4j-simple:1.7.36"),
     ),
     "Apicurio": (PackageRequest("io.apicurio:apicurio-registry-app:3.0.9", classifier="all", ending="tar.gz"),),
+    "Debezium": (
+        PackageRequest("io.debezium:debezium-connector-postgres:3.4.0.Final", alone=False),
+        PackageRequest("org.apache.kafka:connect-runtime:4.3.1", alone=False),
+        PackageRequest("org.slf4j:slf4j-simple:1.7.36"),
+    ),
 }
 """Server -> the packages with its files; the first one's version is part of the file that remembers where they are."""
 

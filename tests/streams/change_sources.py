@@ -20,8 +20,9 @@ from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.stream.build import stream_from_keywords
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, Text
+from ematix_flow.engine.stream.options import StreamOptions
+from ematix_flow.engine.stream.run import run_stream
 from tests.crash.programs import RowChanges, begin_program, log_at
-from tests.streams.feeds import drain
 
 if TYPE_CHECKING:
     from subprocess import Popen
@@ -120,9 +121,10 @@ def stream_of(url: str, file: Path, **limits: int) -> Stream:
     return stream_from_keywords({"name": "mirror", "cdc": CDC(), "max_rows_per_batch": 100, **given}, None)
 
 
-def begin_life(url: str, file: Path, failpoints: str) -> Popen[bytes]:
-    """Begin a life of the stream in a process of its own, which ends at what is there when it begins."""
-    return begin_program("tests.streams.change_sources", url, str(file), failpoints=failpoints)
+def begin_life(url: str, file: Path, failpoints: str, *, ends: bool = True) -> Popen[bytes]:
+    """Begin a life of the stream in a process of its own; one that ends does so at what is there when it begins."""
+    words = (url, str(file), "now" if ends else "on")
+    return begin_program("tests.streams.change_sources", *words, failpoints=failpoints)
 
 
 def mirrored(file: Path) -> list[tuple[Any, ...]]:
@@ -131,4 +133,5 @@ def mirrored(file: Path) -> list[tuple[Any, ...]]:
 
 
 if __name__ == "__main__":
-    drain(stream_of(sys.argv[1], Path(sys.argv[2])))
+    url_, file_, ends_ = sys.argv[1:]
+    run_stream(stream_of(url_, Path(file_)), StreamOptions(available_now=ends_ == "now"))

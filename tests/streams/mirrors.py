@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow import CDC
+from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, Text, TimestampTZ
 from ematix_flow.engine import Options
@@ -15,15 +16,21 @@ from ematix_flow.engine.spark.session import session_for
 from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.engine.stream.run import run_stream
 from ematix_flow.plan.sql.render import native_name
+from tests.lakes.lanes import lake_fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
+
+    import pytest
 
     from ematix_flow.declare.connection.registry import Connection
     from ematix_flow.declare.stream.stream import Stream
+    from tests.contracts.systems import System
     from tests.streams.feeds import Topic
 
 BEGIN_MS = 1_700_000_000_000
+LAKES = ("delta_local", "iceberg")
 
 THINGS = Table(
     "shop",
@@ -44,6 +51,14 @@ PAIRS = Table(
         Column(BigInt(), nullable=True, name="amount"),
     ),
 )
+
+
+def empty_target(request: pytest.FixtureRequest, system: System | str, folder: Path) -> Connection:
+    """Give the connection to an empty target: of a system, or of a lake by its kind."""
+    if isinstance(system, str):
+        request.getfixturevalue("spark")
+        return connection_from_fields("target", lake_fields(system, folder))
+    return system.connect(request)
 
 
 def event(

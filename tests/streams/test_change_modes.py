@@ -7,8 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from ematix_flow import CDC, Target
 from ematix_flow.commit.runlog.open import open_run_log
@@ -22,14 +20,13 @@ from ematix_flow.errors import BadRowsError, DeclareError, PlanError
 from ematix_flow.events import BatchLoaded, StreamWarning
 from ematix_flow.observe.bus import Bus
 from ematix_flow.observe.metrics.stream import StreamMetrics
-from tests.depth import quick_or_deep
-from tests.streams.feeds import Topic, drain, duckdb_at, rows_in
+from tests.streams.feeds import drain, duckdb_at, rows_in
 from tests.streams.mirrors import THINGS, Mirror, event, row
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.services.kafka import KafkaBroker
+    from tests.streams.feeds import Topic
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("streams")]
 
@@ -244,45 +241,3 @@ def test_toml_declares_the_same(topic: Topic, warehouse: Path) -> None:
     rows_in(warehouse, "CREATE SCHEMA shop; CREATE TABLE shop.plain (id BIGINT PRIMARY KEY, name TEXT)")
     drain(stream_from_toml(topic.toml("plain", warehouse, "plain", '[transform.cdc]\nenvelope = "debezium"')))
     assert rows_in(warehouse, "SELECT * FROM shop.plain") == [(2, "b")]
-
-
-def model(events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """Give the table that changes lead to, one after the other in the order of the log."""
-    rows: dict[int, tuple[Any, ...]] = {}
-    for one in sorted(events, key=lambda each: each["source"]["lsn"]):
-        if one["op"] == "t":
-            rows.clear()
-        elif one["op"] == "d":
-            rows.pop(one["before"]["id"], None)
-        else:
-            rows[one["after"]["id"]] = tuple(one["after"].values())
-    return sorted(rows.values(), key=str)
-
-
-@st.composite
-def histories(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
-    """Give a history, the same shuffled with repetitions, and the size of its batches."""
-    operations = draw(st.lists(st.tuples(st.sampled_from("ccuudt"), st.integers(1, 3)), min_size=1, max_size=10))
-    events = []
-    for lsn, (op, key) in enumerate(operations, 1):
-        if op == "t":
-            events.append(event("t", lsn))
-        elif op == "d":
-            events.append(event("d", lsn, None, {"id": key}))
-        else:
-            events.append(event(op, lsn, row(key, f"n{lsn}", lsn)))
-    repeated = draw(st.lists(st.sampled_from(events), max_size=4))
-    return events, draw(st.permutations([*events, *repeated])), draw(st.integers(1, 6))
-
-
-@settings(max_examples=quick_or_deep(4, 80), deadline=None, suppress_health_check=list(HealthCheck))
-@given(histories())
-def test_any_order_repetition_and_splitting_gives_the_same_table(
-    kafka_broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory, history: tuple[Any, ...]
-) -> None:
-    events, shuffled, size = history
-    topic = Topic(kafka_broker, kafka_broker.create_topic(1))
-    place = tmp_path_factory.mktemp("changes") / "warehouse.duckdb"
-    mirror = Mirror(topic, duckdb_at(place), options={"max_rows_per_batch": size})
-    mirror.apply(shuffled)
-    assert mirror.rows() == model(events)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ematix_flow.engine.stream.control import move_stream
 from ematix_flow.engine.stream.options import StreamOptions
+from ematix_flow.errors import BadRowsError
 from tests.depth import deep
 from tests.streams.change_sources import Source, Work, begin_life, mirrored
 from tests.streams.feeds import drain
@@ -60,6 +63,45 @@ def test_a_mirror_that_missed_deletes_is_made_right_by_reading_the_rows_again(so
     source.run("INSERT INTO things VALUES (2, 0, 'again')")
     drain(stream)
     assert mirrored(file) == [(1, 1, "a"), (2, 0, "again"), (3, 9, "c")]
+
+
+@pytest.mark.parametrize("source", ["postgres"], indirect=True)
+def test_a_row_that_is_written_before_its_key_is_free_is_the_later_one(source: Source, tmp_path: Path) -> None:
+    source.run("CREATE UNIQUE INDEX ON things (n)")  # compared before the key, which is the younger index
+    source.run("ALTER TABLE things DROP CONSTRAINT things_pkey, ADD PRIMARY KEY (id)")
+    source.run("INSERT INTO things VALUES (1, 1, 'old')")
+    stream, file = source.stream(tmp_path / "t.db"), tmp_path / "t.db"
+    drain(stream)
+    with closing(source.connect()) as first, closing(source.connect()) as second:
+        first.execute("INSERT INTO things VALUES (2, 5, 'never')")
+        writer = threading.Thread(target=second.execute, args=("INSERT INTO things VALUES (1, 5, 'new')",))
+        writer.start()
+        while source.run("SELECT count(*) FROM pg_locks WHERE NOT granted") == [(0,)]:
+            time.sleep(0.02)
+        source.run("DELETE FROM things WHERE id = 1")
+        first.rollback()
+        writer.join(30)
+        second.commit()
+    drain(stream)
+    assert mirrored(file) == source.rows() == [(1, 5, "new")]
+
+
+@pytest.mark.parametrize("source", ["postgres"], indirect=True)
+def test_a_large_value_moves_with_its_row_or_the_change_is_refused(source: Source, tmp_path: Path) -> None:
+    source.run("ALTER TABLE things ALTER big SET STORAGE EXTERNAL")
+    source.run("INSERT INTO things VALUES (1, 1, %s)", "y" * 9000)
+    stream, file = source.stream(tmp_path / "t.db"), tmp_path / "t.db"
+    drain(stream)
+    source.run("UPDATE things SET id = 2")
+    with pytest.raises(BadRowsError, match="REPLICA IDENTITY FULL"):
+        drain(stream)
+    assert mirrored(file) == [(1, 1, "y" * 9000)]
+    source.run("ALTER TABLE things REPLICA IDENTITY FULL")
+    move_stream(stream, "earliest", StreamOptions())
+    drain(stream)
+    source.run("UPDATE things SET id = 3, n = 3")
+    drain(stream)
+    assert mirrored(file) == source.rows() == [(3, 3, "y" * 9000)]
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.events import BatchLoaded, StreamWarning
 from ematix_flow.observe.bus import Bus
 from tests.contracts.systems import SYSTEMS, parameter
-from tests.lakes.lanes import lake_fields
-from tests.streams.mirrors import PAIRS, SOFT, Mirror, event, row
+from tests.streams.mirrors import LAKES, PAIRS, SOFT, Mirror, empty_target, event, row
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("streams")]
 
-LAKES = [pytest.param(kind, marks=[pytest.mark.spark, pytest.mark.deep]) for kind in ("delta_local", "iceberg")]
+LAKE_TABLES = [pytest.param(kind, marks=[pytest.mark.spark, pytest.mark.deep]) for kind in LAKES]
 
 
 QUICK = ("postgres", "mysql")
@@ -32,14 +31,13 @@ QUICK = ("postgres", "mysql")
 DATABASES = [parameter(one, *(() if one.kind in QUICK else (pytest.mark.deep,))) for one in SYSTEMS]
 
 
-@pytest.fixture(params=[*DATABASES, *LAKES])
+@pytest.fixture(params=[*DATABASES, *LAKE_TABLES])
 def mirror(request: pytest.FixtureRequest, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mirror:
     """Give an empty mirror in each system."""
+    mirror = Mirror(topic, empty_target(request, request.param, tmp_path))
     if isinstance(request.param, str):
-        request.getfixturevalue("spark")
-        return Mirror(topic, connection_from_fields("target", lake_fields(request.param, tmp_path)))
+        return mirror
     monkeypatch.setenv("EMATIX_FLOW_ENGINE", "local")
-    mirror = Mirror(topic, request.param.connect(request))
     if request.param.schemas_outlive:
         mirror.drop()
     return mirror

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+from hashlib import md5
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -84,6 +86,14 @@ def test_the_order_is_the_logs_own() -> None:
         return str(decoded(CDC(), {"op": "c", "after": {"id": 1}, "source": source})[0][3])
 
     assert version({"lsn": 9}) < version({"lsn": 10}) == version({"lsn": 10, "ts_ms": 1})
+    commits = [
+        {"lsn": 95, "sequence": '[null,"95"]', "snapshot": "last"},
+        {"lsn": 120, "sequence": '[null,"120"]'},
+        {"lsn": 90, "sequence": '["130","90"]'},
+        {"lsn": 118, "sequence": '["130","118"]'},
+        {"lsn": 80, "sequence": '["140","80"]'},
+    ]
+    assert [version(one) for one in commits] == sorted(version(one) for one in commits), "commits come first"
     binlogs = [
         {"file": "b.000009", "pos": 900, "row": 1},
         {"file": "b.000010", "pos": 4},
@@ -100,6 +110,33 @@ def test_columns_that_the_log_does_not_have_are_not_carried() -> None:
     event = {"op": "u", "after": {"id": 1, "name": "__debezium_unavailable_value"}, "source": {"lsn": 1}}
     assert decoded(CDC(), event)[0][4] == "100"
     assert decoded(CDC(missing_columns="null"), event)[0][4] is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==",
+        ["__debezium_unavailable_value"],
+        ["X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="],
+        [str(UUID(bytes=md5(b"__debezium_unavailable_value", usedforsecurity=False).digest(), version=3))],
+        list(b"__debezium_unavailable_value"),
+        {"__debezium_unavailable_value": "__debezium_unavailable_value"},
+        '{"__debezium_unavailable_value":"__debezium_unavailable_value"}',
+    ],
+)
+def test_every_type_has_its_word_for_what_the_log_does_not_have(value: Any) -> None:
+    event = {"op": "u", "after": {"id": 1, "name": value}, "source": {"lsn": 1}}
+    assert decoded(CDC(), event)[0][4] == "100"
+    other = {"op": "u", "after": {"id": 1, "name": [*value, 1]}, "source": {"lsn": 1}}
+    assert decoded(CDC(), other)[0][4] == "110"
+
+
+def test_a_row_that_lost_a_value_with_its_key_is_refused() -> None:
+    event = {"op": "c", "after": {"id": 1, "name": "__debezium_unavailable_value"}, "source": {"lsn": 1}}
+    [(operation, *_, wrong)] = decoded(CDC(), event)
+    assert operation == "s"
+    assert "REPLICA IDENTITY FULL" in wrong
+    assert decoded(CDC(missing_columns="null"), event)[0][:3] == ("c", "1", None)
 
 
 def test_maxwell_with_its_bootstrap_and_moved_keys() -> None:

@@ -41,3 +41,5 @@ class Change:
     """Whether no other change of the same row has this place, so that an equal one is the same change again."""
     at_ms: int | None = None
     semantics: dict[str, Semantic] = field(default_factory=dict)
+    lost: tuple[str, ...] = ()
+    """Columns of a new row whose values only its earlier key had."""

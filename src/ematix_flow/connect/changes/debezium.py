@@ -23,8 +23,15 @@ if TYPE_CHECKING:
     from ematix_flow.declare.stream.cdc import CDC
 
 ABSENT = "__debezium_unavailable_value"
-_ABSENT = (ABSENT, "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
-"""What stands for a value that the log does not have because it was not changed, also as bytes."""
+_AS_BYTES = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
+_ABSENT = (ABSENT, _AS_BYTES, f'{{"{ABSENT}":"{ABSENT}"}}')
+"""What stands for a value that the log does not have because it was not changed, also as bytes and as a map."""
+
+_ABSENT_UUID = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
+_ABSENT_LISTS = ([ABSENT], [_AS_BYTES], [_ABSENT_UUID], [str(code) for code in ABSENT.encode()])
+"""The same for arrays of texts, bytes, UUIDs and whole numbers, as texts."""
+
+_LENGTHS = {len(one) for one in _ABSENT_LISTS}
 
 _OPERATIONS = {"c": CREATE, "r": READ, "u": UPDATE, "d": DELETE, "t": TRUNCATE}
 _FLAT = "__"
@@ -53,7 +60,8 @@ def read_debezium(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) ->
     if after is None:
         raise ChangeError("a change without the row that it leaves (after)")
     moved = [Change(DELETE, _before(before), **common)] if _is_moved(before, after, keys) else []
-    return [*moved, Change(operation, _carried(after), **common)]
+    carried = _carried(after)
+    return [*moved, Change(operation, carried, **common, lost=_lost(operation, after, carried))]
 
 
 def _unwrapped(document: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, dict[str, Semantic]]:
@@ -93,7 +101,21 @@ def _time(payload: Mapping[str, Any], source: Any, cdc: CDC) -> int | None:
 
 
 def _carried(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if not (isinstance(value, str) and value in _ABSENT)}
+    return {name: value for name, value in row.items() if not _is_absent(value)}
+
+
+def _lost(operation: str, row: Mapping[str, Any], carried: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the columns that a row lacks though it is a new one: an update changed its key, and not them."""
+    return () if operation == UPDATE or len(row) == len(carried) else tuple(name for name in row if name not in carried)
+
+
+def _is_absent(value: Any) -> bool:
+    """Return whether a value stands for one that the log does not have."""
+    if isinstance(value, str):
+        return value in _ABSENT
+    if isinstance(value, dict):
+        return value == {ABSENT: ABSENT}
+    return isinstance(value, list) and len(value) in _LENGTHS and [str(one) for one in value] in _ABSENT_LISTS
 
 
 def _before(row: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,7 +21,6 @@ from ematix_flow.connect.changes.change import (
     SKIP,
     TRUNCATE,
     UPDATE,
-    Change,
     ChangeError,
 )
 from ematix_flow.connect.changes.envelopes import ENVELOPES
@@ -37,12 +36,17 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from ematix_flow.connect.changes.change import Change
     from ematix_flow.connect.changes.schemas import ChangeReader
     from ematix_flow.declare.stream.cdc import CDC
 
 KEY = "_key"
 """Column of a message's own key, which has the key of a row where a log does not keep deleted rows."""
 
+_LOST = (
+    "the row has got another key, and the log does not have this large value, which stayed as it was; with "
+    "REPLICA IDENTITY FULL of its table it does"
+)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -168,7 +172,7 @@ class ChangeDecoder(Decoder):
         if missing:
             message = f"a change of {self.table.name} without its key {', '.join(missing)}"
             raise ChangeError(message)
-        return Change(change.operation, values, change.order, change.unique, change.at_ms, change.semantics)
+        return replace(change, values=values)
 
 
 @dataclass(slots=True)
@@ -241,6 +245,9 @@ class _Rows:
         if name == cdc.soft_delete_column:
             return None, True  # a row that is written is not deleted
         if name not in change.values:
+            if name in change.lost and cdc.missing_columns == "keep" and self.decoder.changes:
+                message = f"{name}: {_LOST}"
+                raise ChangeError(message)
             if name in table.required and change.operation not in (UPDATE, DELETE, TRUNCATE):
                 message = f"{name}: the change creates a row and carries no value for it"
                 raise ChangeError(message)

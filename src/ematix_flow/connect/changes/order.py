@@ -18,6 +18,7 @@ SECONDS_BELOW = 100_000_000_000
 """Times of events below this count seconds, those above milliseconds."""
 
 _NUMBER = re.compile(r"\d+")
+_SEQUENCE = re.compile(r'\s*\[\s*"(\d+)"')
 _POSITION = re.compile(r"(?P<file>.*):(?P<pos>\d+)")
 
 
@@ -25,7 +26,7 @@ def log_order(source: Mapping[str, Any]) -> tuple[str, bool]:
     """Return the place that the source block of a connector tells, and whether a row has one change there at most."""
     lsn = _digits(source.get("lsn"))
     if lsn:
-        return lsn.zfill(WIDE), True
+        return f"{(_commit(source.get('sequence')) or lsn).zfill(WIDE)}{lsn.zfill(WIDE)}", True
     if _digits(source.get("pos")) and source.get("file") is not None:
         return binlog_order(str(source["file"]), source["pos"], source.get("row")), True
     change_lsn, commit_lsn = _hexadecimal(source.get("change_lsn")), _hexadecimal(source.get("commit_lsn"))
@@ -78,6 +79,16 @@ def _instant(text: str) -> int | None:
     except ValueError:
         return None
     return int((at.replace(tzinfo=UTC) if at.tzinfo is None else at).timestamp() * 1000)
+
+
+def _commit(sequence: Any) -> str:
+    """Return which commit of PostgreSQL a change belongs to: its own or the one before it; empty where nothing says so.
+
+    Rows are written down before their keys are compared with those of others. So a row may be inserted before the place
+    where another transaction deletes the one with the same key, and is the later one all the same: commits decide.
+    """
+    match = _SEQUENCE.match(sequence) if isinstance(sequence, str) else None
+    return match[1] if match else ""
 
 
 def _digits(value: Any) -> str:

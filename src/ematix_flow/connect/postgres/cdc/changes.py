@@ -69,6 +69,9 @@ _ROWS = f"SELECT lsn::text, data FROM {_PEEK}"
 Event: TypeAlias = tuple[str, dict[str, str] | None, dict[str, str] | None]
 """Operation, old row and new row."""
 
+_ABSENT = '"__debezium_unavailable_value"'
+"""What Debezium writes for a value that the log does not have."""
+
 _MOST_ROWS = 2_000_000_000
 _TOGETHER = 1_000
 """Rows of the log that the server sends at a time."""
@@ -255,7 +258,9 @@ class _Table:
                 name: new.get(name, old.get(name, "null")) for name, _ in self._columns if name in new or name in old
             }
         if old is not None and any(old.get(name) != new.get(name, old.get(name)) for name in self._key):
-            return [(DELETE, old, None), (CREATE, None, new)]
+            # A new row that lacks a value says so; an update that lacks one leaves it as it is.
+            whole = {name: new.get(name, _ABSENT) for name, _ in self._columns}
+            return [(DELETE, old, None), (CREATE, None, whole)]
         return [(UPDATE, old, new)]
 
     def key_of(self, row: Mapping[str, str] | None) -> str | None:

@@ -203,6 +203,7 @@ def _source(reader: LogReader, session: PostgresSession, snapshot: Snapshot, tab
         "schema": id_.schema,
         "table": id_.name,
         "lsn": snapshot.low_lsn,
+        "sequence": f'["{snapshot.lsn}","{snapshot.low_lsn}"]',
         "txId": None,
         "ts_ms": snapshot.at_ms,
         "ts_us": snapshot.at_ms * 1000,
