@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.commit.feature_views import online_of
+from ematix_flow.commit.feature_views import online_table
 from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.registry import LAKES, open_database
@@ -153,7 +153,7 @@ def online_features(
     check_entity_keys(view, entity_keys)
     chosen = chosen_columns(view, columns, view.columns)
     with reading(conn, view) as reader:
-        place = online_of(reader.database, view).place
+        place = online_table(reader.database, view)
         keys = tuple(column for column in view.columns if column.primary_key)
         types = tuple(reader.type_of(column.type) for column in keys)
         sql = _lookup(place, view.primary_key, tuple(c.name for c in chosen), types, reader.dialect)
