@@ -24,6 +24,7 @@ import measure  # noqa: E402 - found by the line above
 import places  # noqa: E402
 import report  # noqa: E402
 from cases import Bench  # noqa: E402
+from feature_cases import FEATURE_CASES  # noqa: E402
 from frame_cases import FRAME_CASES  # noqa: E402
 from lake_cases import LAKE_CASES  # noqa: E402
 from slot_cases import SLOT_CASES  # noqa: E402
@@ -41,7 +42,16 @@ if TYPE_CHECKING:
 
 RESULTS = HERE / "results.jsonl"
 CASES = cases.CASES | {
-    case.name: case for case in (*LAKE_CASES, *STREAM_CASES, *WINDOW_CASES, *SLOT_CASES, *TPCH_CASES, *FRAME_CASES)
+    case.name: case
+    for case in (
+        *LAKE_CASES,
+        *STREAM_CASES,
+        *WINDOW_CASES,
+        *SLOT_CASES,
+        *TPCH_CASES,
+        *FRAME_CASES,
+        *FEATURE_CASES,
+    )
 }
 
 

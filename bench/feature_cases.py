@@ -1,0 +1,120 @@
+"""What is measured of features: training sets of three views, and online reads of one key at a time."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import measure
+import places
+from cases import CONTENDERS, OURS, Case, Command, no_preparation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cases import Bench
+
+VIEWS = 3
+VERSIONS = 10
+"""Versions of an entity in a view."""
+
+ENTITIES = 100_000
+"""Entities that are served online."""
+
+ENGINES = {"ours": "spark", "database": "database"}
+
+
+def versions(bench: Bench, views: int = VIEWS, each: int | None = None) -> None:
+    """Make the tables of versions, as loads leave them; every view has as many versions as the spine has rows."""
+    if "versions" in bench.known:
+        return
+    bench.known.add("versions")
+    entities = max(1, (each or bench.rows) // VERSIONS)
+    bench.server.fresh("src")
+    for number in range(views):
+        table = f"features.v{number}"
+        at = "timestamptz '2026-01-01' + v * interval '1 day' + e % 86400 * interval '1 s'"
+        bench.server.sql(
+            "src",
+            "CREATE SCHEMA IF NOT EXISTS features",
+            f"CREATE TABLE {table} (entity bigint, first bigint, second double precision, ts timestamptz, "
+            "valid_from timestamptz, valid_to timestamptz, is_current boolean, _loaded_at timestamptz, _batch_id uuid)",
+            f"INSERT INTO {table} SELECT e, e * {VERSIONS} + v, e * 0.5 + v, {at}, {at}, "
+            f"CASE WHEN v < {VERSIONS - 1} THEN {at} + interval '1 day' END, v = {VERSIONS - 1}, now(), gen_random_uuid() "
+            f"FROM generate_series(1, {entities}) AS e, generate_series(0, {VERSIONS - 1}) AS v",
+            f"ALTER TABLE {table} ADD PRIMARY KEY (entity, valid_from)",
+            f"VACUUM ANALYZE {table}",
+        )
+
+
+def spine(bench: Bench) -> Path:
+    """Write the spine as a Parquet file: every row is an entity at an instant within the time of its versions, or before."""
+    import duckdb
+
+    file = places.WORK / "files" / f"spine-{bench.rows}.parquet"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    entities = max(1, bench.rows // VERSIONS)
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute(
+            f"COPY (SELECT CAST(i * 7919 % {entities} + 1 AS BIGINT) AS entity, i % 2 AS label, "
+            f"TIMESTAMPTZ '2025-12-31 00:00:00+00' + to_seconds(CAST(i * 104729 % 1000000 AS BIGINT)) AS as_of "
+            f"FROM range({bench.rows}) AS r(i)) TO '{file}' (FORMAT parquet)"
+        )
+    return file
+
+
+def training(bench: Bench, contender: str, number: int) -> Command:
+    """Give the command that builds a training set as a frame of pandas."""
+    del number
+    versions(bench)
+    words: tuple[object, ...] = (spine(bench), bench.rows)
+    if contender in ENGINES:
+        words = (ENGINES[contender], *words)
+    return _command(bench, contender, "training", *words)
+
+
+def served(kind: str) -> Callable[[Bench, str], None]:
+    """Give the preparation of online reads: the store has the values of all entities."""
+
+    def prepare(bench: Bench, contender: str) -> None:
+        if "online" not in bench.known:
+            bench.server.fresh("src")
+            bench.known.add("online")
+        made = _command(bench, contender, "load", kind, ENTITIES)
+        measure.run(made.words, made.env)
+
+    return prepare
+
+
+def online(kind: str) -> Callable[[Bench, str, int], Command]:
+    """Give the command that reads one key after the other."""
+
+    def command(bench: Bench, contender: str, number: int) -> Command:
+        del number
+        return _command(bench, contender, "online", kind, bench.rows, ENTITIES)
+
+    return command
+
+
+def read_figures(bench: Bench, contender: str) -> dict[str, float]:
+    """Give what a command measured of its reads."""
+    figures: dict[str, float] = json.loads((bench.home(contender) / "figures").read_text())
+    return figures
+
+
+def _command(bench: Bench, contender: str, action: str, *words: object) -> Command:
+    ours = contender in OURS
+    python = sys.executable if ours else places.python_of(contender)
+    program = CONTENDERS / ("features.py" if ours else "feast_features.py")
+    more = {"EMATIX_FLOW_ENGINE": "local"} if ours and action != "training" else {}
+    return Command([python, program, action, *map(str, words)], bench.env(contender, **more))
+
+
+FEATURE_CASES = (
+    Case("training", "a training set of three views as a pandas frame", 1_000_000, ("ours", "database", "feast"), no_preparation, training, watch=True),
+    Case("online-postgres", "online reads of one key, PostgreSQL", 20_000, ("ours", "feast"), served("postgres"), online("postgres"), figures=read_figures),
+    Case("online-sqlite", "online reads of one key, SQLite", 20_000, ("ours", "feast"), served("sqlite"), online("sqlite"), figures=read_figures),
+)  # fmt: skip
