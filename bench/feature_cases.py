@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from cases import Bench
 
-VIEWS = 3
 VERSIONS = 10
 """Versions of an entity in a view."""
 
@@ -26,12 +25,12 @@ ENTITIES = 100_000
 ENGINES = {"ours": "spark", "database": "database"}
 
 
-def versions(bench: Bench, views: int = VIEWS, each: int | None = None) -> None:
-    """Make the tables of versions, as loads leave them; every view has as many versions as the spine has rows."""
+def versions(bench: Bench, views: int, each: int) -> None:
+    """Make the tables of versions, as loads leave them: so many of each view."""
     if "versions" in bench.known:
         return
     bench.known.add("versions")
-    entities = max(1, (each or bench.rows) // VERSIONS)
+    entities = max(1, each // VERSIONS)
     bench.server.fresh("src")
     for number in range(views):
         table = f"features.v{number}"
@@ -49,13 +48,13 @@ def versions(bench: Bench, views: int = VIEWS, each: int | None = None) -> None:
         )
 
 
-def spine(bench: Bench) -> Path:
+def spine(bench: Bench, times: int) -> Path:
     """Write the spine as a Parquet file: every row is an entity at an instant within the time of its versions, or before."""
     import duckdb
 
-    file = places.WORK / "files" / f"spine-{bench.rows}.parquet"
+    file = places.WORK / "files" / f"spine-{bench.rows}-{times}.parquet"
     file.parent.mkdir(parents=True, exist_ok=True)
-    entities = max(1, bench.rows // VERSIONS)
+    entities = max(1, bench.rows * times // VERSIONS)
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute(
@@ -66,14 +65,18 @@ def spine(bench: Bench) -> Path:
     return file
 
 
-def training(bench: Bench, contender: str, number: int) -> Command:
-    """Give the command that builds a training set as a frame of pandas."""
-    del number
-    versions(bench)
-    words: tuple[object, ...] = (spine(bench), bench.rows)
-    if contender in ENGINES:
-        words = (ENGINES[contender], *words)
-    return _command(bench, contender, "training", *words)
+def training(views: int, times: int) -> Callable[[Bench, str, int], Command]:
+    """Give the command that builds a training set; every view has so many times the versions that the spine has rows."""
+
+    def command(bench: Bench, contender: str, number: int) -> Command:
+        del number
+        versions(bench, views, bench.rows * times)
+        words: tuple[object, ...] = (spine(bench, times), bench.rows, views)
+        if contender in ENGINES:
+            words = (ENGINES[contender], *words)
+        return _command(bench, contender, "training", *words)
+
+    return command
 
 
 def served(kind: str) -> Callable[[Bench, str], None]:
@@ -114,7 +117,8 @@ def _command(bench: Bench, contender: str, action: str, *words: object) -> Comma
 
 
 FEATURE_CASES = (
-    Case("training", "a training set of three views as a pandas frame", 1_000_000, ("ours", "database", "feast"), no_preparation, training, watch=True),
+    Case("training", "a training set of three views as a pandas frame", 1_000_000, ("ours", "database", "feast"), no_preparation, training(3, 1), watch=True),
+    Case("training-large", "a training set of five views with ten versions for each row, 2 GiB of Java heap", 1_000_000, ("ours",), no_preparation, training(5, 10), rounds=1, watch=True, heap="2g"),
     Case("online-postgres", "online reads of one key, PostgreSQL", 20_000, ("ours", "feast"), served("postgres"), online("postgres"), figures=read_figures),
     Case("online-sqlite", "online reads of one key, SQLite", 20_000, ("ours", "feast"), served("sqlite"), online("sqlite"), figures=read_figures),
 )  # fmt: skip

@@ -15,8 +15,6 @@ from feast import Entity, FeatureStore, FeatureView, Field, RepoConfig, ValueTyp
 from feast.infra.offline_stores.contrib.postgres_offline_store.postgres_source import PostgreSQLSource
 from feast.types import Float64, Int64
 
-VIEWS = 3
-
 
 def postgres():
     """Give the fields of the database."""
@@ -48,36 +46,36 @@ def store(kind):
     return FeatureStore(config=config)
 
 
-def views():
-    """Declare the entity and its views over the tables of versions."""
+def views(number=1):
+    """Declare the entity and so many views over the tables of versions."""
     entity = Entity(name="entity", join_keys=["entity"], value_type=ValueType.INT64)
     return entity, [
         FeatureView(
-            name=f"v{number}",
+            name=f"v{one}",
             entities=[entity],
             ttl=timedelta(0),
             schema=[Field(name="first", dtype=Int64), Field(name="second", dtype=Float64)],
             source=PostgreSQLSource(
-                name=f"source{number}",
-                query=f"SELECT entity, first, second, ts FROM features.v{number}",
+                name=f"source{one}",
+                query=f"SELECT entity, first, second, ts FROM features.v{one}",
                 timestamp_field="ts",
             ),
         )
-        for number in range(VIEWS)
+        for one in range(number)
     ]
 
 
-def training(spine, rows):
-    """Build a training set of three views and give the number of its values."""
+def training(spine, rows, number):
+    """Build a training set of so many views and give the number of its values."""
     feast = store("sqlite")
-    entity, declared = views()
+    entity, declared = views(number)
     feast.apply([entity, *declared])
     frame = pd.read_parquet(spine).rename(columns={"as_of": "event_timestamp"})
-    features = [f"v{number}:{name}" for number in range(VIEWS) for name in ("first", "second")]
+    features = [f"v{one}:{name}" for one in range(number) for name in ("first", "second")]
     found = feast.get_historical_features(entity_df=frame, features=features, full_feature_names=True).to_df()
     if len(found) != rows:
         sys.exit(f"{len(found)} rows instead of {rows}")
-    return int(found[f"v{VIEWS - 1}__second"].notna().sum())
+    return int(found[f"v{number - 1}__second"].notna().sum())
 
 
 def load(kind, entities):
@@ -118,7 +116,7 @@ def told(took):
 if __name__ == "__main__":
     action, *words = sys.argv[1:]
     if action == "training":
-        print(training(words[0], int(words[1])))
+        print(training(words[0], int(words[1]), int(words[2])))
     elif action == "load":
         load(words[0], int(words[1]))
     else:

@@ -11,8 +11,6 @@ from typing import Annotated
 
 from ematix_flow import BigInt, Double, PostgresConnection, SQLiteConnection, TimestampTZ, connect, ematix, pk
 
-VIEWS = 3
-
 
 def view(number):
     """Declare one of the views: two numbers of an entity, from an instant on."""
@@ -36,11 +34,11 @@ def place(kind):
     return PostgresConnection(name="dst", url=os.environ["BENCH_SRC_URL"])
 
 
-def training(engine, spine, rows):
-    """Build a training set of three views and give the number of its values."""
+def training(engine, spine, rows, number):
+    """Build a training set of so many views and give the number of its values."""
     import polars as pl
 
-    views = [view(number) for number in range(VIEWS)]
+    views = [view(one) for one in range(number)]
     columns = {one: ["first", "second"] for one in views}
     frame = ematix.training_set(
         place("postgres"),
@@ -93,7 +91,7 @@ def told(took):
 if __name__ == "__main__":
     action, *words = sys.argv[1:]
     if action == "training":
-        print(training(words[0], words[1], int(words[2])))
+        print(training(words[0], words[1], int(words[2]), int(words[3])))
     elif action == "load":
         load(words[0], int(words[1]))
     else:
