@@ -27,8 +27,9 @@ OURS: dict[str, dict[str, str]] = {
     "cold": {"EMATIX_FLOW_SPARK_WARM": "off"},
     "local": {"EMATIX_FLOW_ENGINE": "local"},
     "before": {},
+    "database": {},
 }
-"""This product as it comes, with a Spark that starts with the command, without Spark, and in an earlier version."""
+"""This product as it comes, with a Spark that starts with the command, without Spark, in an earlier version, and joining in a database."""
 
 
 @dataclass(frozen=True, slots=True)

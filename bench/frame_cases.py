@@ -23,7 +23,8 @@ def frames(action: str) -> Callable[[Bench, str, int], Command]:
         bench.server.fresh(f"dst_{contender}")
         bench.server.sql(f"dst_{contender}", "CREATE SCHEMA bench")
         files = places.export(bench.server, bench.rows, "parquet") if action == "write" else ""
-        words = [sys.executable, CONTENDERS / "frames.py", contender, action, str(bench.rows), str(files)]
+        python = sys.executable if contender == "ours" else places.python_of(contender)
+        words = [python, CONTENDERS / "frames.py", contender, action, str(bench.rows), str(files)]
         return Command(words, bench.env(contender))
 
     return command

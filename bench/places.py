@@ -26,6 +26,9 @@ PACKAGES = {
     "ematix": ["ematix-flow==1.0.0"],
     "dlt": ["dlt[postgres,duckdb,filesystem,deltalake]==1.31.0", "sqlalchemy", "pyarrow", "pandas<3"],
     "spark": ["pyspark==4.1.3", "pyarrow", "pandas<3", "duckdb"],
+    "connectorx": ["connectorx==0.4.6", "polars", "pyarrow"],
+    "adbc": ["adbc-driver-postgresql==1.13.0", "polars", "pyarrow"],
+    "feast": ["feast[postgres]==0.67.0"],
 }
 
 SETTINGS = {

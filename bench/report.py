@@ -25,6 +25,10 @@ NAMES = {
     "local": 'this product, engine = "local"',
     "sail": "Sail",
     "duckdb": "DuckDB",
+    "adbc": "ADBC",
+    "connectorx": "connectorx",
+    "feast": "Feast",
+    "database": "this product, joined by the database",
     "slots1": "1 slot",
     "slots2": "2 slots",
     "slots4": "4 slots",
@@ -54,9 +58,10 @@ def render(results: Path) -> str:
         slots = [row for row in rows if row["contender"].startswith("slots")]
         whole = [row for row in rows if not row.get("figures") and row not in slots]
         queries = [row for row in rows if row["case"] == "tpch"]
-        streams = [row for row in rows if row.get("figures") and row not in queries]
+        reads = [row for row in rows if "reads_per_second" in row.get("figures", {})]
+        streams = [row for row in rows if row.get("figures") and row not in queries and row not in reads]
         parts += [_machine(rows), "", _table(whole), "", _streams(streams), "", _slots(slots), "", _phases(whole), ""]
-        parts += [_queries(queries), "", _memory(whole)]
+        parts += [_queries(queries), "", _reads(reads), "", _memory(whole)]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -126,6 +131,30 @@ def _streams(rows: list[dict[str, Any]]) -> str:
             found = {figure: median(s["figures"][figure] for s in samples) for figure in samples[0]["figures"]}
             told = ", ".join(f"{_FIGURES.get(figure, figure)} {value:,.0f}" for figure, value in found.items())
             lines.append(f"| {title} | {size:,} | {NAMES[name]} | {len(samples)} | {told} |")
+    return "\n".join(lines)
+
+
+def _reads(rows: list[dict[str, Any]]) -> str:
+    """Return how fast values of one key are served; the ratio is of reads a second."""
+    if not rows:
+        return ""
+    lines = [
+        "## Online reads",
+        "",
+        "One key at a time by one caller that stays connected. Ratio: our reads a second divided by its own.",
+        "",
+        "| case | reads | contender | rounds | reads/s | p50 µs | p99 µs | ratio to ours |",
+        "|---|---:|---|---:|---:|---:|---:|---:|",
+    ]
+    for (_, title, size), by_name in _grouped(rows).items():
+        found = {
+            name: [median(s["figures"][figure] for s in samples) for figure in ("reads_per_second", "p50_us", "p99_us")]
+            for name, samples in by_name.items()
+        }
+        for name, (speed, half, most) in found.items():
+            ratio = f"{found['ours'][0] / speed:.2f}" if "ours" in found else ""
+            figures = f"{len(by_name[name])} | {speed:,.0f} | {half:,.0f} | {most:,.0f} | {ratio}"
+            lines.append(f"| {title} | {size:,} | {NAMES[name]} | {figures} |")
     return "\n".join(lines)
 
 

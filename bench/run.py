@@ -25,6 +25,7 @@ import places  # noqa: E402
 import report  # noqa: E402
 from cases import Bench  # noqa: E402
 from change_cases import CHANGE_CASES  # noqa: E402
+from feature_cases import FEATURE_CASES  # noqa: E402
 from frame_cases import FRAME_CASES  # noqa: E402
 from lake_cases import LAKE_CASES  # noqa: E402
 from slot_cases import SLOT_CASES  # noqa: E402
@@ -44,9 +45,16 @@ RESULTS = HERE / "results.jsonl"
 CASES = cases.CASES | {
     case.name: case
     for case in (
-        *LAKE_CASES, *STREAM_CASES, *CHANGE_CASES, *WINDOW_CASES, *SLOT_CASES, *TPCH_CASES, *FRAME_CASES,
+        *LAKE_CASES,
+        *STREAM_CASES,
+        *CHANGE_CASES,
+        *WINDOW_CASES,
+        *SLOT_CASES,
+        *TPCH_CASES,
+        *FRAME_CASES,
+        *FEATURE_CASES,
     )
-}  # fmt: skip
+}
 
 
 def main() -> int:

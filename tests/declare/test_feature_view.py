@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
 
-from ematix_flow import BigInt, KafkaConnection, Text, TimestampTZ, ematix, pk
+from ematix_flow import CDC, Aggregation, BigInt, KafkaConnection, Text, TimestampTZ, Window, ematix, pk
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.table.class_body import table_of
 from ematix_flow.errors import DeclareError, DeclareTypeError
@@ -117,3 +117,61 @@ def test_versions_stand_side_by_side_in_tables_of_their_own() -> None:
         users(feature_version="v2")
     users(feature_version="v2", name="user_features_v2")
     assert list(PROJECT.feature_views) == ["features.user_features.v1", "features.user_features_v2.v2"]
+
+
+def of_windows(view: type[FeatureView], **more: Any) -> None:
+    """Declare a stream of windows into a view."""
+    window = Window(
+        **{
+            "kind": "tumbling",
+            "duration_ms": 1000,
+            "event_time_column": "at",
+            "group_by": ("user_id",),
+            "window_end_column": "ts",
+            "aggregations": [Aggregation(agg="count", as_="score")],
+            **more,
+        }
+    )
+    kafka = KafkaConnection(name="kafka", bootstrap_servers="127.0.0.1:9092")
+    ematix.streaming_pipeline(
+        name="scores", source=kafka, source_query="scores", target=view, target_connection="shop", window=window
+    )(lambda: None)
+
+
+def test_windows_are_values_of_a_view_from_their_end_on() -> None:
+    of_windows(users(event_timestamp_column="ts"))
+    written = PROJECT.stream("scores").targets[0].write
+    assert (written.mode, written.event_timestamp_column) == ("scd2", "ts")
+
+
+@pytest.mark.parametrize(
+    ("event", "window", "match"),
+    [
+        ("ts", {"window_start_column": "ts", "window_end_column": "e"}, "takes 'ts' .* known at its end, 'e'"),
+        (None, {}, "has no event_timestamp_column, and a window is known at its end, 'ts'"),
+        ("ts", {"group_by": ()}, "grouped by nothing, and the entity keys .* are user_id"),
+        ("ts", {"group_by": ("user_id", "page")}, "grouped by user_id, page"),
+        ("ts", {"aggregations": [Aggregation(agg="count", as_="n")]}, "a column 'score', which the window does not"),
+        (
+            "ts",
+            {"aggregations": [Aggregation(agg="count", as_=name) for name in ("score", "n")]},
+            "gives 'n', which feature view features.user_features does not have",
+        ),
+        ("ts", {"late_data": "reopen", "allowed_lateness_ms": 5}, "gives a window out again at the same end"),
+    ],
+)
+def test_windows_that_a_view_cannot_hold_are_refused(event: str | None, window: dict[str, Any], match: str) -> None:
+    view = users(event_timestamp_column=event)
+    with pytest.raises(DeclareError, match=match) as caught:
+        of_windows(view, **window)
+    assert "test_feature_view.py" in str(caught.value)
+
+
+def test_changes_of_a_database_are_versions_of_a_view_by_the_time_of_the_change() -> None:
+    kafka = KafkaConnection(name="kafka", bootstrap_servers="127.0.0.1:9092")
+    given = {"source": kafka, "source_query": "users", "target_connection": "shop", "cdc": CDC()}
+    ematix.streaming_pipeline(name="changes", target=users(), **given)(lambda: None)
+    assert PROJECT.stream("changes").targets[0].write.mode == "scd2"
+    PROJECT.clear()
+    with pytest.raises(DeclareError, match="the time of a change is that of its event"):
+        ematix.streaming_pipeline(name="changes", target=users(event_timestamp_column="ts"), **given)(lambda: None)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import sqlite3
 import sys
+from contextlib import closing
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +16,18 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from ematix_flow import BigInt, Numeric, Text, df, ematix, failpoints, nullable, pk, register_connection
+from ematix_flow import (
+    BigInt,
+    Numeric,
+    SQLiteConnection,
+    Text,
+    df,
+    ematix,
+    failpoints,
+    nullable,
+    pk,
+    register_connection,
+)
 from ematix_flow.connect.types.frames import arrow_table
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine.api.references import opened
@@ -234,6 +247,17 @@ def test_queries_that_are_none_are_refused(it: Connection) -> None:
             it.read_df(sql)
     with pytest.raises(TypeError, match="a query is text"):
         it.read_df(1)
+
+
+def test_whole_numbers_of_a_decimal_column_of_sqlite_are_decimals(sqlite_path: Path) -> None:
+    it = SQLiteConnection(name="it", path=str(sqlite_path))
+    with closing(sqlite3.connect(sqlite_path)) as file:
+        file.executescript("CREATE TABLE t (price DECIMAL(10,2)); INSERT INTO t VALUES (7), (NULL), (-12345678)")
+    assert it.read_df("SELECT price FROM t")["price"].to_list() == [Decimal(7), None, Decimal(-12345678)]
+    with closing(sqlite3.connect(sqlite_path)) as file:
+        file.executescript("INSERT INTO t VALUES (123456789)")
+    with pytest.raises(RunError, match="no decimal128"):
+        it.read_df("SELECT price FROM t")
 
 
 def test_a_date_of_sqlite_that_is_none_is_an_error(sqlite_path: Path) -> None:

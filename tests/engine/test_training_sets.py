@@ -164,6 +164,13 @@ def test_what_cannot_be_joined_is_refused_with_the_reason(shop: DuckDBConnection
         ematix.training_set(shop, spine=[{**spine[0], "ts": 1, "users__ts": 2}], feature_views=[view])
 
 
+def test_an_online_read_makes_no_statement_of_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    view, shop = users(online=True), SQLiteConnection(name="shop", path=str(tmp_path / "shop.db"))
+    load(view, shop, (1, 10, 1))
+    monkeypatch.delattr("ematix_flow.plan.sql.online.render")
+    assert view.online_features(shop, entity_keys={"user_id": 1}, columns=["score"]) == {"score": 10}
+
+
 def test_a_lake_refuses_an_online_view_before_a_row_moves(tmp_path: Path) -> None:
     lake = DeltaLocalConnection(name="lake", path=str(tmp_path / "lake"))
     with pytest.raises(UnsupportedError, match="delta_local has no online store"):

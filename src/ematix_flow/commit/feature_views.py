@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from ematix_flow.commit.ledger import Ledger, parse_instant, transaction
 from ematix_flow.errors import UnsupportedError
 from ematix_flow.plan.metadata_tables import FEATURE_VIEWS, feature_views_sql
-from ematix_flow.plan.sql.online import DIALECTS, online_store
+from ematix_flow.plan.sql.online import DIALECTS, online_name, online_store
 from ematix_flow.plan.sql.render import native_column, native_name
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from ematix_flow.connect.base.columns import TableName
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.declare.table.schema import Table
@@ -57,6 +58,12 @@ def online_of(database: TargetSystem, table: Table) -> OnlineStore:
     """Return the online store of a view in this target, or refuse a target that has none."""
     check_online(database, table)
     return online_store(table, database.table_name(table.schema, table.name), database.dialect)
+
+
+def online_table(database: TargetSystem, table: Table) -> TableName:
+    """Return where the current values of a view are in this target; a lookup needs no statement of the store."""
+    check_online(database, table)
+    return online_name(database.table_name(table.schema, table.name))
 
 
 def check_online(database: TargetSystem, table: Table) -> None:

@@ -42,6 +42,7 @@ __all__ = [
     "feature_view",
     "pipeline",
     "pool",
+    "preview_training_set",
     "replicate",
     "streaming_pipeline",
     "target",
@@ -51,6 +52,9 @@ __all__ = [
     "warehouse_pipeline",
     "workflow",
 ]
+
+TRAINING = "ematix_flow.engine.features.training"
+"""What builds training sets; looked up at the call, so that declaring never loads what reading needs."""
 
 
 def pipeline(**keywords: Any) -> Callable[[Callable[..., Any]], PipelineHandle]:
@@ -201,7 +205,7 @@ def dataset(what: Any, connection: Any = None) -> Any:
     return importlib.import_module("ematix_flow.engine.frames.dataset").dataset(what, connection)
 
 
-def training_set(
+def training_set(  # noqa: PLR0913 - the public keywords
     conn: Any,
     *,
     spine: Any,
@@ -209,12 +213,24 @@ def training_set(
     columns: Any = None,
     prefer: str = "auto",
     manifest: Any = None,
+    engine: str = "auto",
 ) -> Any:
-    """Return the spine with the values of every view as of each row's instant, as one frame."""
-    training = importlib.import_module("ematix_flow.engine.features.training")
-    return training.training_set(
-        conn, spine=spine, feature_views=feature_views, columns=columns, prefer=prefer, manifest=manifest
+    """Return the spine with the values of every view as of each row's instant, as one frame; the database or Spark joins it."""
+    return importlib.import_module(TRAINING).training_set(
+        conn,
+        spine=spine,
+        feature_views=feature_views,
+        columns=columns,
+        prefer=prefer,
+        manifest=manifest,
+        engine=engine,
     )
+
+
+def preview_training_set(conn: Any, *, spine: Any, feature_views: Sequence[Any], engine: str = "auto") -> Any:
+    """Return who would join a training set, the database or Spark, and why; only sizes are read."""
+    training = importlib.import_module(TRAINING)
+    return training.preview_training_set(conn, spine=spine, feature_views=feature_views, engine=engine)
 
 
 def transform_ref(name: str) -> TransformRef:
@@ -233,6 +249,7 @@ class Ematix:
     table = staticmethod(table)
     feature_view = staticmethod(feature_view)
     training_set = staticmethod(training_set)
+    preview_training_set = staticmethod(preview_training_set)
     pipeline = staticmethod(pipeline)
     job = staticmethod(pipeline)
     streaming_pipeline = staticmethod(streaming_pipeline)

@@ -9,6 +9,7 @@ from ematix_flow.declare.connection.base import Connection, is_open
 from ematix_flow.declare.pipeline.file_options import READ_OPTIONS, check_read_options, check_written_as
 from ematix_flow.declare.pipeline.write import CHANGES, ERROR
 from ematix_flow.declare.stream.cdc import TRANSACTION
+from ematix_flow.declare.stream.feature_windows import check_feature_windows
 from ematix_flow.declare.stream.options import IN_MEMORY
 from ematix_flow.declare.stream.udf import check_functions
 from ematix_flow.declare.stream.windows import SESSION
@@ -50,6 +51,7 @@ def check_stream(stream: Stream, known: Known = inline_connection) -> None:
     _check_sql(stream)
     _check_state(stream)
     _check_join(stream)
+    check_feature_windows(stream)
     _check_dead_letters(stream, known)
     for source in stream.sources:
         _check_source(known(source.connection))

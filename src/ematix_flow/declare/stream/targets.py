@@ -68,11 +68,11 @@ def stream_targets(entries: Sequence[Mapping[str, Any]], shared: Mapping[str, An
 
 
 def default_mode(cdc: object, table: Any = None) -> str:
-    """Return the mode of a target that sets none: changes are applied, a feature view has versions, other rows are appended."""
-    if cdc is not None:
-        return CHANGES
+    """Return the mode of a target that sets none: a feature view has versions, changes are applied, other rows are appended."""
     declared = _declared(table)
-    return "append" if declared is None else view_defaults(declared, {}).get("mode", "append")
+    if declared is not None and declared.features is not None:
+        return str(view_defaults(declared, {})["mode"])
+    return "append" if cdc is None else CHANGES
 
 
 def _single(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.connect.types.arrow import arrow_type
 from ematix_flow.declare.table.feature_view import view_of
 from ematix_flow.engine.features.read import chosen_columns, features_of, one_state, reading, versions_at
-from ematix_flow.engine.features.spine import AS_OF, instants_of, keys_of
+from ematix_flow.engine.features.spine import AS_OF, instants_of, keys_of, ordered_names
 from ematix_flow.engine.features.values import feature_value
 from ematix_flow.errors import DeclareError, DeclareTypeError, did_you_mean
 
@@ -51,8 +51,7 @@ def views_of(declared: Sequence[Any]) -> tuple[Table, ...]:
 
 def in_order(spine: pa.Table) -> pa.Table:
     """Return the columns of a spine sorted by name, with the instant last."""
-    names = [*sorted(name for name in spine.column_names if name != AS_OF), AS_OF]
-    return spine.select(names)
+    return spine.select(ordered_names(spine.column_names))
 
 
 def joined_views(views: Sequence[Table], columns: Any, spine_names: Sequence[str]) -> tuple[Joined, ...]:
@@ -107,39 +106,47 @@ def _reference(key: Any, views: Sequence[Table]) -> str:
 
 
 def join(conn: Any, spine: pa.Table, joined: Sequence[Joined]) -> pa.Table:
-    """Return the spine with the columns of every view; all views of a database are read in one state of it."""
+    """Return the spine with the columns of every view, which a database joins; all views are read in one state of it."""
     instants = instants_of(spine)
     # The instants of the set are those that were compared, whatever the spine had them as.
-    table = spine.set_column(spine.column_names.index(AS_OF), AS_OF, _instants(instants))
-    with reading(conn, joined[0].view) as first, one_state(first):
+    table = spine.set_column(spine.column_names.index(AS_OF), AS_OF, instants)
+    with reading(conn, joined[0].view) as reader, one_state(reader):
         for one in joined:
-            if first.session is not None:
-                table = _with_view(first, table, one, instants)
-                continue
-            with reading(conn, one.view) as lake:
-                table = _with_view(lake, table, one, instants)
+            table = _with_view(reader, table, one, instants)
     return table
 
 
-def _with_view(reader: Reader, table: pa.Table, one: Joined, instants: Sequence[Any]) -> pa.Table:
-    lists: list[list[Any]] = [[None] * len(instants) for _ in one.columns]
-    if instants:
-        for number, row in versions_at(reader, one.view, one.columns, keys_of(table, one.view), instants):
-            for values, column, value in zip(lists, one.columns, row, strict=True):
-                values[number] = _arrow_value(feature_value(value, column.type.kind), column.type.kind)
+def _with_view(reader: Reader, table: pa.Table, one: Joined, instants: pa.Array) -> pa.Table:
+    """Return a table with the values of one view; rows without any have NULL."""
     import pyarrow as pa
 
-    for name, column, values in zip(one.names, one.columns, lists, strict=True):
-        table = table.append_column(name, pa.array(values, arrow_type(column.type)))
+    matches: list[int | None] = [None] * len(instants)
+    kinds = [column.type for column in one.columns]
+    chunks: list[list[pa.Array]] = [[pa.array([], arrow_type(kind))] for kind in kinds]
+    have = 0
+    if len(instants):
+        for rows in versions_at(reader, one.view, one.columns, keys_of(table, one.view), instants):
+            numbers, *values = zip(*rows, strict=True) if rows else ((), *(() for _ in kinds))
+            for place, number in enumerate(numbers, have):
+                matches[int(number)] = place
+            have += len(numbers)
+            for chunk, each, kind in zip(chunks, values, kinds, strict=True):
+                chunk.append(pa.array(_arrow_values(each, kind.kind), arrow_type(kind)))
+    order = pa.array(matches, pa.int64())
+    for name, chunk in zip(one.names, chunks, strict=True):
+        table = table.append_column(name, pa.chunked_array(chunk).take(order))
     return table
 
 
-def _arrow_value(value: Any, kind: str) -> Any:
-    """Return a value as Arrow holds it: documents as text."""
-    return json.dumps(value, ensure_ascii=False) if kind in ("json", "jsonb") and value is not None else value
+_AS_THEY_ARE = ("small_int", "integer", "big_int", "float", "double", "text", "string")
+"""Types that every driver gives as Arrow takes them."""
 
 
-def _instants(values: Sequence[Any]) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.array(values, pa.timestamp("us", tz="UTC"))
+def _arrow_values(values: Sequence[Any], kind: str) -> Sequence[Any]:
+    """Return values of a driver as Arrow holds them: documents as text."""
+    if kind in _AS_THEY_ARE:
+        return values
+    read = [feature_value(value, kind) for value in values]
+    if kind not in ("json", "jsonb"):
+        return read
+    return [None if value is None else json.dumps(value, ensure_ascii=False) for value in read]

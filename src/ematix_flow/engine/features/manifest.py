@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.api.references import reference_to
+from ematix_flow.engine.features.engines import join_plan
 from ematix_flow.engine.features.joins import join, joined_views
+from ematix_flow.engine.features.on_spark import joined_table
 from ematix_flow.errors import DeclareError, UnknownNameError
+from ematix_flow.plan.training_join import AUTO, DATABASE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,13 +22,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ematix_flow.engine.features.joins import Joined
+    from ematix_flow.plan.training_join import TrainingPlan
 
 FORMAT = 1
 SPINE = ".spine.parquet"
 """What the name of the file with the spine ends with, next to its manifest."""
 
 
-def write_manifest(path: Any, conn: Any, spine: pa.Table, joined: Sequence[Joined], result: pa.Table) -> None:
+def write_manifest(
+    path: Any, conn: Any, spine: pa.Table, joined: Sequence[Joined], result: pa.Table, plan: TrainingPlan
+) -> None:
     """Write the manifest of a training set, and its spine beside it."""
     import pyarrow.parquet as pq
 
@@ -45,6 +51,7 @@ def write_manifest(path: Any, conn: Any, spine: pa.Table, joined: Sequence[Joine
             for one in joined
         ],
         "spine": {"file": _spine_file(file).name, "rows": spine.num_rows, "sha256": table_hash(spine)},
+        "join": {"engine": plan.engine, "reason": plan.reason},
         "result": {"columns": result.column_names, "sha256": table_hash(result)},
     }
     file.write_text(json.dumps(contents, indent=2) + "\n", encoding="utf-8")
@@ -69,7 +76,9 @@ def replay(path: Any, connection: Any = None) -> dict[str, Any]:
     if table_hash(spine) != contents["spine"]["sha256"]:
         differences.append("the spine is not the one of the manifest")
     columns = {one["name"]: one["columns"] for one in contents["views"]}
-    result = join(connection or contents["connection"], spine, joined_views(views, columns, spine.column_names))
+    joined, conn = joined_views(views, columns, spine.column_names), connection or contents["connection"]
+    plan = join_plan(conn, spine, views, AUTO)
+    result = join(conn, spine, joined) if plan.engine == DATABASE else joined_table(conn, spine, joined)
     if table_hash(result) != contents["result"]["sha256"]:
         differences.append("the values are not those of the manifest: events that came later have changed the past")
     return {"manifest": str(file), "rows": spine.num_rows, "same": not differences, "differences": differences}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.commit.feature_views import online_of
+from ematix_flow.commit.feature_views import online_table
 from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.registry import LAKES, open_database
@@ -25,6 +25,8 @@ from ematix_flow.plan.sql.point_in_time import current_sql, embedded, point_in_t
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
+
+    import pyarrow as pa
 
     from ematix_flow.connect.base.columns import TableName
     from ematix_flow.connect.base.session import Session
@@ -127,7 +129,7 @@ def point_in_time(
     row = {**entity_keys, "as_of": instant_of(as_of, "point_in_time")}
     spine = spine_table([row], (view,))
     with reading(conn, view) as reader:
-        rows = dict(versions_at(reader, view, chosen, keys_of(spine, view), instants_of(spine)))
+        rows = _by_row(versions_at(reader, view, chosen, keys_of(spine, view), instants_of(spine)))
     return None if 0 not in rows else _as_dict(chosen, rows[0])
 
 
@@ -139,7 +141,7 @@ def historical_features(view: Table, conn: Any, spine: Any, columns: Sequence[st
         return []
     instants, nothing = instants_of(table), (None,) * len(chosen)
     with reading(conn, view) as reader, one_state(reader):
-        rows = dict(versions_at(reader, view, chosen, keys_of(table, view), instants))
+        rows = _by_row(versions_at(reader, view, chosen, keys_of(table, view), instants))
     return [_as_dict(chosen, rows.get(number, nothing)) for number in range(len(instants))]
 
 
@@ -153,7 +155,7 @@ def online_features(
     check_entity_keys(view, entity_keys)
     chosen = chosen_columns(view, columns, view.columns)
     with reading(conn, view) as reader:
-        place = online_of(reader.database, view).place
+        place = online_table(reader.database, view)
         keys = tuple(column for column in view.columns if column.primary_key)
         types = tuple(reader.type_of(column.type) for column in keys)
         sql = _lookup(place, view.primary_key, tuple(c.name for c in chosen), types, reader.dialect)
@@ -168,9 +170,9 @@ def versions_at(
     reader: Reader,
     view: Table,
     columns: Sequence[Column],
-    keys: Sequence[Sequence[Any]],
-    instants: Sequence[datetime],
-) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    keys: Sequence[pa.ChunkedArray],
+    instants: pa.Array,
+) -> Iterator[list[tuple[Any, ...]]]:
     """Return the number of every row of a spine that has values, with the values as the driver gives them."""
     keyed = [column for column in view.columns if column.primary_key]
     types = [reader.database.ddl_type(TimestampTZ()), *(reader.type_of(column.type) for column in keyed)]
@@ -178,8 +180,11 @@ def versions_at(
     sql = point_in_time_sql(reader.place(view), view.primary_key, names, types, reader.dialect)
     kinds = [column.type.kind for column in keyed]
     for document in documents(keys, kinds, instants, reader.dialect):
-        for row in reader.query(sql, (document,)):
-            yield int(row[0]), tuple(row[1:])
+        yield reader.query(sql, (document,))
+
+
+def _by_row(chunks: Iterator[list[tuple[Any, ...]]]) -> dict[int, tuple[Any, ...]]:
+    return {int(row[0]): tuple(row[1:]) for rows in chunks for row in rows}
 
 
 def features_of(view: Table) -> tuple[Column, ...]:

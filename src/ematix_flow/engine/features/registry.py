@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.declare.connection.registry import Connection
+    from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
+    from ematix_flow.declare.stream.stream import StreamTarget
     from ematix_flow.declare.table.schema import Table
 
 OK, STALE, NEVER, UNREACHABLE = "ok", "stale", "never", "unreachable"
@@ -98,10 +100,13 @@ def materialize_view(name: str, connection: str | None = None) -> list[str]:
 def _targets(view: Table, connection: str | None) -> dict[str, tuple[str | Connection | None, list[str]]]:
     """Return the connections that a view is loaded into, each with its pipelines; the default one where none is."""
     targets: dict[str, tuple[str | Connection | None, list[str]]] = {}
-    for pipeline in PROJECT.pipelines.values():
-        for target in pipeline.targets:
-            if target.table.qualified_name == view.qualified_name:
-                targets.setdefault(target.connection_name, (target.connection, []))[1].append(pipeline.name)
+    loads: list[tuple[str, TargetDeclaration | StreamTarget, Table | None]] = [
+        *((one.name, into, into.table) for one in PROJECT.pipelines.values() for into in one.targets),
+        *((one.name, into, into.declared_table) for one in PROJECT.streams.values() for into in one.targets),
+    ]
+    for name, target, table in loads:
+        if table is not None and table.qualified_name == view.qualified_name:
+            targets.setdefault(target.connection_name, (target.connection, []))[1].append(name)
     if connection is not None:
         return {connection: targets.get(connection, (connection, []))}
     return targets or {"default": (None, [])}

@@ -28,7 +28,7 @@ def read_on_spark(connection: Any, spark: Any, query: str) -> Any:
 def value_on_spark(value: SourceValue, spark: Any = None) -> Any:
     """Return a source as a frame of Spark, on the caller's session or on the one of this process."""
     with translating_errors(None):
-        session = _session(spark)
+        session = own_session(spark)
         source = opened_source(value)
         if source.database is not None or (source.files is not None and not value.sql):
             return _through_format(value, session)
@@ -54,10 +54,11 @@ def frame_on_spark(frame: Any, spark: Any = None) -> Any:
     """Return a frame of any library as one of Spark."""
     from ematix_flow.run.read.frames import user_frame
 
-    return frame if is_spark_frame(frame) else user_frame(_session(spark), arrow_table(frame))
+    return frame if is_spark_frame(frame) else user_frame(own_session(spark), arrow_table(frame))
 
 
-def _session(spark: Any) -> Any:
+def own_session(spark: Any) -> Any:
+    """Return the caller's session, or the one of this process, which ships code to tasks."""
     if spark is None:
         require(OWN)
     return session_for(Options(spark=spark))()

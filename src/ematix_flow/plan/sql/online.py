@@ -33,10 +33,15 @@ class OnlineStore:
     """What brings the store up to date inside the transaction of a load; nothing where it is a view."""
 
 
+def online_name(versions: TableName) -> TableName:
+    """Return where the current values of a view are, by the table of its versions."""
+    return TableName(versions.schema, f"{versions.name}__online", versions.catalog)
+
+
 def online_store(table: Table, versions: TableName, dialect: str) -> OnlineStore:
     """Return the online store of the view whose versions are in this table."""
     name = versions.name
-    place = TableName(versions.schema, f"{name}__online", versions.catalog)
+    place = online_name(versions)
     keys, columns = table.primary_key, table.column_names
     query = f"SELECT {listed(columns)} FROM {table_sql(versions)} WHERE {quoted('is_current')}"
     where = f" WHERE {quoted('is_current')}"

@@ -75,8 +75,9 @@ def _as(array: pa.Array, field: pa.Field) -> pa.Array:
         ):
             # A number may count seconds, days or anything else.
             array = pc.cast(array, pa.string())
-        if pa.types.is_floating(array.type) and pa.types.is_decimal(field.type):
+        if pa.types.is_decimal(field.type) and (pa.types.is_floating(array.type) or pa.types.is_integer(array.type)):
             # Through its shortest text, which is what the system shows; digits that do not fit are an error, not rounded.
+            # Of whole numbers, which SQLite makes of decimals without a fraction, Arrow would go by the type and not the value.
             array = pc.cast(array, pa.string())
         return pc.cast(array, field.type)
     except pa.ArrowInvalid as error:

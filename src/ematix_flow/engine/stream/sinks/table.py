@@ -13,6 +13,7 @@ from ematix_flow.connect.formats.decoders import JsonDecoder, RawDecoder
 from ematix_flow.connect.registry import open_target
 from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
 from ematix_flow.declare.pipeline.write import DROP
+from ematix_flow.declare.stream.feature_windows import window_columns
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import Text
 from ematix_flow.engine.batch.load import SourceRows, load_target
@@ -231,7 +232,7 @@ def framed_declaration(
     table = table_of(target, database, schema)
     event = target.write.event_timestamp_column
     if refuse:
-        _refuse_unknown(schema.names, table, event)
+        _refuse_unknown(_offered(stream, table, schema.names), table, event)
     names = [
         *table.column_names,
         *([event] if event is not None and event in schema.names and event not in table.column_names else []),
@@ -299,9 +300,15 @@ def _unknown(names: Sequence[str], table: Table, event: str | None) -> list[str]
     return [name for name in names if name not in (*table.column_names, event)]
 
 
+def _offered(stream: Stream, table: Table, names: Sequence[str]) -> list[str]:
+    """Return the columns that a table has to take; which window a row is, a feature view may leave out."""
+    spared = window_columns(stream.window) if stream.window is not None and table.features is not None else ()
+    return [name for name in names if name not in spared]
+
+
 def _refuse_unknown(names: Sequence[str], table: Table, event: str | None) -> None:
     for name in _unknown(names, table, event):
-        message = f"the SQL of the stream gives {name!r}, which {table.qualified_name} does not have"
+        message = f"the stream gives {name!r}, which {table.qualified_name} does not have"
         raise PlanError(message, hint=did_you_mean(name, table.column_names))
 
 
