@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connection.registry import Connection
     from tests.services.kafka import KafkaBroker
 
-pytestmark = [pytest.mark.service, pytest.mark.xdist_group("streams")]
+pytestmark = [pytest.mark.service, pytest.mark.timeout(900), pytest.mark.xdist_group("streams")]
 
 DATABASES = [parameter(one, *(() if one.kind == "duckdb" else (pytest.mark.deep,))) for one in SYSTEMS]
 
