@@ -84,6 +84,7 @@ def _stamps(file: Path) -> list[int]:
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(1800)
 def test_many_lives_of_a_stream_end_with_the_rows_of_the_source(postgres_url: str, tmp_path: Path) -> None:
     tables = ("public.a", "public.b")
     create(postgres_url, *tables)
@@ -97,6 +98,7 @@ def test_many_lives_of_a_stream_end_with_the_rows_of_the_source(postgres_url: st
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(1800)
 def test_many_lives_of_a_mirror_end_with_the_rows_of_the_source(mysql_url: str, tmp_path: Path) -> None:
     source, file = Source(mysql_url), tmp_path / "t.db"
     with closing(source):
@@ -111,6 +113,7 @@ def test_many_lives_of_a_mirror_end_with_the_rows_of_the_source(mysql_url: str, 
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(1800)
 def test_many_lives_of_a_log_have_every_change_once(mysql_url: str, tmp_path: Path) -> None:
     source, file = Source(mysql_url), tmp_path / "t.db"
     with closing(source):

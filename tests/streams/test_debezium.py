@@ -25,7 +25,12 @@ if TYPE_CHECKING:
     from tests.services.kafka import KafkaBroker
     from tests.services.postgres import PostgresServer
 
-pytestmark = [pytest.mark.service, pytest.mark.slow, pytest.mark.xdist_group("streams")]
+pytestmark = [
+    pytest.mark.service,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.xdist_group("streams"),
+]
 
 QUICK = {"postgres": True, "duckdb": False}
 """The systems that every run of the tests tries, and whether messages tell their schema there."""
