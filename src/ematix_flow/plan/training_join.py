@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 AUTO, DATABASE, SPARK = "auto", "database", "spark"
 ENGINES = (AUTO, DATABASE, SPARK)
 
-LOOKUP = 4
+LOOKUP = 3
 """How many rows Spark reads and sorts in the time in which a database looks up one row of the spine."""
 
-WORTH_SPARK = 200_000
+WORTH_SPARK = 2_000_000
 """Lookups, rows of the spine times views, from which the time that Spark needs to begin does not count."""
 
 

@@ -43,6 +43,14 @@ def point_in_time_sql(
     same = [f"f.{names[key]} = s.{key_name(i)}" for i, key in enumerate(keys)]
     covers = [*same, f"{begun} <= s.{INSTANT}", f"({ended} IS NULL OR {ended} > s.{INSTANT})"]
     values = [f"f.{names[column]} AS {_value(i)}" for i, column in enumerate(columns)]
+    if dialect == "postgres":
+        # The primary key has the keys and then the beginning: its last entry before the instant is mostly the version.
+        last = (
+            f"SELECT {', '.join(values)} FROM {native_name(table, dialect)} AS f WHERE {' AND '.join(covers)} "
+            f"ORDER BY {begun} DESC LIMIT 1"
+        )
+        listed = ", ".join([f"s.{ROW}", *(f"v.{_value(i)}" for i in range(len(columns)))])
+        return f"SELECT {listed} FROM {_spine(types, dialect)} CROSS JOIN LATERAL ({last}) AS v"
     rank = f"ROW_NUMBER() OVER (PARTITION BY s.{ROW} ORDER BY {begun} DESC) AS {RANK}"
     inner = (
         f"SELECT {', '.join([f's.{ROW} AS {ROW}', *values, rank])} FROM {_spine(types, dialect)} "
