@@ -51,7 +51,13 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connection.base import Connection
     from ematix_flow.feature_view import FeatureView
 
-pytestmark = [pytest.mark.spark, pytest.mark.service, pytest.mark.slow, pytest.mark.usefixtures("spark", "quick_lakes")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.service,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("lakes"),
+    pytest.mark.usefixtures("spark", "quick_lakes"),
+]
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NUMBER = iter(range(1_000_000))

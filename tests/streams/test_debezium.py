@@ -32,7 +32,7 @@ pytestmark = [
     pytest.mark.xdist_group("streams"),
 ]
 
-QUICK = {"postgres": True, "duckdb": False}
+QUICK = {"postgres": True}
 """The systems that every run of the tests tries, and whether messages tell their schema there."""
 
 

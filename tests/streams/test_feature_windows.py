@@ -155,6 +155,7 @@ def test_a_batch_that_fails_leaves_versions_and_online_store_and_the_stream_is_k
     assert row == online == {"n": 2, "total": 12.0}
 
 
+@pytest.mark.deep
 def test_windows_that_hop_and_sessions_are_values_from_their_end_on(topic: Topic, warehouse: Path) -> None:
     view, target = activity(), duckdb_at(warehouse)
     topic.write(events((1, "a", 5.0), (12, "a", 1.0), (99, "b", 1.0)), partition=0)
