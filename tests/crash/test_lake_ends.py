@@ -90,6 +90,7 @@ def test_a_change_that_comes_late_is_refused_unless_there_is_a_bug(
         assert difference(found(sweep.place, late), expected("append", [0, 1, 2])) == []
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("kind", "bug", "point"),
     [

@@ -228,6 +228,7 @@ def test_a_damaged_state_is_refused_and_nothing_is_changed(
     assert windows_in(standing.place, standing.feed.table) == before
 
 
+@pytest.mark.deep
 def test_a_table_that_was_restored_is_refused_until_it_is_the_right_one_again(kept: Kept) -> None:
     standing = kept.restore()
     shutil.copy(kept.older, standing.file)

@@ -36,7 +36,7 @@ pytestmark = [
     pytest.mark.xdist_group("stream_kills"),
 ]
 
-KILLS = quick_or_deep(8, 60)
+KILLS = quick_or_deep(15, 60)
 LAKE_KILLS = quick_or_deep(6, 60)
 BATCHES, LAKE_BATCHES = quick_or_deep((10, 3), (25, 25))
 """Batches of one life at most."""

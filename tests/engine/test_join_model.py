@@ -12,9 +12,9 @@ import pytest
 
 from ematix_flow.connect.registry import system_of
 from ematix_flow.declare.connection.registry import connection_from_fields
-from ematix_flow.declare.spark_settings import SparkSettings
 from ematix_flow.engine.batch.inspect import wait_for
 from ematix_flow.engine.batch.joins import Side, inspect_join, joined_frame
+from ematix_flow.engine.spark.session import session_settings
 from ematix_flow.run.spark.session import spark_session
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def query_of(random: Random) -> str:
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("examples", [8, pytest.param(120, marks=pytest.mark.deep)])
 def test_joins_give_what_one_database_gives(examples: int, tmp_path: Path) -> None:
-    spark = spark_session(SparkSettings())
+    spark = spark_session(session_settings())
     sides = [
         Side(word, word, system_of(connection_from_fields(word, {"kind": kind, "path": str(tmp_path / word)})))
         for word, kind in (("a", "duckdb"), ("b", "sqlite"))

@@ -54,6 +54,7 @@ def options(lane: Lane) -> Options:
     return Options(run_log=SqliteRunLog(lane.folder / "run_log.db"))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("lane", KINDS, indirect=True)
 @pytest.mark.parametrize(
     ("mode", "sql", "first", "second"),

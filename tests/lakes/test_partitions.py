@@ -38,6 +38,7 @@ LOADS: tuple[list[Row], ...] = (
 )
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", PARTS)
 def test_every_mode_gives_what_duckdb_gives(kind: str, mode: str, tmp_path: Path) -> None:

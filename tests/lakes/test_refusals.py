@@ -90,6 +90,7 @@ class Flow:
         )
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("command", "name", "fact"),
     [

@@ -125,6 +125,7 @@ def test_the_newest_versions_can_be_read_however_old_they_are(tmp_path: Path) ->
     assert table.commits() == before
 
 
+@pytest.mark.deep
 def test_what_the_table_says_itself_is_kept_too(tmp_path: Path) -> None:
     table = Aged(tmp_path, [40, 30, 12, 3], f"'{PROPERTY}' = 'interval 2 weeks'")
     looked = table.maintain(Maintenance(keep=DAY, keep_versions=1), dry_run=True)

@@ -17,7 +17,7 @@ from pyspark.sql import datasource as ds
 
 from ematix_flow.connect.registry import open_database
 from ematix_flow.declare.connection.registry import connection_from_fields
-from ematix_flow.declare.spark_settings import SparkSettings
+from ematix_flow.engine.spark.session import session_settings
 from ematix_flow.errors import FlowError, PlanError, RunError
 from ematix_flow.plan.remote_tasks import Away
 from ematix_flow.run.read.data_source import DatabaseReader, EmatixDataSource, register
@@ -183,7 +183,7 @@ def test_lakes_are_left_to_spark(tmp_path: Path) -> None:
 @pytest.mark.service
 @pytest.mark.usefixtures("spark")
 def test_spark_sends_conditions_and_shows_no_secret(postgres_url: str) -> None:
-    spark = spark_session(SparkSettings())
+    spark = spark_session(session_settings())
     fields = {"kind": "postgres", "url": postgres_url}
     # The third row can be read by nobody but PostgreSQL, and the last column by nobody at all.
     run(

@@ -50,6 +50,7 @@ def _reading(server: EngineLease, way: str, folder: Path) -> subprocess.Popen[st
     )  # fmt: skip
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("number", [deep(signal.SIGSTOP), signal.SIGKILL], ids=["frozen", "killed"])
 def test_whoever_has_lost_its_server_ends_in_time(number: signal.Signals, server: EngineLease, tmp_path: Path) -> None:
     with ExitStack() as kept:

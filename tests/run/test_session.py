@@ -5,12 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.declare.spark_settings import SparkSettings
+from ematix_flow.engine.spark.session import session_settings
 from ematix_flow.errors import DeclareError, RunError
 from ematix_flow.run.spark.class_archive import archive_for, publish
 from ematix_flow.run.spark.java import find_java
@@ -78,7 +79,7 @@ def test_the_settings_of_a_session_are_ours(spark: SparkSession) -> None:
 
 
 def test_equal_settings_share_one_session(spark: SparkSession) -> None:
-    assert spark_session(SparkSettings(worker_imports=("decimal",))) is spark
+    assert spark_session(replace(session_settings(), worker_imports=("decimal",))) is spark
 
 
 def test_a_classic_session_can_do_everything(spark: SparkSession) -> None:
@@ -108,7 +109,7 @@ def test_workers_find_modules_that_the_driver_finds(
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     import only_the_user_has_this  # type: ignore[import-not-found]
 
-    rows = spark_session(SparkSettings()).range(3).mapInArrow(only_the_user_has_this.stage, "id long")
+    rows = spark_session(session_settings()).range(3).mapInArrow(only_the_user_has_this.stage, "id long")
     assert rows.count() == 3
 
 

@@ -53,6 +53,7 @@ def test_only_the_first_of_a_key_is_loaded(topic: Topic, warehouse: Path) -> Non
     assert found == [(1, "a", 0), (2, "c", 2), (3, "e", 5)]
 
 
+@pytest.mark.deep
 def test_a_row_behind_the_horizon_is_not_taken_for_one_that_came_before(topic: Topic, warehouse: Path) -> None:
     stream = topic.stream(
         duckdb_at(warehouse),

@@ -124,6 +124,7 @@ def test_what_was_served_online_is_what_a_training_set_has_for_the_same_instant(
     compared(view, target, stream, lambda number: topic.write(BATCHES[number]))
 
 
+@pytest.mark.deep
 def test_files_feed_a_view_too(tmp_path: Path, warehouse: Path) -> None:
     (tmp_path / "in").mkdir()
 

@@ -109,6 +109,7 @@ def test_windows_over_files(tmp_path: Path, warehouse: Path, form: str) -> None:
     assert (status.lag, status.state is not None) == (0, True)
 
 
+@pytest.mark.deep
 def test_files_are_read_some_at_a_time_and_a_file_that_is_gone_brings_nothing_again(
     tmp_path: Path, warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
