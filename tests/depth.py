@@ -1,4 +1,4 @@
-"""How deep a run of the tests goes: everything (`--deep`, as `make test-all` does), or what less than an hour allows."""
+"""How deep a run of the tests goes: everything (`--deep`, as `make test-all` does), or what is tried before every landing."""
 
 from __future__ import annotations
 
