@@ -81,9 +81,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests that share a Spark session in one test process, and begin with those that take longest."""
     if not config.getoption("deep"):
-        kept = _in_turn([item for item in items if not item.get_closest_marker("deep")])
+        chosen = _in_turn([item for item in items if not item.get_closest_marker("deep")])
+        kept = set(chosen)
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-        items[:] = kept
+        items[:] = chosen
     for item in items:
         if item.get_closest_marker("spark") and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group("spark"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -14,6 +13,7 @@ import pandas as pd
 from feast import Entity, FeatureStore, FeatureView, Field, RepoConfig, ValueType
 from feast.infra.offline_stores.contrib.postgres_offline_store.postgres_source import PostgreSQLSource
 from feast.types import Float64, Int64
+from online_figures import write_figures
 
 
 def postgres():
@@ -102,17 +102,6 @@ def online(kind, reads, entities):
     return took
 
 
-def told(took):
-    """Leave what was measured where the bench looks for it."""
-    ordered = sorted(took)
-    figures = {
-        "reads_per_second": len(took) / sum(took),
-        "p50_us": ordered[len(took) // 2] * 1e6,
-        "p99_us": ordered[len(took) * 99 // 100] * 1e6,
-    }
-    (Path.home() / "figures").write_text(json.dumps(figures))
-
-
 if __name__ == "__main__":
     action, *words = sys.argv[1:]
     if action == "training":
@@ -120,4 +109,4 @@ if __name__ == "__main__":
     elif action == "load":
         load(words[0], int(words[1]))
     else:
-        told(online(words[0], int(words[1]), int(words[2])))
+        write_figures(online(words[0], int(words[1]), int(words[2])))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
 from pathlib import Path
 from typing import Annotated
+
+from online_figures import write_figures
 
 from ematix_flow import BigInt, Double, PostgresConnection, SQLiteConnection, TimestampTZ, connect, ematix, pk
 
@@ -77,17 +78,6 @@ def online(kind, reads, entities):
     return took
 
 
-def told(took):
-    """Leave what was measured where the bench looks for it."""
-    ordered = sorted(took)
-    figures = {
-        "reads_per_second": len(took) / sum(took),
-        "p50_us": ordered[len(took) // 2] * 1e6,
-        "p99_us": ordered[len(took) * 99 // 100] * 1e6,
-    }
-    (Path.home() / "figures").write_text(json.dumps(figures))
-
-
 if __name__ == "__main__":
     action, *words = sys.argv[1:]
     if action == "training":
@@ -95,4 +85,4 @@ if __name__ == "__main__":
     elif action == "load":
         load(words[0], int(words[1]))
     else:
-        told(online(words[0], int(words[1]), int(words[2])))
+        write_figures(online(words[0], int(words[1]), int(words[2])))

@@ -1,4 +1,4 @@
-"""Chooses who joins a training set: what was asked for, what can, and about how large it is."""
+"""Chooses who joins a training set, by what was asked for, what can and about how large it is, and has it joined."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from ematix_flow.declare.values import one_of
 from ematix_flow.engine.api.references import reference_to
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.connection import Connection
+from ematix_flow.engine.features.joins import join
+from ematix_flow.engine.features.on_spark import joined_table
 from ematix_flow.engine.features.read import reading
 from ematix_flow.engine.spark.session import local_reason
 from ematix_flow.errors import DeclareError
@@ -22,7 +24,10 @@ from ematix_flow.plan.training_join import AUTO, DATABASE, ENGINES, SPARK, JoinS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import pyarrow as pa
+
     from ematix_flow.declare.table.schema import Table
+    from ematix_flow.engine.features.joins import Joined
     from ematix_flow.engine.features.read import Reader
 
 
@@ -34,17 +39,24 @@ def join_plan(conn: Any, spine: Any, views: Sequence[Table], engine: str) -> Tra
     if only is not None and engine not in (AUTO, only.value):
         message = f"engine={engine!r} cannot join this training set: {only.reason}"
         raise DeclareError(message, hint=f'leave engine= out, or write engine="{only.value}".')
-    if only is not None or engine != AUTO or rows is None:
-        choice = only or Choice(engine, "engine= says so")
-        if only is None and engine == AUTO:
-            choice = Choice(SPARK, "the spine is a frame of Spark")
-        return TrainingPlan(choice.value, choice.reason, JoinSize(rows, {}))
-    local = local_reason(Options())
-    if local:
-        return TrainingPlan(DATABASE, local, JoinSize(rows, {}))
-    size = JoinSize(rows, _versions(conn, views))
-    choice = by_size(size)
+    size = JoinSize(rows, {})
+    if only is not None:
+        choice = only
+    elif engine != AUTO:
+        choice = Choice(engine, "engine= says so")
+    elif rows is None:
+        choice = Choice(SPARK, "the spine is a frame of Spark")
+    elif local := local_reason(Options()):
+        choice = Choice(DATABASE, local)
+    else:
+        size = JoinSize(rows, _versions(conn, views))
+        choice = by_size(size)
     return TrainingPlan(choice.value, choice.reason, size)
+
+
+def joined_as_planned(plan: TrainingPlan, conn: Any, spine: Any, joined: Sequence[Joined]) -> pa.Table:
+    """Return the spine with the columns of every view, joined by whom the plan says."""
+    return join(conn, spine, joined) if plan.engine == DATABASE else joined_table(conn, spine, joined)
 
 
 def _only(conn: Any) -> Choice | None:

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.api.references import reference_to
-from ematix_flow.engine.features.engines import join_plan
-from ematix_flow.engine.features.joins import join, joined_views
-from ematix_flow.engine.features.on_spark import joined_table
+from ematix_flow.engine.features.engines import join_plan, joined_as_planned
+from ematix_flow.engine.features.joins import joined_views
 from ematix_flow.errors import DeclareError, UnknownNameError
-from ematix_flow.plan.training_join import AUTO, DATABASE
+from ematix_flow.plan.training_join import AUTO
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +77,7 @@ def replay(path: Any, connection: Any = None) -> dict[str, Any]:
     columns = {one["name"]: one["columns"] for one in contents["views"]}
     joined, conn = joined_views(views, columns, spine.column_names), connection or contents["connection"]
     plan = join_plan(conn, spine, views, AUTO)
-    result = join(conn, spine, joined) if plan.engine == DATABASE else joined_table(conn, spine, joined)
+    result = joined_as_planned(plan, conn, spine, joined)
     if table_hash(result) != contents["result"]["sha256"]:
         differences.append("the values are not those of the manifest: events that came later have changed the past")
     return {"manifest": str(file), "rows": spine.num_rows, "same": not differences, "differences": differences}

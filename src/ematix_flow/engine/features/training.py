@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.types.frames import is_spark_frame
-from ematix_flow.engine.features.engines import join_plan
+from ematix_flow.engine.features.engines import join_plan, joined_as_planned
 from ematix_flow.engine.features.frames import check_frame, frame_of
-from ematix_flow.engine.features.joins import in_order, join, joined_views, views_of
+from ematix_flow.engine.features.joins import in_order, joined_views, views_of
 from ematix_flow.engine.features.manifest import write_manifest
-from ematix_flow.engine.features.on_spark import joined_frame, joined_table
+from ematix_flow.engine.features.on_spark import joined_frame
 from ematix_flow.engine.features.spine import check_columns, ordered_names, spine_table
 from ematix_flow.plan.training_join import AUTO, DATABASE
 
@@ -45,7 +45,7 @@ def training_set(  # noqa: PLR0913 - the public keywords
     joined = joined_views(views, columns, ordered_names(names))
     if plan.engine != DATABASE and library == "spark" and manifest is None:
         return joined_frame(conn, rows, joined)
-    table = join(conn, rows, joined) if plan.engine == DATABASE else joined_table(conn, rows, joined)
+    table = joined_as_planned(plan, conn, rows, joined)
     if manifest is not None:
         write_manifest(manifest, conn, rows, joined, table, plan)
     return frame_of(table, library)

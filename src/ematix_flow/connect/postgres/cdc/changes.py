@@ -26,6 +26,7 @@ from ematix_flow.connect.change_log.messages import (
     source_text,
 )
 from ematix_flow.connect.change_log.tables import TableId
+from ematix_flow.connect.changes.debezium import ABSENT
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.postgres.cdc.catalog import primary_keys, read_types
 from ematix_flow.connect.postgres.cdc.pgoutput import (
@@ -69,8 +70,8 @@ _ROWS = f"SELECT lsn::text, data FROM {_PEEK}"
 Event: TypeAlias = tuple[str, dict[str, str] | None, dict[str, str] | None]
 """Operation, old row and new row."""
 
-_ABSENT = '"__debezium_unavailable_value"'
-"""What Debezium writes for a value that the log does not have."""
+_ABSENT = f'"{ABSENT}"'
+"""What stands in a message for a value that the log does not have."""
 
 _MOST_ROWS = 2_000_000_000
 _TOGETHER = 1_000
