@@ -71,6 +71,23 @@ def test_a_session_is_interrupted_from_another_thread(warehouse: Warehouse) -> N
     assert time.monotonic() - began < GIVE_UP_SECONDS
 
 
+def test_a_stop_in_a_moment_that_may_not_be_interrupted_is_made_up_for(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(halting, "INSIST_SECONDS", 0.05)
+    halt, woken = Halt(), threading.Event()
+    with halt.over(), halt.waking(woken.set):
+        session = warehouse.database.session()
+        with halt.held():
+            halt.stop(RunError("enough"))
+            assert session.query("SELECT 1") == [(1,)]
+            assert not woken.is_set()
+        with pytest.raises(warehouse.database.errors):
+            session.query(ENDLESS[warehouse.kind])
+        assert woken.wait(GIVE_UP_SECONDS)
+        session.close()
+
+
 def test_what_a_session_does_is_left_alone_while_it_commits_and_afterwards(warehouse: Warehouse) -> None:
     halt = Halt()
     with halt.over():

@@ -41,7 +41,8 @@ ematix.workflow(name="chain", jobs=["first", "second", "third"], triggered_by=["
 
 @pytest.fixture
 def chain(project: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., int]:
-    """Write a workflow of three jobs, and give the command."""
+    """Write a workflow of three jobs, and give the command; no slot of the project comes between them."""
+    assert main(["pause", "copy", "-m", "flows"]) == 0
     Path("chained.py").write_text(CHAIN, encoding="utf-8")
     load_module("chained")
 

@@ -48,6 +48,7 @@ class Halt:
         self._sessions: weakref.WeakSet[Interruptible] = weakref.WeakSet()
         self._wakers: dict[int, Callable[[], None]] = {}
         self._held = 0
+        self._woken = False
         self._committed = False
         self._depth = 0
         self._ended = threading.Event()
@@ -58,17 +59,23 @@ class Halt:
             if self.error is not None:
                 return
             self.error = error
-            if self.is_held:
-                return
-            for wake in list(self._wakers.values()):
-                with suppress(Exception):  # what cannot be interrupted ends by itself, and the next check sees why
-                    wake()
+            self._wake()
         threading.Thread(target=self._insist, name="flow-halt", daemon=True).start()
 
+    def _wake(self) -> None:
+        """Wake what waits, once: a second call would interrupt what the run does about the first."""
+        if self.is_held or self._woken:
+            return
+        self._woken = True
+        for wake in list(self._wakers.values()):
+            with suppress(Exception):  # what cannot be interrupted ends by itself, and the next check sees why
+                wake()
+
     def _insist(self) -> None:
-        """Interrupt statements until the run has ended: the first call misses one that begins at this instant."""
+        """Interrupt until the run has ended: a stop may come while nothing may be interrupted, or before a statement begins."""
         while True:
             with self._lock:
+                self._wake()
                 for session in [] if self.is_held else list(self._sessions):
                     with suppress(Exception):
                         session.interrupt()
@@ -144,6 +151,7 @@ class Halt:
         """Make this the halt of everything that the block does, also of the sessions that it opens."""
         token = _CURRENT.set(self)
         self._depth += 1
+        self._ended.clear()
         main = threading.current_thread() is threading.main_thread() and wake_main is not None
         try:
             if main and wake_main is not None:
