@@ -18,14 +18,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from ematix_flow import get_connection, run_pipeline
+from ematix_flow.declare.project import PROJECT
 from ematix_flow.streaming import get_streaming_pipeline
+from tests.contracts.systems import PARAMETERS
 from tests.examples.conftest import README
 from tests.examples.streaming import DOCUMENT, Stopped, only
 from tests.services.server import free_port
+from tests.streams.mirrors import Mirror, empty_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.contracts.systems import System
     from tests.examples.streaming import World
 
 pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("brokers")]
@@ -180,22 +184,23 @@ def test_options_for_reading_may_stand_on_a_target(stored: World) -> None:
 # Change events
 
 
-def test_customers_are_mirrored(world: World) -> None:
-    def change(op: str, lsn: int, after: dict[str, object] | None, before: dict[str, object] | None = None) -> str:
-        return json.dumps(
-            {"op": op, "before": before, "after": after, "source": {"lsn": lsn, "ts_ms": 1_767_225_600_000}}
-        )
+def _change(op: str, lsn: int, after: dict[str, object] | None, before: dict[str, object] | None = None) -> str:
+    return json.dumps({"op": op, "before": before, "after": after, "source": {"lsn": lsn, "ts_ms": 1_767_225_600_000}})
 
-    world.send(
-        "dbserver1.public.customers",
-        change("c", 1, {"customer_id": 1, "email": "a@x.test"}),
-        change("c", 2, {"customer_id": 2, "email": "b@x.test"}),
-        change("u", 3, {"customer_id": 1, "email": "new@x.test"}),
-        change("d", 4, None, {"customer_id": 2}),
-        # Delivered again: the gate knows both keys, also the one whose row is gone.
-        change("c", 1, {"customer_id": 1, "email": "a@x.test"}),
-        change("c", 2, {"customer_id": 2, "email": "b@x.test"}),
-    )
+
+CUSTOMERS = (
+    _change("c", 1, {"customer_id": 1, "email": "a@x.test"}),
+    _change("c", 2, {"customer_id": 2, "email": "b@x.test"}),
+    _change("u", 3, {"customer_id": 1, "email": "new@x.test"}),
+    _change("d", 4, None, {"customer_id": 2}),
+    # Delivered again: the gate knows both keys, also the one whose row is gone.
+    _change("c", 1, {"customer_id": 1, "email": "a@x.test"}),
+    _change("c", 2, {"customer_id": 2, "email": "b@x.test"}),
+)
+
+
+def test_customers_are_mirrored(world: World) -> None:
+    world.send("dbserver1.public.customers", *CUSTOMERS)
     world.declare()
     get_streaming_pipeline("mirror_customers")(available_now=True)
     assert world.warehouse.rows("SELECT customer_id, email FROM public.customer_mirror") == [(1, "new@x.test")]
@@ -204,3 +209,30 @@ def test_customers_are_mirrored(world: World) -> None:
         ('{"customer_id": 1}', 1_767_225_600_000),
         ('{"customer_id": 2}', 1_767_225_600_000),
     ]
+
+
+_LAKE = (pytest.mark.spark, pytest.mark.deep)
+_TARGETS = [
+    *(one for one in PARAMETERS if one.id != "postgres"),
+    *(pytest.param(kind, id=kind, marks=_LAKE) for kind in ("delta_local", "delta_s3", "iceberg")),
+]
+
+
+@pytest.mark.parametrize("system", _TARGETS)
+def test_customers_are_mirrored_by_the_same_words_on_every_target(
+    world: World, system: System | str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    world.send("dbserver1.public.customers", *CUSTOMERS)
+    names = world.declare()
+    document = DOCUMENT.read_text("utf-8")
+    begin = document.index("from ematix_flow import CDC\n")
+    words = document[begin : document.index("from ematix_flow import Watermark\n", begin)]
+    PROJECT.clear()
+    names["warehouse"] = target = empty_target(request, system, tmp_path)
+    exec(compile(words, str(DOCUMENT), "exec"), names)  # noqa: S102 - the documented example itself
+    mirror = Mirror(None, target, names["customer_mirror"].__table__)
+    if target.kind == "mysql":  # whose schemas outlive the database of a test
+        mirror.drop()
+    for _ in range(2):  # the second finds nothing new
+        get_streaming_pipeline("mirror_customers")(available_now=True)
+        assert mirror.rows("customer_id", "email") == [(1, "new@x.test")]

@@ -16,7 +16,7 @@ from ematix_flow.engine.spark.session import session_for
 from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.engine.stream.run import run_stream
 from ematix_flow.plan.sql.render import native_name
-from tests.lakes.lanes import lake_fields
+from tests.lakes.lanes import bucket_of, lake_fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +57,8 @@ def empty_target(request: pytest.FixtureRequest, system: System | str, folder: P
     """Give the connection to an empty target: of a system, or of a lake by its kind."""
     if isinstance(system, str):
         request.getfixturevalue("spark")
-        return connection_from_fields("target", lake_fields(system, folder))
+        bucket = bucket_of(request) if system.endswith("_s3") else None
+        return connection_from_fields("target", lake_fields(system, folder, bucket))
     return system.connect(request)
 
 
