@@ -56,7 +56,8 @@ class MariaDBServer(DatabaseServer):
     def initialise(self) -> None:
         """Make an empty data directory and the statements that create the user at every start."""
         _, install = mariadb_programs()
-        self.run([*install, f"--datadir={self.data}"])
+        # A server that starts removes the temporary tables of all others that share its folder for them.
+        self.run([*install, f"--datadir={self.data}", f"--tmpdir={self.folder}"])
         users = self.folder / "users.sql"
         users.write_text(
             f"CREATE USER IF NOT EXISTS '{USER}'@'%' IDENTIFIED BY '{PASSWORD}';\n"
@@ -69,6 +70,7 @@ class MariaDBServer(DatabaseServer):
         server, _ = mariadb_programs()
         options = {
             "datadir": self.data,
+            "tmpdir": self.folder,
             "port": self.port,
             "bind-address": "127.0.0.1",
             "socket": self.folder / "s.sock",

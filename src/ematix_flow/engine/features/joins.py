@@ -110,29 +110,29 @@ def join(conn: Any, spine: pa.Table, joined: Sequence[Joined]) -> pa.Table:
     instants = instants_of(spine)
     # The instants of the set are those that were compared, whatever the spine had them as.
     table = spine.set_column(spine.column_names.index(AS_OF), AS_OF, instants)
-    with reading(conn, joined[0].view) as reader, one_state(reader):
+    lookups = len(instants) * len(joined)
+    with reading(conn, joined[0].view) as reader, one_state(reader, lookups) as readers:
         for one in joined:
-            table = _with_view(reader, table, one, instants)
+            table = _with_view(readers, table, one, instants)
     return table
 
 
-def _with_view(reader: Reader, table: pa.Table, one: Joined, instants: pa.Array) -> pa.Table:
+def _with_view(readers: Sequence[Reader], table: pa.Table, one: Joined, instants: pa.Array) -> pa.Table:
     """Return a table with the values of one view; rows without any have NULL."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    matches: list[int | None] = [None] * len(instants)
     kinds = [column.type for column in one.columns]
+    found = [pa.array([], pa.int64())]
     chunks: list[list[pa.Array]] = [[pa.array([], arrow_type(kind))] for kind in kinds]
-    have = 0
     if len(instants):
-        for rows in versions_at(reader, one.view, one.columns, keys_of(table, one.view), instants):
+        for rows in versions_at(readers, one.view, one.columns, keys_of(table, one.view), instants):
             numbers, *values = zip(*rows, strict=True) if rows else ((), *(() for _ in kinds))
-            for place, number in enumerate(numbers, have):
-                matches[int(number)] = place
-            have += len(numbers)
+            found.append(pa.array(numbers, pa.int64()))
             for chunk, each, kind in zip(chunks, values, kinds, strict=True):
                 chunk.append(pa.array(_arrow_values(each, kind.kind), arrow_type(kind)))
-    order = pa.array(matches, pa.int64())
+    rows_of_spine = pa.array(range(len(instants)), pa.int64())
+    order = pc.index_in(rows_of_spine, value_set=pa.chunked_array(found).combine_chunks())
     for name, chunk in zip(one.names, chunks, strict=True):
         table = table.append_column(name, pa.chunked_array(chunk).take(order))
     return table

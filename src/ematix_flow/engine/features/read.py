@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import os
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.feature_views import online_table
@@ -41,6 +46,12 @@ SNAPSHOTS = {
     "duckdb": ("BEGIN TRANSACTION",),
 }
 """What makes all queries that follow read one state of the database."""
+
+READERS = 4
+"""Connections at most that look up the rows of one spine."""
+
+WORTH_COMPANIONS = 40_000
+"""Lookups, rows of the spine times views, from which a second connection is worth opening."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +107,37 @@ def reading(conn: Any, view: Table) -> Iterator[Reader]:
 
 
 @contextmanager
-def one_state(reader: Reader) -> Iterator[None]:
-    """Let all queries of this block read one state of a database, unless the caller has a transaction open already."""
+def one_state(reader: Reader, lookups: int = 0) -> Iterator[tuple[Reader, ...]]:
+    """Return readers that all see one state of a database: several where there are lookups enough for them.
+
+    In a transaction of the caller there is only the reader itself.
+    """
     session = reader.session
     if session is None or reader.in_transaction:
-        yield
+        yield (reader,)
         return
-    for statement in SNAPSHOTS[reader.dialect]:
+    many = reader.dialect == "postgres" and lookups >= WORTH_COMPANIONS
+    with ExitStack() as opened:
+        _begin(opened, session, reader.dialect)
+        readers = [reader]
+        if many:
+            ((snapshot,),) = session.query("SELECT PG_EXPORT_SNAPSHOT()")
+            readers += [_companion(opened, reader, str(snapshot)) for _ in range(min(os.cpu_count() or 1, READERS) - 1)]
+        yield tuple(readers)
+
+
+def _begin(opened: ExitStack, session: Session, dialect: str) -> None:
+    for statement in SNAPSHOTS[dialect]:
         session.execute(statement)
-    try:
-        yield
-    finally:
-        session.rollback()
+    opened.callback(session.rollback)
+
+
+def _companion(opened: ExitStack, reader: Reader, snapshot: str) -> Reader:
+    """Return another reader of the state that was exported; it is closed with the block."""
+    session = opened.enter_context(closing(reader.database.read_only_session()))
+    _begin(opened, session, reader.dialect)
+    session.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+    return Reader(reader.database, session)
 
 
 @contextmanager
@@ -129,7 +159,7 @@ def point_in_time(
     row = {**entity_keys, "as_of": instant_of(as_of, "point_in_time")}
     spine = spine_table([row], (view,))
     with reading(conn, view) as reader:
-        rows = _by_row(versions_at(reader, view, chosen, keys_of(spine, view), instants_of(spine)))
+        rows = _by_row(versions_at((reader,), view, chosen, keys_of(spine, view), instants_of(spine)))
     return None if 0 not in rows else _as_dict(chosen, rows[0])
 
 
@@ -140,8 +170,8 @@ def historical_features(view: Table, conn: Any, spine: Any, columns: Sequence[st
     if not table.num_rows:
         return []
     instants, nothing = instants_of(table), (None,) * len(chosen)
-    with reading(conn, view) as reader, one_state(reader):
-        rows = _by_row(versions_at(reader, view, chosen, keys_of(table, view), instants))
+    with reading(conn, view) as reader, one_state(reader, len(instants)) as readers:
+        rows = _by_row(versions_at(readers, view, chosen, keys_of(table, view), instants))
     return [_as_dict(chosen, rows.get(number, nothing)) for number in range(len(instants))]
 
 
@@ -167,20 +197,44 @@ _lookup = lru_cache(maxsize=256)(current_sql)
 
 
 def versions_at(
-    reader: Reader,
+    readers: Sequence[Reader],
     view: Table,
     columns: Sequence[Column],
     keys: Sequence[pa.ChunkedArray],
     instants: pa.Array,
 ) -> Iterator[list[tuple[Any, ...]]]:
     """Return the number of every row of a spine that has values, with the values as the driver gives them."""
+    reader = readers[0]
     keyed = [column for column in view.columns if column.primary_key]
     types = [reader.database.ddl_type(TimestampTZ()), *(reader.type_of(column.type) for column in keyed)]
     names = [column.name for column in columns]
     sql = point_in_time_sql(reader.place(view), view.primary_key, names, types, reader.dialect)
     kinds = [column.type.kind for column in keyed]
-    for document in documents(keys, kinds, instants, reader.dialect):
-        yield reader.query(sql, (document,))
+    parts = documents(keys, kinds, instants, reader.dialect)
+    if len(readers) == 1:
+        yield from (reader.query(sql, (part,)) for part in parts)
+    else:
+        yield from _side_by_side(readers, sql, parts)
+
+
+def _side_by_side(readers: Sequence[Reader], sql: str, parts: Iterator[str]) -> Iterator[list[tuple[Any, ...]]]:
+    """Return the rows of every part in order; each reader works on one part at a time, and few parts wait."""
+    free: SimpleQueue[Reader] = SimpleQueue()
+    for reader in readers:
+        free.put(reader)
+
+    def rows_of(part: str) -> list[tuple[Any, ...]]:
+        reader = free.get()
+        try:
+            return reader.query(sql, (part,))
+        finally:
+            free.put(reader)
+
+    with ThreadPoolExecutor(len(readers), "features") as threads:
+        waiting = deque(threads.submit(rows_of, part) for part in islice(parts, 2 * len(readers)))
+        while waiting:
+            yield waiting.popleft().result()
+            waiting.extend(threads.submit(rows_of, part) for part in islice(parts, 1))
 
 
 def _by_row(chunks: Iterator[list[tuple[Any, ...]]]) -> dict[int, tuple[Any, ...]]:
