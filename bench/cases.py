@@ -28,8 +28,10 @@ OURS: dict[str, dict[str, str]] = {
     "local": {"EMATIX_FLOW_ENGINE": "local"},
     "before": {},
     "database": {},
+    "append": {},
 }
-"""This product as it comes, with a Spark that starts with the command, without Spark, in an earlier version, and joining in a database."""
+"""This product as it comes, with a Spark that starts with the command, without Spark, in an earlier version, joining in a database,
+and loading instead of following a log."""
 
 
 @dataclass(frozen=True, slots=True)

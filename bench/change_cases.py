@@ -1,6 +1,6 @@
-"""What is measured of change data capture: a full topic of changes into a table that has the rows already.
+"""What is measured of change data capture: a full topic of changes, the first rows of a table by its log, and the way of one change.
 
-A topic has one partition, as Debezium's have where nobody says otherwise, so that every contender may apply messages as they
+A load of the same rows stands beside the first rows. A topic has one partition, as Debezium's have where nobody says otherwise, so that every contender may apply messages as they
 come. Eight of ten changes are updates, one is a delete, and one creates a deleted row again; the last one is a new row,
 and a contender without an end of its own is stopped when the table shows it.
 """
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import measure
 import places
 import records
-from cases import CONTENDERS, OURS, Case, Command, no_preparation, python_of
-from stream_cases import OLD_COLUMNS, followed, fresh, kafka
+from cases import CONTENDERS, OURS, Case, Command, flow, no_preparation, python_of
+from stream_cases import OLD_COLUMNS, RATE, SECONDS, followed, fresh, kafka, left
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,6 +75,39 @@ def applied(bench: Bench, contender: str, env: dict[str, object], rows: int) -> 
     return Command(start, bench.env(contender, **env, **OURS[contender]))
 
 
+def from_log(bench: Bench, contender: str, *words: str) -> Command:
+    """Give the command that mirrors a table of the source by the log of its database."""
+    env: dict[str, object] = {
+        "BENCH_CHANGE_SOURCE": "log", "BENCH_QUERY": "raw.events_a", "BENCH_CHANGE_TARGET": "postgres", "BENCH_BATCH": BATCH,
+    }  # fmt: skip
+    start = [python_of(contender), "-m", "ematix_flow", "consume", "changes", "-m", "change_flows", *words]
+    return Command(start, bench.env(contender, **env, **OURS.get(contender, {})))
+
+
+def without_slots(bench: Bench) -> None:
+    """Remove what an earlier round left at the source: each begins with the rows of the table."""
+    bench.server.sql("src", "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE NOT active")
+
+
+def first_rows(bench: Bench, contender: str, number: int) -> Command:
+    """Give the command that brings the rows a table has: by its log, or by a load."""
+    del number
+    bench.source("events_a")
+    without_slots(bench)
+    fresh(bench, contender)
+    return flow(bench, contender, "append") if contender == "append" else from_log(bench, contender, "--once")
+
+
+def slot_to_row(bench: Bench, contender: str, number: int) -> Command:
+    """Give the command that follows the log while rows are inserted at a rate, each in a transaction of its own."""
+    del number
+    bench.server.fresh("src")
+    bench.server.sql("src", "CREATE SCHEMA raw", f"CREATE TABLE raw.events_a ({places.COLUMNS})")
+    fresh(bench, contender)
+    feed = ("--table", "raw.events_a", "--rate", RATE, "--seconds", bench.rows // RATE)
+    return followed(bench, contender, from_log(bench, contender), *feed)
+
+
 def counted(bench: Bench, contender: str) -> dict[str, float]:
     """Give the rows that are there afterwards, so that contenders can be seen to have done the same."""
     query = "SELECT count(*), sum(amount)::bigint FROM bench.events"
@@ -87,4 +120,7 @@ CHANGE_CASES = (
          changes_into("postgres"), rounds=2, figures=counted),
     Case("cdc-delta", "changes into delta", 1_000_000, ("ours",), no_preparation, changes_into("delta"), rounds=2),
     Case("cdc-duckdb", "changes into DuckDB", 1_000_000, ("ours", "local"), no_preparation, changes_into("duckdb"), rounds=2),
+    Case("cdc-snapshot", "the first rows of a mirror", 5_000_000, ("ours", "append"), no_preparation, first_rows, rounds=2),
+    Case("cdc-latency", f"change to visible row, {RATE:,} a second", RATE * SECONDS, ("ours", "local"), no_preparation,
+         slot_to_row, rounds=1, figures=left),
 )  # fmt: skip

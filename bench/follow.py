@@ -1,7 +1,7 @@
 """Runs the command of a stream that has no end, ends it when its table has every row, and writes what was seen on the way.
 
-`follow.py --rows N` waits for N rows. With `--rate R --seconds S` it also sends R records a second to a topic and
-asks the table every 5 ms what is visible, from a process of its own; the start of the stream is not part of the figures.
+`follow.py --rows N` waits for N rows. With `--rate R --seconds S` it also sends R records a second to a topic, or inserts
+R rows a second into a table of the source, and asks the table every 5 ms what is visible, from a process of its own; the start of the stream is not part of the figures.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0)
     parser.add_argument("--broker")
     parser.add_argument("--topic")
+    parser.add_argument("--table")
     parser.add_argument("--memory", action="store_true", help="look at the memory of the command every second")
     parser.add_argument("--figures", type=Path)
     parser.add_argument("command", nargs="+")
@@ -130,11 +131,32 @@ class Feeder(threading.Thread):
         sender.flush()
 
 
+class TableFeeder(Feeder):
+    """Inserts rows into a table of the source at a rate, each in a transaction of its own."""
+
+    def run(self) -> None:
+        """Insert; a row counts from the moment at which its transaction is sent."""
+        statement = f"INSERT INTO {self.topic} VALUES (%s, 1, 'a customer', 'code', 1.5, 0.5, now(), true)"
+        with psycopg.connect(self.address, autocommit=True) as connection:
+            for due in at_rate(self.rate):
+                if self.over.is_set():
+                    break
+                with connection.pipeline() as pipeline:
+                    for number in due:
+                        self.sent.append(time.time())
+                        connection.execute(statement, (number,))
+                        pipeline.sync()
+
+
 def fed(
     asked: argparse.Namespace, process: subprocess.Popen[bytes], connection: psycopg.Connection[Any]
 ) -> dict[str, float]:
     """Send records while the command runs, and note when which of them was visible."""
-    feeder = Feeder(asked.broker, asked.topic, asked.rate)
+    feeder = (
+        TableFeeder(os.environ["BENCH_SRC_URL"], asked.table, asked.rate)
+        if asked.table
+        else Feeder(asked.broker, asked.topic, asked.rate)
+    )
     feeder.start()
     seen: list[tuple[float, int]] = []
     memory: list[tuple[float, int]] = []

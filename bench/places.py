@@ -34,7 +34,7 @@ PACKAGES = {
 SETTINGS = {
     "shared_buffers": "512MB",
     "max_wal_size": "8GB",
-    "wal_level": "replica",
+    "wal_level": "logical",
     "track_commit_timestamp": "on",
 }
 """What differs from PostgreSQL's defaults; fsync and full_page_writes are on."""

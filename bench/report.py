@@ -29,6 +29,7 @@ NAMES = {
     "connectorx": "connectorx",
     "feast": "Feast",
     "database": "this product, joined by the database",
+    "append": "this product, a load of the same rows",
     "slots1": "1 slot",
     "slots2": "2 slots",
     "slots4": "4 slots",

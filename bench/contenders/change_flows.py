@@ -1,4 +1,4 @@
-"""The measured change data capture of this product: changes of a topic into a table that mirrors another one."""
+"""The measured change data capture of this product: changes of a topic or of a log into a table that mirrors another one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ class feed:
     """The broker of the bench."""
 
     kind = "kafka"
-    bootstrap_servers = os.environ["BENCH_BROKER"]
+    bootstrap_servers = os.environ.get("BENCH_BROKER", "")
+
+
+@ematix.connection
+class log:
+    """The log of the database with the source."""
+
+    kind = "postgres_cdc"
+    url = os.environ["BENCH_SRC_URL"]
 
 
 @ematix.connection
@@ -50,7 +58,7 @@ class Events:
 
 
 @ematix.streaming_pipeline(
-    source="feed",
+    source=os.environ.get("BENCH_CHANGE_SOURCE", "feed"),
     source_query=os.environ["BENCH_QUERY"],
     target=Events,
     target_connection=TARGET,

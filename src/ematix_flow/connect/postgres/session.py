@@ -9,6 +9,7 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -214,6 +215,7 @@ class PostgresSession(Session):
             return self.connection.execute(text.encode(), list(parameters) or None)
 
 
+@lru_cache(maxsize=256)
 def numbered(sql: str) -> str:
     """Return a statement with `?` outside of quotes as `$1`, `$2` and so on."""
     count = 0
