@@ -99,7 +99,7 @@ def first_rows(bench: Bench, contender: str, number: int) -> Command:
 
 
 def slot_to_row(bench: Bench, contender: str, number: int) -> Command:
-    """Give the command that follows the log while rows are inserted at a rate, each in a transaction of its own."""
+    """Give the command that follows the log while rows are inserted at a rate."""
     del number
     bench.server.fresh("src")
     bench.server.sql("src", "CREATE SCHEMA raw", f"CREATE TABLE raw.events_a ({places.COLUMNS})")

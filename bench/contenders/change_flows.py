@@ -16,7 +16,7 @@ class feed:
     """The broker of the bench."""
 
     kind = "kafka"
-    bootstrap_servers = os.environ.get("BENCH_BROKER", "")
+    bootstrap_servers = os.environ.get("BENCH_BROKER", "localhost:9092")
 
 
 @ematix.connection
