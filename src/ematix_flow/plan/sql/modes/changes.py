@@ -90,10 +90,7 @@ def _new_events(load: Load, rules: ChangeRules) -> str:
         f"WHERE {_of_scope(rules, 'w')} AND w.{quoted('pk_json')} = {text(WHOLE_TABLE)}"
     )
     version = f"e.{quoted(CHANGE_VERSION)}"
-    truncated = (
-        f"SELECT MAX(t.{quoted(CHANGE_VERSION)}) FROM ({keyed_events(load)}) AS t "
-        f"WHERE t.{quoted(CHANGE)} = '{TRUNCATE}'"
-    )
+    truncated = f"SELECT MAX(t.{quoted(CHANGE_VERSION)}) FROM \"{STAGED}\" AS t WHERE t.{quoted(CHANGE)} = '{TRUNCATE}'"
     sql = (
         f"INSERT INTO {quoted(EVENTS)} ({listed(names)}) SELECT {listed(names, 'e')} FROM ({keyed_events(load)}) AS e "
         f"LEFT JOIN {_versions(rules)} AS v ON {known} "
