@@ -185,3 +185,27 @@ def test_alike_messages_are_not_read_one_by_one(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(ChangeDecoder, "changes_of", counted)
     assert len(rows(decoder, payloads)) == len(payloads) + 1
     assert read == 0
+
+
+def test_what_is_wide_or_deep_is_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder, wide = ChangeDecoder(CDC(), TABLE, notes="notes"), {f"c{n}": n for n in range(2_000)}
+    nested: Any = 1
+    for _ in range(400):
+        nested = {"x": nested}
+    row = {"id": 1, "name": "x"}
+    events = [
+        {"op": "u", "after": row, "source": {"lsn": 1, "x": nested}},
+        {"op": "u", "after": row | wide, "source": {"lsn": 1}},
+        {"op": "u", "after": row | {"doc": {"a": [1]}}, "source": {"lsn": 1}},
+        {"op": "u", "after": row, "source": {"lsn": 1}},
+    ]
+    payloads: list[bytes | None] = [json.dumps(event).encode() for event in events * 3]
+    assert rows(decoder, payloads) == one_by_one(decoder, payloads, monkeypatch)
+
+
+def test_tombstones_keep_no_pattern_from_being_made() -> None:
+    event = json.dumps({"op": "u", "after": {"id": 1, "name": "x"}, "source": {"lsn": 1}}).encode()
+    payloads: list[bytes | None] = [None] * 100 + [event] * 5
+    groups, others = alike.read_alike(payloads, ChangeDecoder(CDC(), TABLE))
+    assert [group.numbers for group in groups] == [list(range(100, 105))]
+    assert others == list(range(100))

@@ -39,8 +39,8 @@ TRIES = 32
 LARGEST = 1 << 30
 """Bytes of messages from which on they are read one by one: a column of texts ends at twice as many."""
 
-WIDEST = 200
-"""Columns of a row from which no pattern is made: making one takes longer than it could ever save."""
+WIDEST, DEEPEST = 500, 8
+"""Values and levels of a message from which no pattern is made: making one takes longer than it could ever save."""
 
 _SPACE = r"[ \t\n\r]*+"
 _TEXT = r'"[^"\\\x00-\x1f]*+(?:\\["\\/bfnrt][^"\\\x00-\x1f]*+)*+"'
@@ -106,8 +106,9 @@ def read_alike(payloads: Sequence[bytes | None], decoder: ChangeDecoder) -> tupl
                 group.written.append(values)
                 break
         else:
-            layout = _learned(text, payload, decoder) if tries and len(groups) < LAYOUTS else None
-            tries -= 1 if tries else 0
+            layout = None
+            if text and tries and len(groups) < LAYOUTS:
+                layout, tries = _learned(text, decoder), tries - 1
             if layout is None:
                 others.append(number)
             else:
@@ -123,9 +124,9 @@ def _text(payload: bytes | None) -> str:
         return ""
 
 
-def _learned(text: str, payload: bytes | None, decoder: ChangeDecoder) -> Layout | None:
+def _learned(text: str, decoder: ChangeDecoder) -> Layout | None:
     """Return the layout of a message that no other one fits; None where it has to be read by itself."""
-    document = decoder.document_of(payload) if text and payload is not None else ""
+    document = decoder.document_of(text.encode())
     layout = None if isinstance(document, str) else _layout_of(text, document, decoder.table.keys)
     return layout if layout is not None and _is_readable(layout, decoder) else None
 
@@ -147,7 +148,7 @@ def _layout_of(text: str, document: Mapping[str, Any], keys: Sequence[str]) -> L
     if payload is None or not isinstance(payload.get("source"), dict):
         return None
     row = "after" if isinstance(payload.get("after"), dict) else "before"
-    if not isinstance(payload.get(row), dict) or len(payload[row]) > WIDEST:
+    if not isinstance(payload.get(row), dict):
         return None
     builder = _Builder(row, tuple(keys))
     inside = builder.pattern(payload, ())
@@ -170,13 +171,18 @@ class _Builder:
     row: str
     keys: tuple[str, ...]
     captured: list[Path] = field(default_factory=list)
+    values: int = 0
     plain: bool = True
     """Whether all values can be told by a pattern."""
 
     def pattern(self, value: Any, path: Path) -> str:
         """Return the pattern of a value."""
-        if isinstance(value, list) or (isinstance(value, dict) and path[:1] == (self.row,) and len(path) > 1):
+        self.values += 1
+        is_nested = isinstance(value, dict) and path[:1] == (self.row,) and len(path) > 1
+        if isinstance(value, list) or is_nested or len(path) > DEEPEST or self.values > WIDEST:
             self.plain = False
+        if not self.plain:
+            return ""
         if not isinstance(value, dict):
             return self._leaf(value, path)
         self.plain &= all(map(_PLAIN_KEY.fullmatch, value))

@@ -137,7 +137,7 @@ class _Reading:
         at = pc.cast(pc.coalesce(*told, _NOTHING), pa.int64()) if told else pa.nulls(self._size, pa.int64())
         at = pc.if_else(pc.less(at, SECONDS_BELOW), pc.multiply(at, 1000), at)
         if times is not None and at.null_count:
-            micros = pc.cast(times, pa.int64())
+            micros = pc.cast(pc.cast(times, pa.timestamp("us", tz="UTC")), pa.int64())
             self._question(pc.and_(pc.is_null(at), pc.fill_null(pc.less(micros, 0), fill_value=False)))
             at = pc.coalesce(at, pc.divide(micros, 1000))
         if self._decoder.whole:
