@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ematix_flow.connect.changes.debezium import unwrapped
-from ematix_flow.connect.changes.order import PLACES
+from ematix_flow.connect.changes.order import LOCATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ _DIGITS = "0|[1-9][0-9]*+"
 _VALUE = rf"{_TEXT}|-?(?:{_DIGITS})(?:\.[0-9]++)?+(?:[eE][-+]?[0-9]++)?+|true|false|null"
 _SPECIAL = {
     LSN: f"({_DIGITS})",
-    # PostgreSQL's places as a text of JSON: that of the commit, and that of the change itself.
+    # PostgreSQL's locations as a text of JSON: that of the commit, and that of the change itself.
     COMMIT: r'(?:"\[(?:\\"([0-9]++)\\"|null),\\"[0-9]++\\"\]"|null)',
     **dict.fromkeys(TIMES, "(0|[1-9][0-9]{0,13}+|null)"),
 }
@@ -211,6 +211,6 @@ class _Builder:
             case ("before", name):
                 return name in self.keys  # a row whose key was another one before is read by itself
             case ("source", name):
-                return name in PLACES
+                return name in LOCATIONS
             case _:
                 return False

@@ -14,8 +14,8 @@ from ematix_flow.connect.changes.alike import COMMIT, LSN, OP, TIMES
 from ematix_flow.connect.changes.change import UPDATE
 from ematix_flow.connect.changes.debezium import ABSENT_TEXTS
 from ematix_flow.connect.changes.order import (
+    LOCATIONS,
     LOGGED,
-    PLACES,
     SECONDS_BELOW,
     WIDE,
     arrival_order,
@@ -46,9 +46,9 @@ class AlikeRows:
 
 
 def alike_rows(
-    messages: AlikeMessages, decoder: ChangeDecoder, places: pa.Array | None, times: pa.Array | None
+    messages: AlikeMessages, decoder: ChangeDecoder, locations: pa.Array | None, times: pa.Array | None
 ) -> AlikeRows:
-    """Return the rows of messages; `places` and `times` are those of all messages."""
+    """Return the rows of messages; `locations` and `times` are those of all messages."""
     columns = dict(zip(messages.layout.captured, zip(*messages.written, strict=True), strict=True))
     numbers = pa.array(messages.numbers, pa.int64())
     reading = _Reading(messages.layout, decoder, columns, len(numbers))
@@ -56,7 +56,7 @@ def alike_rows(
     carries = reading.carries()
     reading.check_keys()
     at_ms = reading.at_ms(None if times is None else times.take(numbers))
-    version = reading.version(at_ms, None if places is None else places.take(numbers))
+    version = reading.version(at_ms, None if locations is None else locations.take(numbers))
     instant = pc.cast(pc.cast(at_ms, pa.timestamp("ms", tz="UTC")), pa.timestamp("us", tz="UTC"))
     change = (reading.operation, version, instant, at_ms, carries)
     left_out = reading.left_out()
@@ -133,8 +133,8 @@ class _Reading:
 
     def at_ms(self, times: pa.Array | None) -> pa.Array:
         """Return the times of the changes: those that they tell, or those of their messages."""
-        told = [known(self._column(path)) for path in TIMES if path in self._columns]
-        at = pc.cast(pc.coalesce(*told, _NOTHING), pa.int64()) if told else pa.nulls(self._size, pa.int64())
+        reported = [known(self._column(path)) for path in TIMES if path in self._columns]
+        at = pc.cast(pc.coalesce(*reported, _NOTHING), pa.int64()) if reported else pa.nulls(self._size, pa.int64())
         at = pc.if_else(pc.less(at, SECONDS_BELOW), pc.multiply(at, 1000), at)
         if times is not None and at.null_count:
             micros = pc.cast(pc.cast(times, pa.timestamp("us", tz="UTC")), pa.int64())
@@ -144,16 +144,16 @@ class _Reading:
             self._question(pc.is_null(at))
         return at
 
-    def version(self, at_ms: pa.Array, places: pa.Array | None) -> pa.Array:
+    def version(self, at_ms: pa.Array, locations: pa.Array | None) -> pa.Array:
         """Return what decides between changes of a row."""
         if LSN in self._columns:
             lsn = self._column(LSN)
             commit = pc.coalesce(self._column(COMMIT), lsn) if COMMIT in self._columns else lsn
             digits = [pc.ascii_lpad(one, WIDE, "0") for one in (commit, lsn)]
             return pc.binary_join_element_wise(LOGGED, *digits, "")
-        names = [name for name in PLACES if ("source", name) in self._columns and ("source", name) != COMMIT]
+        names = [name for name in LOCATIONS if ("source", name) in self._columns and ("source", name) != COMMIT]
         blocks = list(zip(*(self._columns["source", name] for name in names), strict=True)) or [()] * self._size
-        arrivals = [""] * self._size if places is None else places.to_pylist()
+        arrivals = [""] * self._size if locations is None else locations.to_pylist()
         versions = []
         for block, place, at in zip(blocks, arrivals, at_ms.to_pylist(), strict=True):
             order, unique = log_order({name: value_of(one or NULL) for name, one in zip(names, block, strict=True)})

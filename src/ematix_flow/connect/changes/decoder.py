@@ -116,8 +116,8 @@ class ChangeDecoder(Decoder):
 
         payloads = messages.column(VALUE).to_pylist()
         groups, others = read_alike(payloads, self) if self._is_plain else ([], list(range(len(payloads))))
-        places, times = _column(messages, MESSAGE_OFFSET), _column(messages, EVENT_TIME)
-        alike = [alike_rows(group, self, places, times) for group in groups]
+        locations, times = _column(messages, MESSAGE_OFFSET), _column(messages, EVENT_TIME)
+        alike = [alike_rows(group, self, locations, times) for group in groups]
         others = sorted([*others, *(number for one in alike for number in one.questioned)])
         rows = ChangeRows(self)
         rows.add_messages(messages.take(pa.array(others, pa.int64())) if alike else messages, others)

@@ -46,11 +46,11 @@ class ChangeRows:
         """Add the rows of messages, which have these numbers."""
         names, none = messages.column_names, [None] * len(numbers)
         payloads = messages.column(VALUE).to_pylist()
-        places = messages.column(MESSAGE_OFFSET).to_pylist() if MESSAGE_OFFSET in names else none
+        locations = messages.column(MESSAGE_OFFSET).to_pylist() if MESSAGE_OFFSET in names else none
         times = messages.column(EVENT_TIME).to_pylist() if EVENT_TIME in names else none
         own = [name for name in self.decoder.metadata if name in names]
         keys = messages.column(own[0]).to_pylist() if own else none
-        for number, payload, place, at, key in zip(numbers, payloads, places, times, keys, strict=True):
+        for number, payload, place, at, key in zip(numbers, payloads, locations, times, keys, strict=True):
             self._add(number, payload, place or "", at, key)
 
     def _add(self, number: int, payload: bytes | None, offset: str, at: datetime | None, key: Any) -> None:
