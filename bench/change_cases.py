@@ -26,6 +26,10 @@ BATCH = 50_000
 """Changes of a batch of ours."""
 SINK_BATCH = 500
 """Changes of a batch of the sink, as the JDBC sinks of Debezium and Confluent have them; each is one transaction."""
+FIRST = {"sink": SINK_BATCH, "ematix": 1_000}
+"""Changes of the first commit of contenders whose batches are not ours; 1.0.0 commits every thousand."""
+BEGAN: dict[str, str] = {}
+"""By contender, the server's time before the changes that are timed."""
 TARGETS = {"postgres": "PostgreSQL", "delta": "delta", "duckdb": "DuckDB"}
 
 
@@ -46,6 +50,7 @@ def changes_into(target: str) -> Callable[[Bench, str, int], Command]:
         records.fill_changes(kafka().address, topic, records.changes(bench.rows))
         if target == "postgres":
             bench.server.sql(f"dst_{contender}", "VACUUM ANALYZE", "CHECKPOINT")
+            BEGAN[contender] = bench.server.sql(f"dst_{contender}", "SELECT clock_timestamp()").strip()
         return applied(bench, contender, env, bench.rows + 1)
 
     return command
@@ -109,10 +114,18 @@ def slot_to_row(bench: Bench, contender: str, number: int) -> Command:
 
 
 def counted(bench: Bench, contender: str) -> dict[str, float]:
-    """Give the rows that are there afterwards, so that contenders can be seen to have done the same."""
+    """Give the rows that are there afterwards, so that contenders can be seen to have done the same, and their rate.
+
+    The rate is that of the changes after the first commit, by the commit times of the rows, so no start is part of it.
+    """
     query = "SELECT count(*), sum(amount)::bigint FROM bench.events"
     rows, total = bench.server.sql(f"dst_{contender}", query).strip().split("|")
-    return {"rows": float(rows), "amount": float(total)}
+    commits = "SELECT pg_xact_commit_timestamp(xmin) AS at FROM bench.events"
+    span = f"SELECT coalesce(extract(epoch FROM max(at) - min(at)), 0) FROM ({commits}) AS c WHERE at > '{BEGAN[contender]}'"
+    seconds = float(bench.server.sql(f"dst_{contender}", span).strip())
+    after = bench.rows - FIRST.get(contender, BATCH)
+    rate = {"changes_per_second": after / seconds} if seconds and after > 0 else {}
+    return {"rows": float(rows), "amount": float(total), **rate}
 
 
 CHANGE_CASES = (

@@ -212,6 +212,20 @@ def format_payload(payload: bytes) -> str:
     return text if not text.startswith(_BASE64) else _BASE64 + base64.b64encode(payload).decode()
 
 
+def format_payloads(payloads: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    """Return payloads as texts from which the same bytes can be restored."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        texts = payloads.cast(pa.string())
+    except pa.ArrowInvalid:  # one of them is no text
+        texts = None
+    if texts is not None and not pc.any(pc.starts_with(texts, _BASE64)).as_py():
+        return texts
+    return pa.array([None if one is None else format_payload(one) for one in payloads.to_pylist()], pa.string())
+
+
 def payload_of(row: str) -> bytes:
     """Return the payload of a message that a reject keeps: as it came, or the row it was made into."""
     document = json.loads(row)

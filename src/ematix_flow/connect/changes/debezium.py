@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ABSENT = "__debezium_unavailable_value"
 _AS_BYTES = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
-_ABSENT = (ABSENT, _AS_BYTES, f'{{"{ABSENT}":"{ABSENT}"}}')
+ABSENT_TEXTS = (ABSENT, _AS_BYTES, f'{{"{ABSENT}":"{ABSENT}"}}')
 """What stands for a value that the log does not have because it was not changed, also as bytes and as a map."""
 
 _ABSENT_UUID = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
@@ -40,7 +40,7 @@ _FLAT = "__"
 
 def read_debezium(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) -> list[Change]:
     """Return the changes of a message; none for one that changes no row."""
-    payload, semantics = _unwrapped(document)
+    payload, semantics = unwrapped(document)
     if payload is None:
         return []
     operation = _OPERATIONS.get(str(at_path(payload, cdc.op_field or "op")))
@@ -64,7 +64,7 @@ def read_debezium(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) ->
     return [*moved, Change(operation, carried, **common, lost=_lost(operation, after, carried))]
 
 
-def _unwrapped(document: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, dict[str, Semantic]]:
+def unwrapped(document: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, dict[str, Semantic]]:
     """Return the payload without its schema, and what that says of the columns."""
     if "payload" not in document or "op" in document:
         return document, {}
@@ -112,7 +112,7 @@ def _lost(operation: str, row: Mapping[str, Any], carried: Mapping[str, Any]) ->
 def _is_absent(value: Any) -> bool:
     """Return whether a value stands for one that the log does not have."""
     if isinstance(value, str):
-        return value in _ABSENT
+        return value in ABSENT_TEXTS
     if isinstance(value, dict):
         return value == {ABSENT: ABSENT}
     return isinstance(value, list) and len(value) in _LENGTHS and [str(one) for one in value] in _ABSENT_LISTS

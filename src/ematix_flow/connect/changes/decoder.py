@@ -7,27 +7,16 @@ the changes are; one that cannot be applied is reported with its message.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ematix_flow.connect.base.columns import SourceColumn
 from ematix_flow.connect.base.event_time import EVENT_TIME
 from ematix_flow.connect.base.stream_source import MESSAGE_OFFSET, VALUE
-from ematix_flow.connect.changes.change import (
-    CHANGE_COLUMNS,
-    DELETE,
-    SKIP,
-    TRUNCATE,
-    UPDATE,
-    ChangeError,
-)
+from ematix_flow.connect.changes.change import CHANGE_COLUMNS, TRUNCATE, ChangeError
 from ematix_flow.connect.changes.envelopes import ENVELOPES
-from ematix_flow.connect.changes.left_out import note_left_out
-from ematix_flow.connect.changes.order import arrival_order, version_of
-from ematix_flow.connect.changes.values import converted
-from ematix_flow.connect.formats.decoders import Decoded, Decoder
+from ematix_flow.connect.changes.rows import ChangeRows, change_types
+from ematix_flow.connect.formats.decoders import Decoder
 from ematix_flow.connect.formats.json_lines import object_of, row_of
 from ematix_flow.connect.types.arrow import family_of
 
@@ -38,16 +27,11 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.changes.change import Change
     from ematix_flow.connect.changes.schemas import ChangeReader
+    from ematix_flow.connect.formats.decoders import Decoded
     from ematix_flow.declare.stream.cdc import CDC
 
 KEY = "_key"
 """Column of a message's own key, which has the key of a row where a log does not keep deleted rows."""
-
-_LOST = (
-    "the row has got another key, and the log does not have this large value, which stayed as it was; with "
-    "REPLICA IDENTITY FULL of its table it does"
-)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,22 +103,32 @@ class ChangeDecoder(Decoder):
 
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
         """Return the changes of payloads whose messages have no place."""
-        rows = _Rows(self)
-        for number, payload in enumerate(payloads):
-            rows.add(number, payload, "", None, None)
-        return rows.decoded()
+        import pyarrow as pa
+
+        return self.decode_messages(pa.table({VALUE: pa.array(payloads, pa.binary())}))
 
     def decode_messages(self, messages: pa.Table) -> Decoded:
-        """Return the changes of messages, which have a place and mostly a time and a key."""
-        names = messages.column_names
-        none = [None] * messages.num_rows
-        times = messages.column(EVENT_TIME).to_pylist() if EVENT_TIME in names else none
-        keys = messages.column(KEY).to_pylist() if self.keyed and KEY in names else none
-        offsets, payloads = messages.column(MESSAGE_OFFSET).to_pylist(), messages.column(VALUE).to_pylist()
-        rows = _Rows(self)
-        for number, (payload, offset, at, key) in enumerate(zip(payloads, offsets, times, keys, strict=True)):
-            rows.add(number, payload, offset or "", at, key)
-        return rows.decoded()
+        """Return the changes of messages, which mostly have a place, a time and a key."""
+        import pyarrow as pa
+
+        from ematix_flow.connect.changes.alike import read_alike
+        from ematix_flow.connect.changes.alike_rows import alike_rows
+
+        payloads = messages.column(VALUE).to_pylist()
+        groups, others = read_alike(payloads, self) if self._is_plain else ([], list(range(len(payloads))))
+        locations, times = _column(messages, MESSAGE_OFFSET), _column(messages, EVENT_TIME)
+        alike = [alike_rows(group, self, locations, times) for group in groups]
+        others = sorted([*others, *(number for one in alike for number in one.questioned)])
+        rows = ChangeRows(self)
+        rows.add_messages(messages.take(pa.array(others, pa.int64())) if alike else messages, others)
+        return rows.decoded(alike)
+
+    @property
+    def _is_plain(self) -> bool:
+        """Return whether messages may be alike: envelopes of Debezium in JSON, whose fields have their usual names."""
+        cdc = self.cdc
+        fields = (cdc.op_field, cdc.before_field, cdc.after_field, cdc.ts_field, cdc.order_field)
+        return cdc.envelope == "debezium" and self.reader is None and not any(fields)
 
     def document_of(self, payload: bytes) -> dict[str, Any] | str:
         """Return the values of a message, or what is wrong with it."""
@@ -172,115 +166,12 @@ class ChangeDecoder(Decoder):
         if missing:
             message = f"a change of {self.table.name} without its key {', '.join(missing)}"
             raise ChangeError(message)
-        return replace(change, values=values)
+        return change if values is change.values else replace(change, values=values)
 
 
-@dataclass(slots=True)
-class _Rows:
-    """The rows of some messages while they are put together."""
-
-    decoder: ChangeDecoder
-    values: list[list[Any]] = field(default_factory=list)
-    wrong: list[str | None] = field(default_factory=list)
-    messages: list[int] = field(default_factory=list)
-    left_out: Counter[str] = field(default_factory=Counter)
-    """How many changes have each column that the table lacks."""
-
-    def add(self, number: int, payload: bytes | None, offset: str, at: datetime | None, key: Any) -> None:
-        """Add the rows of a message."""
-        changes = self.decoder.changes_of(payload, key)
-        none: list[Any] = [None] * len(self.decoder.table.columns)
-        if isinstance(changes, str):
-            self._row(number, [*none, SKIP, "", None, None, None], changes)
-            return
-        if not changes:
-            self._row(number, [*none, SKIP, "", None, None, None], None)
-        for index, change in enumerate(changes):
-            try:
-                self._row(number, self._change(change, arrival_order(offset, index), at), None)
-            except ChangeError as error:
-                self._row(number, [*none, SKIP, "", None, None, None], f"({error})")
-
-    def decoded(self) -> Decoded:
-        """Return all rows."""
-        import pyarrow as pa
-
-        types = [*(one.type for one in self.decoder.table_fields()), *change_types()]
-        columns = zip(*self.values, strict=True) if self.values else [()] * len(types)
-        arrays = tuple(pa.array(one, kind) for one, kind in zip(columns, types, strict=True))
-        if self.decoder.notes:
-            note_left_out(self.decoder.notes, self.left_out)
-        return Decoded(arrays, self.wrong, self.messages)
-
-    def _row(self, number: int, row: list[Any], wrong: str | None) -> None:
-        self.values.append(row)
-        self.wrong.append(wrong)
-        self.messages.append(number)
-
-    def _change(self, change: Change, arrival: str, at: datetime | None) -> list[Any]:
-        cdc, table = self.decoder.cdc, self.decoder.table
-        self._check_unknown(change)
-        if self.decoder.whole and change.operation == TRUNCATE:
-            message = 'a history does not know which rows a truncated table had; on_truncate="skip" leaves it out'
-            raise ChangeError(message)
-        row, carries = [], ""
-        for name, kind in table.columns:
-            value, carried = self._value(change, name, kind)
-            row.append(value)
-            carries += "1" if carried else "0"
-        at_ms = change.at_ms
-        if at_ms is None and at is not None:
-            at_ms = (at - _EPOCH) // timedelta(milliseconds=1)
-        if self.decoder.whole and at_ms is None:
-            message = "a version needs the time of its change"
-            raise ChangeError(message)
-        version = version_of(change.order, arrival, at_ms, unique=change.unique)
-        full = "0" not in carries or (cdc.missing_columns == "null" and change.operation != DELETE)
-        instant = None if at_ms is None else _EPOCH + timedelta(milliseconds=at_ms)
-        return [*row, change.operation, version, instant, at_ms, None if full else carries]
-
-    def _value(self, change: Change, name: str, kind: str) -> tuple[str | bytes | None, bool]:
-        """Return the value of a column, and whether the change carries it."""
-        cdc, table = self.decoder.cdc, self.decoder.table
-        if name == cdc.soft_delete_column:
-            return None, True  # a row that is written is not deleted
-        if name not in change.values:
-            if name in change.lost and cdc.missing_columns == "keep" and self.decoder.changes:
-                message = f"{name}: {_LOST}"
-                raise ChangeError(message)
-            if name in table.required and change.operation not in (UPDATE, DELETE, TRUNCATE):
-                message = f"{name}: the change creates a row and carries no value for it"
-                raise ChangeError(message)
-            if self.decoder.whole and cdc.missing_columns == "keep" and change.operation not in (DELETE, TRUNCATE):
-                message = f"{name}: the change does not carry it, and a version needs whole rows"
-                raise ChangeError(message)
-            return None, False
-        try:
-            value = converted(change.values[name], kind, change.semantics.get(name), cdc.time_unit)
-        except ChangeError as error:
-            message = f"{name}: {error}"
-            raise ChangeError(message) from None
-        if value is None and name in table.required and change.operation != DELETE:
-            message = f"{name}: is NULL but the column is NOT NULL"
-            raise ChangeError(message)
-        return value, True
-
-    def _check_unknown(self, change: Change) -> None:
-        """Count columns that the table lacks, or refuse the change; those of a row that is deleted are not missed."""
-        if change.operation == DELETE or self.decoder.table.names.issuperset(change.values):
-            return
-        unknown = [name for name in change.values if name not in self.decoder.table.names]
-        self.left_out.update(unknown)
-        if self.decoder.cdc.schema_evolution == "fail":
-            message = f"the change has the column {unknown[0]!r}, which {self.decoder.table.name} lacks"
-            raise ChangeError(message)
-
-
-def change_types() -> list[pa.DataType]:
-    """Return the types of the columns that a change has besides those of its table."""
-    import pyarrow as pa
-
-    return [pa.string(), pa.string(), pa.timestamp("us", tz="UTC"), pa.int64(), pa.string()]
+def _column(messages: pa.Table, name: str) -> pa.Array | None:
+    """Return a column of messages; None where they do not have it."""
+    return messages.column(name).combine_chunks() if name in messages.column_names else None
 
 
 def _key_values(key: Any) -> Mapping[str, Any]:

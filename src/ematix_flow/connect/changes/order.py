@@ -17,6 +17,9 @@ WIDE, WIDEST, NARROW = 20, 60, 10
 SECONDS_BELOW = 100_000_000_000
 """Times of events below this count seconds, those above milliseconds."""
 
+LOCATIONS = ("lsn", "sequence", "file", "pos", "row", "commit_lsn", "change_lsn", "event_serial_no", "scn")
+"""Fields of the source block of a connector that tell the place of a change in its log."""
+
 _NUMBER = re.compile(r"\d+")
 _SEQUENCE = re.compile(r'\s*\[\s*"(\d+)"')
 _POSITION = re.compile(r"(?P<file>.*):(?P<pos>\d+)")

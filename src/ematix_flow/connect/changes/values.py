@@ -16,7 +16,7 @@ from ematix_flow.connect.changes.change import ChangeError, Semantic
 from ematix_flow.connect.formats.json_lines import Number
 from ematix_flow.connect.formats.values import UnfitError, text_of
 
-_PER_MICRO = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
+PER_MICRO = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
 """Unit -> by what a number is multiplied and then divided, to count microseconds."""
 
 UNITS = {
@@ -25,7 +25,7 @@ UNITS = {
     "io.debezium.time.NanoTimestamp": "ns",
     "org.apache.kafka.connect.data.Timestamp": "ms",
 }
-_CLOCKS = {
+CLOCKS = {
     "io.debezium.time.Time": "ms",
     "io.debezium.time.MicroTime": "us",
     "io.debezium.time.NanoTime": "ns",
@@ -35,7 +35,7 @@ DATES = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
 DECIMAL, _VARIABLE = "org.apache.kafka.connect.data.Decimal", "io.debezium.data.VariableScaleDecimal"
 _SIZES = ((10**11, ""), (10**14, "ms"), (10**17, "us"), (10**20, "ns"))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_TIMES = ("timestamp", "timestamp_tz")
+TIME_KINDS = ("timestamp", "timestamp_tz")
 _NONE = Semantic()
 
 
@@ -63,10 +63,10 @@ def _converted(value: Any, kind: str, semantic: Semantic, time_unit: str | None)
         return text_of(value, kind)
     if name in DATES or (kind == "date" and name not in UNITS):
         return (date(1970, 1, 1) + timedelta(days=number)).isoformat()
-    if name in _CLOCKS:
-        return _instant(number, _CLOCKS[name]).time().isoformat(timespec="microseconds")
-    if name in UNITS or kind in _TIMES:
-        at = _instant(number, UNITS.get(name) or time_unit or _unit_of(number))
+    if name in CLOCKS:
+        return _instant(number, CLOCKS[name]).time().isoformat(timespec="microseconds")
+    if name in UNITS or kind in TIME_KINDS:
+        at = _instant(number, UNITS.get(name) or time_unit or unit_of(number))
         return (
             at.date().isoformat() if kind == "date" else f"{at.replace(tzinfo=None).isoformat(timespec='microseconds')}"
         )
@@ -83,7 +83,8 @@ def _whole(value: Any) -> int | None:
         return None
 
 
-def _unit_of(number: int) -> str:
+def unit_of(number: int) -> str:
+    """Return what a number counts, by its size; one that may count several things is a `ChangeError`."""
     unit = next((unit for limit, unit in _SIZES if abs(number) < limit), "")
     if not unit and number:
         message = f"{number} may count seconds, milli- or microseconds: say time_unit= of CDC(...)"
@@ -92,7 +93,7 @@ def _unit_of(number: int) -> str:
 
 
 def _instant(number: int, unit: str) -> datetime:
-    times, parts = _PER_MICRO[unit]
+    times, parts = PER_MICRO[unit]
     return _EPOCH + timedelta(microseconds=number * times // parts)
 
 

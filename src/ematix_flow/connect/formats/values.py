@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 UUID_BYTES = 16
 
 _BROKEN = ("float", "double")
-_WHOLE = ("small_int", "integer", "big_int")
+WHOLE = ("small_int", "integer", "big_int")
 _JSON = ("json", "jsonb")
 _DIGITS = re.compile(r"[+-]?(\d+([.]\d*)?|[.]\d+)([eE][+-]?\d+)?")
 
@@ -119,11 +119,11 @@ def _to_float(value: Any) -> float:
 def _digits(value: bool | float | Decimal, kind: str) -> str:  # noqa: FBT001 - a value, no switch
     """Return a number as people write it; a whole one has no point where the column has none."""
     if isinstance(value, bool):
-        literals = ("0", "1") if kind in (*_WHOLE, "numeric") else ("false", "true")
+        literals = ("0", "1") if kind in (*WHOLE, "numeric") else ("false", "true")
         return literals[value]
     if isinstance(value, int) or not math.isfinite(value):
         return str(value)
-    if kind in (*_WHOLE, "boolean") and value == int(value):
+    if kind in (*WHOLE, "boolean") and value == int(value):
         return str(int(value))
     if isinstance(value, Decimal):
         return format(value, "f")

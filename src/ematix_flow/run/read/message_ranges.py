@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ematix_flow.connect.base.event_time import timed_partitions
-from ematix_flow.connect.base.stream_source import MESSAGE_OFFSET, PAYLOAD, VALUE, format_payload, from_text
+from ematix_flow.connect.base.stream_source import MESSAGE_OFFSET, PAYLOAD, VALUE, format_payloads, from_text
 from ematix_flow.plan.columns import CORRUPT, LINES, POSITION
 from ematix_flow.run.read.arrival import Arrival, order_of
 from ematix_flow.run.read.file_partitions import FilePartition
@@ -95,28 +95,24 @@ def _rows(
         if not there.num_rows:
             continue
         decoded = decoder.decode_messages(there)
-        if decoded.messages is not None:
+        if decoded.messages is not None and decoded.messages != list(range(there.num_rows)):
             there = there.take(pa.array(decoded.messages, pa.int64()))
-        payloads = there.column(VALUE).to_pylist()
+        payloads = there.column(VALUE)
         columns = dict(zip(decoder.schema.names, decoded.columns, strict=True))
         columns[CORRUPT] = pa.array(decoded.wrong, pa.string())
         always = decoder.replays_messages
-        columns[PAYLOAD] = _payloads(payloads) if always else _rejected_payloads(payloads, decoded.wrong)
+        columns[PAYLOAD] = format_payloads(payloads) if always else _rejected_payloads(payloads, decoded.wrong)
         columns[POSITION] = there.column(MESSAGE_OFFSET)
         arrays = [columns[field.name] if field.name in columns else there.column(field.name) for field in schema]
         yield pa.table([_as(array, field.type) for array, field in zip(arrays, schema, strict=True)], schema=schema)
 
 
-def _payloads(payloads: Sequence[bytes | None]) -> pa.Array:
-    return pa.array([None if payload is None else format_payload(payload) for payload in payloads], pa.string())
-
-
-def _rejected_payloads(payloads: Sequence[bytes | None], wrong: Sequence[str | None]) -> pa.Array:
+def _rejected_payloads(payloads: pa.ChunkedArray, wrong: Sequence[str | None]) -> pa.ChunkedArray | pa.Array:
     """Return the payloads of messages that could not be read."""
     if not any(wrong):
         return pa.nulls(len(wrong), pa.string())
-    payload_texts = [format_payload(p or b"") if error else None for p, error in zip(payloads, wrong, strict=True)]
-    return pa.array(payload_texts, pa.string())
+    is_wrong = pa.array([bool(error) for error in wrong])
+    return format_payloads(pc.if_else(is_wrong, pc.fill_null(payloads, b""), pa.scalar(None, pa.binary())))
 
 
 def _as(array: pa.Array, target_type: pa.DataType) -> pa.Array:

@@ -7,6 +7,7 @@ came between.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from sqlglot import exp, parse_one
@@ -20,7 +21,7 @@ from ematix_flow.plan.sql.modes.row_hash import column_text
 from ematix_flow.plan.sql.render import CANONICAL, STAGED, listed, native_column, quoted, text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ematix_flow.plan.sql.program import Load
 
@@ -61,18 +62,14 @@ def key_json(load: Load, alias: str) -> str:
     """Return the dialect's expression for the key of a row as JSON, the same for equal keys."""
     dialect = load.dialect
     by_name = {column.name: column for column in load.columns}
-    parts = []
+    values = {}
     for name in load.keys:
         value = f"{alias}.{native_column(name, dialect)}"
-        plain = by_name[name].type.kind in _PLAIN
-        parts += [
-            exp.Literal.string(name).sql(dialect=dialect),
-            value if plain else column_text(by_name[name], value, dialect),
-        ]
-    pairs = ", ".join(parts)
+        values[name] = value if by_name[name].type.kind in _PLAIN else column_text(by_name[name], value, dialect)
+    if dialect == "postgres":
+        return _postgres_json(values)
+    pairs = ", ".join(f"{exp.Literal.string(name).sql(dialect=dialect)}, {value}" for name, value in values.items())
     match dialect:
-        case "postgres":
-            return f"CAST(jsonb_build_object({pairs}) AS TEXT)"
         case "mysql":
             return f"CAST(JSON_OBJECT({pairs}) AS CHAR)"
         case "duckdb":
@@ -81,6 +78,16 @@ def key_json(load: Load, alias: str) -> str:
             return f"to_json(named_struct({pairs}))"
         case _:
             return f"json_object({pairs})"
+
+
+def _postgres_json(values: Mapping[str, str]) -> str:
+    """Return the text of a `jsonb` object, put together: to build the object itself takes several times as long."""
+    parts, head = [], "{"
+    for name in sorted(values, key=lambda one: (len(one.encode()), one.encode())):  # as jsonb has them
+        before = text(f"{head}{json.dumps(name, ensure_ascii=False)}: ")
+        parts += [before, f"COALESCE(CAST(to_json({values[name]}) AS TEXT), 'null')"]
+        head = ", "
+    return f"CONCAT({', '.join(parts)}, '}}')"
 
 
 def keyed_events(load: Load) -> str:

@@ -84,20 +84,20 @@ def _of_scope(rules: ChangeRules, alias: str) -> str:
 
 def _new_events(load: Load, rules: ChangeRules) -> str:
     names = [column.name for column in event_columns(load)]
-    known = f"{_of_scope(rules, 'v')} AND v.{quoted('pk_json')} = e.{quoted(KEY)}"
+    # Looked up and not joined: PostgreSQL expects a handful of versions until it has statistics, and compares all pairs.
+    known = (
+        f"SELECT v.{quoted('last_order')} FROM {_versions(rules)} AS v "
+        f"WHERE {_of_scope(rules, 'v')} AND v.{quoted('pk_json')} = e.{quoted(KEY)}"
+    )
     cleared = (
         f"SELECT w.{quoted('last_order')} FROM {_versions(rules)} AS w "
         f"WHERE {_of_scope(rules, 'w')} AND w.{quoted('pk_json')} = {text(WHOLE_TABLE)}"
     )
     version = f"e.{quoted(CHANGE_VERSION)}"
-    truncated = (
-        f"SELECT MAX(t.{quoted(CHANGE_VERSION)}) FROM ({keyed_events(load)}) AS t "
-        f"WHERE t.{quoted(CHANGE)} = '{TRUNCATE}'"
-    )
+    truncated = f"SELECT MAX(t.{quoted(CHANGE_VERSION)}) FROM \"{STAGED}\" AS t WHERE t.{quoted(CHANGE)} = '{TRUNCATE}'"
     sql = (
         f"INSERT INTO {quoted(EVENTS)} ({listed(names)}) SELECT {listed(names, 'e')} FROM ({keyed_events(load)}) AS e "
-        f"LEFT JOIN {_versions(rules)} AS v ON {known} "
-        f"WHERE e._flow_rank = 1 AND {version} > COALESCE(v.{quoted('last_order')}, '') "
+        f"WHERE e._flow_rank = 1 AND {version} > COALESCE(({known}), '') "
         f"AND {version} > COALESCE(({cleared}), '') "
         f"AND (e.{quoted(CHANGE)} = '{TRUNCATE}' OR {version} > COALESCE(({truncated}), ''))"
     )

@@ -1,0 +1,216 @@
+"""Patterns of Debezium's messages that are written alike; what fits none is left to the exact reader.
+
+The messages of one connector about one table have the same keys in the same order, and with a schema the same text
+before their payload. A pattern made from one of them takes the values out of the others as they are written. It fits
+valid JSON only, and only changes that are read without a question: a row that is written or deleted, with plain values
+and a time in whole numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ematix_flow.connect.changes.debezium import unwrapped
+from ematix_flow.connect.changes.order import LOCATIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ematix_flow.connect.changes.change import Semantic
+    from ematix_flow.connect.changes.decoder import ChangeDecoder
+
+Path: TypeAlias = tuple[str, ...]
+"""Where a value is in a payload."""
+
+OP: Path = ("op",)
+LSN: Path = ("source", "lsn")
+COMMIT: Path = ("source", "sequence")
+TIMES: tuple[Path, ...] = (("source", "ts_ms"), ("ts_ms",))
+"""Where the time of a change is; the first that is there counts."""
+
+LAYOUTS = 8
+"""Patterns that are tried on a message: of created, updated and deleted rows, and those of a table that was changed."""
+
+TRIES = 32
+"""Messages of which a pattern is made, as long as there are not enough of them."""
+
+LARGEST = 1 << 30
+"""Bytes of messages from which on they are read one by one: a column of texts ends at twice as many."""
+
+WIDEST, DEEPEST = 500, 8
+"""Values and levels of a message from which no pattern is made: making one takes longer than it could ever save."""
+
+_SPACE = r"[ \t\n\r]*+"
+_TEXT = r'"[^"\\\x00-\x1f]*+(?:\\["\\/bfnrt][^"\\\x00-\x1f]*+)*+"'
+_DIGITS = "0|[1-9][0-9]*+"
+_VALUE = rf"{_TEXT}|-?(?:{_DIGITS})(?:\.[0-9]++)?+(?:[eE][-+]?[0-9]++)?+|true|false|null"
+_SPECIAL = {
+    LSN: f"({_DIGITS})",
+    # PostgreSQL's locations as a text of JSON: that of the commit, and that of the change itself.
+    COMMIT: r'(?:"\[(?:\\"([0-9]++)\\"|null),\\"[0-9]++\\"\]"|null)',
+    **dict.fromkeys(TIMES, "(0|[1-9][0-9]{0,13}+|null)"),
+}
+_PLAIN_KEY = re.compile(r'[^"\\\x00-\x1f]*')
+_PAYLOAD = re.compile(rf'"payload"{_SPACE}:{_SPACE}')
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The pattern of messages that are alike, and what its groups are."""
+
+    head: str
+    """The text before the payload: the schema, where messages have one."""
+    pattern: re.Pattern[str]
+    captured: tuple[Path, ...]
+    row: str
+    """Where the row is: `after` where it is written, `before` where it is deleted."""
+    names: tuple[str, ...]
+    """The columns of the row."""
+    semantics: Mapping[str, Semantic]
+
+    @property
+    def written(self) -> bool:
+        """Return whether rows are written, and not deleted."""
+        return self.row == "after"
+
+    def values(self, text: str) -> tuple[str | None, ...] | None:
+        """Return the captured values as they are written, with their quotes; None where the message is another one."""
+        if not text.startswith(self.head):
+            return None
+        match = self.pattern.fullmatch(text, len(self.head))
+        return None if match is None else match.groups()
+
+
+@dataclass(slots=True)
+class AlikeMessages:
+    """The messages of one layout: their numbers, and their values."""
+
+    layout: Layout
+    numbers: list[int] = field(default_factory=list)
+    written: list[tuple[str | None, ...]] = field(default_factory=list)
+
+
+def read_alike(payloads: Sequence[bytes | None], decoder: ChangeDecoder) -> tuple[list[AlikeMessages], list[int]]:
+    """Return messages by their layouts, and the numbers of those that have to be read by themselves."""
+    groups: list[AlikeMessages] = []
+    others: list[int] = []
+    tries = TRIES if sum(len(payload or b"") for payload in payloads) < LARGEST else 0
+    for number, payload in enumerate(payloads):
+        text = _text(payload)
+        for group in groups:
+            values = group.layout.values(text)
+            if values is not None:
+                group.numbers.append(number)
+                group.written.append(values)
+                break
+        else:
+            layout = None
+            if text and tries and len(groups) < LAYOUTS:
+                layout, tries = _learned(text, decoder), tries - 1
+            if layout is None:
+                others.append(number)
+            else:
+                groups.append(AlikeMessages(layout, [number], [layout.values(text) or ()]))
+    return groups, others
+
+
+def _text(payload: bytes | None) -> str:
+    """Return a payload as text, which is empty where it is none."""
+    try:
+        return (payload or b"").decode()
+    except UnicodeDecodeError:
+        return ""
+
+
+def _learned(text: str, decoder: ChangeDecoder) -> Layout | None:
+    """Return the layout of a message that no other one fits; None where it has to be read by itself."""
+    document = decoder.document_of(text.encode())
+    layout = None if isinstance(document, str) else _layout_of(text, document, decoder.table.keys)
+    return layout if layout is not None and _is_readable(layout, decoder) else None
+
+
+def _is_readable(layout: Layout, decoder: ChangeDecoder) -> bool:
+    """Return whether the columns of a layout are enough for a table, so that no change of it has to be refused."""
+    cdc, table = decoder.cdc, decoder.table
+    if not set(table.keys) <= set(layout.names) or cdc.soft_delete_column in table.keys:
+        return False
+    lacks = table.names.difference(layout.names, (cdc.soft_delete_column,))
+    is_whole = not lacks or cdc.missing_columns == "null" or not decoder.whole
+    is_known = cdc.schema_evolution != "fail" or table.names.issuperset(layout.names)
+    return not layout.written or (is_whole and is_known)
+
+
+def _layout_of(text: str, document: Mapping[str, Any], keys: Sequence[str]) -> Layout | None:
+    """Return the layout of a message; None where it has to be read by itself."""
+    payload, semantics = unwrapped(document)
+    if payload is None or not isinstance(payload.get("source"), dict):
+        return None
+    row = "after" if isinstance(payload.get("after"), dict) else "before"
+    if not isinstance(payload.get(row), dict):
+        return None
+    builder = _Builder(row, tuple(keys))
+    inside = builder.pattern(payload, ())
+    if not builder.plain or OP not in builder.captured:
+        return None
+    is_wrapped = payload is not document
+    pattern = re.compile(f"{inside}{_SPACE}" + (rf"\}}{_SPACE}" if is_wrapped else ""))
+    starts = [match.end() for match in _PAYLOAD.finditer(text)] if is_wrapped else [0]
+    # The remaining text is a payload only where that begins, because it is the last that the message has.
+    begin = next((start for start in starts if pattern.fullmatch(text, start)), None)
+    if begin is None:
+        return None
+    return Layout(text[:begin], pattern, tuple(builder.captured), row, tuple(payload[row]), semantics)
+
+
+@dataclass(slots=True)
+class _Builder:
+    """Makes a pattern of a payload."""
+
+    row: str
+    keys: tuple[str, ...]
+    captured: list[Path] = field(default_factory=list)
+    values: int = 0
+    plain: bool = True
+    """Whether all values can be told by a pattern."""
+
+    def pattern(self, value: Any, path: Path) -> str:
+        """Return the pattern of a value."""
+        self.values += 1
+        is_nested = isinstance(value, dict) and path[:1] == (self.row,) and len(path) > 1
+        if isinstance(value, list) or is_nested or len(path) > DEEPEST or self.values > WIDEST:
+            self.plain = False
+        if not self.plain:
+            return ""
+        if not isinstance(value, dict):
+            return self._leaf(value, path)
+        self.plain &= all(map(_PLAIN_KEY.fullmatch, value))
+        pairs = [f'"{re.escape(key)}"{_SPACE}:{_SPACE}{self.pattern(one, (*path, key))}' for key, one in value.items()]
+        inside = f"{_SPACE},{_SPACE}".join(pairs)
+        return rf"\{{{_SPACE}{inside}{_SPACE}\}}"
+
+    def _leaf(self, value: Any, path: Path) -> str:
+        if path == OP:
+            self.captured.append(path)
+            return '"([cru])"' if self.row == "after" else '"(d)"'
+        if path == LSN and value is None:
+            return "null"
+        if path in _SPECIAL:
+            self.captured.append(path)
+            return _SPECIAL[path]
+        if not self._is_captured(path):
+            return f"(?:{_VALUE})"
+        self.captured.append(path)
+        return f"({_VALUE})"
+
+    def _is_captured(self, path: Path) -> bool:
+        match path:
+            case (block, _) if block == self.row:
+                return True
+            case ("before", name):
+                return name in self.keys  # a row whose key was another one before is read by itself
+            case ("source", name):
+                return name in LOCATIONS
+            case _:
+                return False
