@@ -39,6 +39,11 @@ def reference_to(value: Any) -> str | Declared | None:
     return connection_from_url(URL_CONNECTION, value) if value == MEMORY or "://" in value else value
 
 
+def declared_connection(value: Any) -> Declared:
+    """Return the declared connection that a caller means; without a value, the one named `default`."""
+    return resolve_connection(reference_to(value) or "default")
+
+
 def connect(name: str = "default", *, url: str | None = None, **fields: Any) -> Connection:
     """Return a handle on one database: by its name, or by a URL or fields of this call.
 

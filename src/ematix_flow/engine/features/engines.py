@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.registry import LAKES
 from ematix_flow.connect.types.frames import is_spark_frame
 from ematix_flow.declare.values import one_of
-from ematix_flow.engine.api.references import reference_to
+from ematix_flow.engine.api.references import declared_connection
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.connection import Connection
 from ematix_flow.engine.features.joins import join
@@ -66,7 +65,7 @@ def _only(conn: Any) -> Choice | None:
             return Choice(DATABASE, "only the connection itself sees what its transaction has not committed")
         # Tasks are processes of their own, which DuckDB does not let in.
         return Choice(DATABASE, "DuckDB has its file open in this process") if conn.database.kind == "duckdb" else None
-    if resolve_connection(reference_to(conn) or "default").kind in LAKES:
+    if declared_connection(conn).kind in LAKES:
         return Choice(SPARK, "the versions are in a lake, which Spark reads")
     return None
 

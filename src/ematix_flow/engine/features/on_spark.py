@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.types.arrow import arrow_type
 from ematix_flow.connect.types.frames import is_spark_frame
-from ematix_flow.engine.api.references import reference_to
+from ematix_flow.engine.api.references import declared_connection
 from ematix_flow.engine.batch.stager import translate_spark_error
 from ematix_flow.engine.features.spine import AS_OF, instants_of, key_array, ordered_names
 from ematix_flow.engine.frames.on_spark import own_session, value_on_spark
@@ -156,7 +155,7 @@ def _versions(conn: Any, one: Joined, number: int, bounds: tuple[Any, Any] | Non
 
     keys = sorted((column for column in one.view.columns if column.primary_key), key=lambda column: column.name)
     wanted = dict.fromkeys(column.name for column in (*keys, *one.columns)) | {"valid_from": None, "valid_to": None}
-    declared = resolve_connection(reference_to(conn) or "default")
+    declared = declared_connection(conn)
     source = SourceValue(declared, table=(one.view.schema, one.view.name), columns=tuple(wanted))
     columns = dict(zip(_names(number, one), map(_typed, one.columns), strict=True))
     return versions_frame(value_on_spark(source, session), [_typed(key) for key in keys], columns, bounds)

@@ -13,11 +13,10 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.feature_views import online_table
-from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.registry import LAKES, open_database
 from ematix_flow.declare.table.types import Text, TimestampTZ
-from ematix_flow.engine.api.references import reference_to
+from ematix_flow.engine.api.references import declared_connection
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.target import target_for
 from ematix_flow.engine.connection import Connection
@@ -91,7 +90,7 @@ def reading(conn: Any, view: Table) -> Iterator[Reader]:
         with _translated(conn.database, view):
             yield Reader(conn.database, conn.session(), conn.in_transaction)
         return
-    reference = resolve_connection(reference_to(conn) or "default")
+    reference = declared_connection(conn)
     if reference.kind in LAKES:
         lake = target_for(reference, view, session_for(Options()))
         with _translated(lake, view):

@@ -9,8 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base.columns import chosen_columns
-from ematix_flow.connect.config.lookup import resolve_connection
-from ematix_flow.engine.api.references import reference_to
+from ematix_flow.engine.api.references import declared_connection
 from ematix_flow.engine.batch.inspect import inspect_source
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.planner import at_versions
@@ -61,7 +60,7 @@ def query_value(connection: Any, query: Any) -> SourceValue:
     if not isinstance(query, str):
         message = f"a query is text, not {type(query).__name__}"
         raise DeclareTypeError(message, hint='for example conn.read_df("SELECT * FROM shop.orders").')
-    declared = resolve_connection(reference_to(connection) or "default")
+    declared = declared_connection(connection)
     value = source_value(query, declared, None, declared.kind)
     return replace(value, sql=with_lasting_order(value.sql, declared.kind)) if value.sql else value
 
