@@ -88,12 +88,19 @@ IN_FULL = ("duckdb", "postgres")
 """Systems on which every run tries the whole suite."""
 
 
+LAKE_MODES = ("test_append_and_truncate", "test_merge", "test_scd2_load_time", "test_scd2_event_time")
+"""Tests of modes, of which every run tries one path on lakes: a load of Spark's takes seconds there."""
+
+
 def _is_variation(item: pytest.Item) -> bool:
     """Return whether other tests show as much in minutes less: systems in full, the others by a path per mode."""
     system = _given(item).get("system")
     if system is None or "flows" not in getattr(item, "fixturenames", ()) or system.kind in IN_FULL:
         return False
-    return (isinstance(system, Lake) and system.server) or item.get_closest_marker("every_system") is None
+    is_mode = item.path.stem in LAKE_MODES
+    return (isinstance(system, Lake) and (system.server or not is_mode)) or item.get_closest_marker(
+        "every_system"
+    ) is None
 
 
 def _is_reached(item: pytest.Item, engine: str) -> bool:

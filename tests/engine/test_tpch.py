@@ -1,6 +1,6 @@
 """SQL of the user at its hardest: the queries of TPC-H over files and lake tables, with the answers of DuckDB.
 
-Of the 22 queries a usual run has one, with a view and a query inside it; `--deep` has all of them, over Delta and on Sail too.
+They run with `--deep` only: over files and Delta, and on Sail.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, Date, Double, Text
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.run_log import SqliteRunLog
-from tests.depth import quick_or_deep
 from tests.services.engines import CONNECT_MODE
 from tests.services.sail import sail_session
 
@@ -35,9 +34,9 @@ if TYPE_CHECKING:
 
 SCALE = 0.01
 QUERIES = queries()
-CHOSEN = quick_or_deep(["q15"], sorted(QUERIES))
+CHOSEN = sorted(QUERIES)
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.deep]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +75,6 @@ def test_queries_over_files_answer_as_duckdb_does(
     assert loaded(name, files, answers[name], tmp_path, warm_spark) == rows_of(answers[name])
 
 
-@pytest.mark.deep
 @pytest.mark.parametrize("name", CHOSEN)
 def test_queries_on_sail_answer_as_duckdb_does(
     name: str,
@@ -91,7 +89,6 @@ def test_queries_on_sail_answer_as_duckdb_does(
     assert loaded(name, files, answers[name], tmp_path, on_sail) == rows_of(answers[name])
 
 
-@pytest.mark.deep
 @pytest.mark.xdist_group("lakes")
 @pytest.mark.usefixtures("quick_lakes")
 @pytest.mark.parametrize("name", CHOSEN)

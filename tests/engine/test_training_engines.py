@@ -258,6 +258,7 @@ def test_who_joins_is_chosen_by_size_and_told(tmp_path: Path, monkeypatch: pytes
         told(SPINE_OF_ONE, engine="duckdb")
 
 
+@pytest.mark.deep
 def test_a_lake_is_joined_by_spark(tmp_path: Path) -> None:
     lake, view = DeltaLocalConnection(name="lake", path=str(tmp_path / "lake")), scores(1)
     load(view, lake, [{"user_id": 1, "score": score, "ts": day(at)} for score, at in ((1, 1), (2, 3))])

@@ -64,7 +64,7 @@ def own(folder: Path) -> Path:
     return made
 
 
-@pytest.fixture(params=["iceberg_sql", "iceberg_s3"])
+@pytest.fixture(params=[deep("iceberg_sql"), "iceberg_s3"])
 def lane(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lane]:
     bucket = bucket_of(request) if request.param == "iceberg_s3" else None
     yield Lane(lake_fields(request.param, own(tmp_path), bucket), tmp_path, {"mode": "append"})

@@ -14,6 +14,7 @@ from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.review.preview import preview_pipeline
 from ematix_flow.engine.spark.session import session_for
+from tests.depth import deep
 from tests.lakes.lanes import START, Lane, bucket_of, told
 from tests.lakes.test_buckets import MERGED, made_at_last
 from tests.lakes.test_faults import FIRST, SECOND, committed, locks, words
@@ -74,7 +75,7 @@ def glue(request: pytest.FixtureRequest, s3_server: S3Server, tmp_path: Path) ->
     java.clearProperty("aws.secretAccessKey")
 
 
-@pytest.mark.parametrize("catalog", ["rest", "glue"])
+@pytest.mark.parametrize("catalog", ["rest", deep("glue")])
 def test_loads_are_made_once_and_read_through_the_catalog(catalog: str, request: pytest.FixtureRequest) -> None:
     lane: Lane = request.getfixturevalue(catalog)
     for options, rows in (({"mode": "append"}, FIRST), ({"mode": "merge"}, SECOND)):

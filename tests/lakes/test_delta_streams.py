@@ -39,6 +39,7 @@ def test_a_divided_table_keeps_its_values(lake: Growing) -> None:
     assert found == expected
 
 
+@pytest.mark.deep
 def test_a_column_that_comes_later_is_loaded_too(lake: Growing) -> None:
     lake.create()
     lake.add(1)

@@ -74,7 +74,7 @@ def disarmed() -> Iterator[None]:
     [
         deep("iceberg", "merge_hard", (1, 1, 1, 1)),
         deep("iceberg", "scd2_event", (1, 1, 0, 1)),
-        ("delta_local", "scd2_load", (1, 1, 1, 1)),
+        deep("delta_local", "scd2_load", (1, 1, 1, 1)),
         deep("iceberg", "truncate", (1, 1, 1, 1)),
     ],
 )
@@ -98,7 +98,7 @@ def test_what_is_foreseen_is_what_is_done(
     assert (again["recovered"], again["run_id"], lane.rows()) == (True, done["run_id"], after)
 
 
-@pytest.mark.parametrize("kind", ["iceberg", "delta_local"])
+@pytest.mark.parametrize("kind", [deep("iceberg"), "delta_local"])
 def test_a_table_that_somebody_changed_is_refused(kind: str, tmp_path: Path) -> None:
     lane = Lane(lake_fields(kind, tmp_path), tmp_path, {"mode": "append"})
     applied(lane, planned(lane, FIRST[:1]))

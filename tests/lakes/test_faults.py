@@ -54,7 +54,14 @@ every_lake = pytest.mark.parametrize("lane", ["iceberg", deep("delta_local")], i
 
 
 @pytest.mark.parametrize(
-    ("lane", "point"), [*(("iceberg", p) for p in POINTS), *(("delta_local", p) for p in POINTS[:2])], indirect=["lane"]
+    ("lane", "point"),
+    [
+        ("iceberg", POINTS[3]),
+        *(deep("iceberg", point) for point in POINTS[:3]),
+        ("delta_local", POINTS[0]),
+        deep("delta_local", POINTS[1]),
+    ],
+    indirect=["lane"],
 )
 def test_an_error_at_any_point_leaves_the_load_to_be_made_once(lane: Lane, point: str) -> None:
     lane.load(FIRST)

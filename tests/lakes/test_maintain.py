@@ -22,6 +22,7 @@ from ematix_flow.commit.ledger import Ledger
 from ematix_flow.connect.lake import transaction as lake_session
 from ematix_flow.declare.table.maintenance import Maintenance
 from ematix_flow.engine.maintenance import maintain_pipeline
+from tests.depth import deep
 from tests.lakes.lanes import START, Lane, lake_fields
 
 if TYPE_CHECKING:
@@ -31,11 +32,10 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("lakes")]
 
-LAKES = ("delta_local", "iceberg")
 AT_ONCE = Maintenance(keep=timedelta(0), keep_versions=1, short_keep=True)
 
 
-@pytest.fixture(params=LAKES)
+@pytest.fixture(params=["delta_local", deep("iceberg")])
 def lane(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lane]:
     """Give a lake table that rows are appended to."""
     yield Lane(lake_fields(request.param, tmp_path), tmp_path, {"mode": "append"})

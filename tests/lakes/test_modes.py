@@ -84,7 +84,7 @@ def options_of(random: Random, mode: str) -> dict[str, Any]:
     return always | one | other
 
 
-@pytest.mark.parametrize("mode", ["merge", deep("scd2"), deep("events")])
+@pytest.mark.parametrize("mode", [deep("merge"), deep("scd2"), deep("events")])
 @histories
 @given(seed=st.integers(0, 2**32))
 def test_lakes_give_what_postgres_gives(

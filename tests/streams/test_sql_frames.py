@@ -85,6 +85,7 @@ def found(warehouse: Path) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]
     return rows, sorted(rejects, key=str)
 
 
+@pytest.mark.deep
 def test_both_engines_load_the_same_rows_and_reject_the_same_messages(
     topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
