@@ -64,7 +64,7 @@ def stored(warehouse: Path, where: str = "TRUE") -> list[tuple[Any, ...]]:
     return sorted(rows_in(warehouse, f"SELECT {names} FROM shop.w WHERE {where}"))
 
 
-@pytest.mark.parametrize("kind", ["tumbling", deep("hopping"), deep("session")])
+@pytest.mark.parametrize("kind", [deep("tumbling"), deep("hopping"), deep("session")])
 def test_a_backfill_gives_what_the_stream_gave_and_the_model_gives(line: Topic, warehouse: Path, kind: str) -> None:
     plain = [
         {"at": OFFSET + second * 1000, "user": "abc"[second * second % 3], "amount": second % 7} for second in range(60)

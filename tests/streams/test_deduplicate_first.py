@@ -63,6 +63,7 @@ def deduplicated(topic: Topic, warehouse: Path, **more: Any) -> Stream:
     return topic.stream(duckdb_at(warehouse), **MADE, **{"window": counted(), "deduplicate": FIRST, **more})
 
 
+@pytest.mark.deep
 def test_a_window_counts_the_first_rows_of_keys(topic: Topic, warehouse: Path) -> None:
     stream = deduplicated(topic, warehouse)
     for rows in RUNS:

@@ -16,6 +16,7 @@ from ematix_flow.declare.spark_settings import ENGINE_VARIABLE
 from ematix_flow.declare.stream.build import stream_from_keywords
 from ematix_flow.engine.features.registry import loaded_views
 from ematix_flow.errors import BadRowsError
+from tests.depth import deep
 from tests.streams.feeds import BEGIN, Topic, at, drain, duckdb_at
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def second(number: float) -> Any:
     return BEGIN + timedelta(seconds=number)
 
 
-@pytest.fixture(params=["postgres", "duckdb"])
+@pytest.fixture(params=["postgres", deep("duckdb")])
 def target(request: pytest.FixtureRequest, warehouse: Path) -> Connection:
     if request.param == "duckdb":
         return duckdb_at(warehouse)
