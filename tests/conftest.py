@@ -398,6 +398,8 @@ QUICK = {
     "spark.databricks.delta.snapshotPartitions": "1",
     # Spark writes down every plan, and the plans with which Delta reads its log are long.
     "spark.sql.debug.maxToStringFields": "0",
+    # A session of tests has hundreds of catalogs and buckets, each with a configuration of thousands of entries.
+    "spark.driver.memory": "2g",
 }
 """What makes tiny queries cheap and large ones slow."""
 

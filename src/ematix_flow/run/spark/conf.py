@@ -54,6 +54,9 @@ _PROCESS = {
     "spark.ui.showConsoleProgress": "false",
     # Spark writes every plan down for its pages, which are off; the long form costs small queries a good part of their time.
     "spark.sql.ui.explainMode": "simple",
+    # It keeps them, too: a thousand of each are a tenth of the heap of a process that loads for days.
+    **dict.fromkeys(("spark.ui.retainedJobs", "spark.ui.retainedStages", "spark.sql.ui.retainedExecutions"), "200"),
+    "spark.ui.retainedTasks": "5000",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.python.worker.reuse": "true",
     "spark.redaction.regex": rf"(?i){_SECRET_NAMES}|{_USERINFO}",
