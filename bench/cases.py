@@ -334,7 +334,7 @@ CASES = {
             for kind in ("csv", "parquet") for target in ("duckdb", "postgres")
         ),
         *(
-            Case(f"{kind}-delta", f"{kind} files into delta", 5_000_000, ("ours", "spark"), no_preparation,
+            Case(f"{kind}-delta", f"{kind} files into delta", 5_000_000, ("ours", "spark", "dlt"), no_preparation,
                  from_files(kind, "delta"), rounds=1)
             for kind in ("csv", "parquet")
         ),
