@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +58,7 @@ def render(results: Path) -> str:
     if rows:
         slots = [row for row in rows if row["contender"].startswith("slots")]
         whole = [row for row in rows if not row.get("figures") and row not in slots]
-        queries = [row for row in rows if row["case"] == "tpch"]
+        queries = [row for row in rows if row["case"].startswith("tpch")]
         reads = [row for row in rows if "reads_per_second" in row.get("figures", {})]
         streams = [row for row in rows if row.get("figures") and row not in queries and row not in reads]
         parts += [_machine(rows), "", _table(whole), "", _streams(streams), "", _slots(slots), "", _phases(whole), ""]
@@ -77,13 +77,15 @@ def _grouped(rows: list[dict[str, Any]]) -> dict[tuple[str, str, int], dict[str,
 def _machine(rows: list[dict[str, Any]]) -> str:
     machine = rows[-1]["machine"]
     loads = [row["load"] for row in rows]
+    counts = Counter(row["machine"]["processor"] for row in rows)
+    processors = ", ".join(f"{name} ({many} samples)" for name, many in counts.items())
     settings = ", ".join(f"{key} = {value}" for key, value in SETTINGS.items())
     packages = "; ".join(", ".join(words) for words in PACKAGES.values())
     return "\n".join(
         [
             "## Where",
             "",
-            f"- {machine['processor']}, {machine['cores']} cores, {machine['memory']}; {machine['system']}",
+            f"- {machine['cores']} cores, {machine['memory']}; {machine['system']}; processors: {processors}",
             f"- Python {machine['python']}; {machine['java']}; {machine['postgres']}",
             f"- PostgreSQL on the same machine, durable (fsync on), {settings}, everything else as it comes",
             f"- contenders: {packages}; COPY pipe: two psql joined by a pipe; hand-written SQL: psql",
@@ -186,20 +188,21 @@ def _queries(rows: list[dict[str, Any]]) -> str:
     if not rows:
         return ""
     lines = [
-        "## SQL: TPC-H over Parquet",
+        "## SQL: TPC-H",
         "",
         "Seconds of all 22 queries in one process, medians. Ratio: of the warm pass, divided by ours.",
         "",
-        "| scale | engine | rounds | first pass | warm pass | ratio to ours |",
-        "|---:|---|---:|---:|---:|---:|",
+        "| tables | scale | engine | rounds | first pass | warm pass | ratio to ours |",
+        "|---|---:|---|---:|---:|---:|---:|",
     ]
-    for (_, _, size), by_name in _grouped(rows).items():
+    for (case, _, size), by_name in _grouped(rows).items():
         warm = {name: median(s["figures"]["warm_seconds"] for s in samples) for name, samples in by_name.items()}
         for name, samples in by_name.items():
             first = median(s["figures"]["first_seconds"] for s in samples)
             ratio = f"{warm[name] / warm['ours']:.2f}" if "ours" in warm else ""
+            kind = "Delta" if case == "tpch-delta" else "Parquet"
             lines.append(
-                f"| {size / 1000:g} | {NAMES[name]} | {len(samples)} | {first:.1f} | {warm[name]:.1f} | {ratio} |"
+                f"| {kind} | {size / 1000:g} | {NAMES[name]} | {len(samples)} | {first:.1f} | {warm[name]:.1f} | {ratio} |"
             )
     return "\n".join(lines)
 
