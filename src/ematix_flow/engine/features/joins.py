@@ -123,16 +123,16 @@ def _with_view(readers: Sequence[Reader], table: pa.Table, one: Joined, instants
     import pyarrow.compute as pc
 
     kinds = [column.type for column in one.columns]
-    found = [pa.array([], pa.int64())]
+    matched = [pa.array([], pa.int64())]
     chunks: list[list[pa.Array]] = [[pa.array([], arrow_type(kind))] for kind in kinds]
     if len(instants):
         for rows in versions_at(readers, one.view, one.columns, keys_of(table, one.view), instants):
             numbers, *values = zip(*rows, strict=True) if rows else ((), *(() for _ in kinds))
-            found.append(pa.array(numbers, pa.int64()))
+            matched.append(pa.array(numbers, pa.int64()))
             for chunk, each, kind in zip(chunks, values, kinds, strict=True):
                 chunk.append(pa.array(_arrow_values(each, kind.kind), arrow_type(kind)))
     rows_of_spine = pa.array(range(len(instants)), pa.int64())
-    order = pc.index_in(rows_of_spine, value_set=pa.chunked_array(found).combine_chunks())
+    order = pc.index_in(rows_of_spine, value_set=pa.chunked_array(matched).combine_chunks())
     for name, chunk in zip(one.names, chunks, strict=True):
         table = table.append_column(name, pa.chunked_array(chunk).take(order))
     return table
