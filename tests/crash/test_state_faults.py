@@ -202,7 +202,7 @@ def cut_manifest(standing: Standing) -> None:
 
 DAMAGES = [
     deep(lose_folder, "is gone"),
-    (halve_offsets, "is damaged: query/offsets/4 is not as it was written"),
+    deep(halve_offsets, "is damaged: query/offsets/4 is not as it was written"),
     deep(empty_offsets, "is damaged: what batch 4 reads is not written there in whole"),
     deep(cut_offsets, "is damaged: query/offsets/4 is not as it was written"),
     deep(lose_state_files, ".changelog does not exist"),

@@ -123,6 +123,7 @@ def doubled(amount: pa.Array) -> pa.Array:
     return pc.multiply(amount, 2.0)
 
 
+@pytest.mark.deep
 def test_maps_rejects_and_increments_work_over_it() -> None:
     query = "SELECT o.id AS number, c.name, o.amount, o.broken FROM shop.orders o LEFT JOIN people.customers c ON o.customer = c.id"
     mapped = {"id": "number", "name": "upper(name)", "amount": "amount"}

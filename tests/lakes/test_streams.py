@@ -12,6 +12,7 @@ from ematix_flow import ematix, pk
 from ematix_flow.errors import RunError, StreamLostError
 from ematix_flow.failpoints import FailpointError, arm
 from ematix_flow.types import BigInt, Numeric, Text  # noqa: TC001 - read from the annotations
+from tests.depth import deep
 from tests.lakes.growing import Growing
 from tests.lakes.lanes import lake_fields
 from tests.streams.feeds import rows_in
@@ -31,7 +32,7 @@ class Copies:
     amount: Numeric[38, 4] | None
 
 
-@pytest.fixture(params=["delta_local", "iceberg"])
+@pytest.fixture(params=["delta_local", deep("iceberg")])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Growing:
     """Give an empty table."""
     made = Growing(lake_fields(request.param, tmp_path), tmp_path)
