@@ -48,7 +48,6 @@ class Halt:
         self._sessions: weakref.WeakSet[Interruptible] = weakref.WeakSet()
         self._wakers: dict[int, Callable[[], None]] = {}
         self._held = 0
-        self._woken = False
         self._committed = False
         self._depth = 0
         self._ended = threading.Event()
@@ -63,11 +62,9 @@ class Halt:
         threading.Thread(target=self._insist, name="flow-halt", daemon=True).start()
 
     def _wake(self) -> None:
-        """Wake what waits, once: a second call would interrupt what the run does about the first."""
-        if self.is_held or self._woken:
-            return
-        self._woken = True
-        for wake in list(self._wakers.values()):
+        """Wake what waits, each once: a second call would interrupt what the run does about the first."""
+        while self._wakers and not self.is_held:
+            _, wake = self._wakers.popitem()
             with suppress(Exception):  # what cannot be interrupted ends by itself, and the next check sees why
                 wake()
 

@@ -91,6 +91,14 @@ class Session(ABC):
         """Return how many more connections this user may open now; None where tasks connect to no server."""
         return None
 
+    def export_snapshot(self) -> str:
+        """Return a name for the state that this transaction sees, with which others can join it; empty where none can."""
+        return ""
+
+    def join_snapshot(self, snapshot: str) -> None:
+        """Begin a transaction that sees the state another session has exported."""
+        raise NotImplementedError
+
     @abstractmethod
     def begin(self) -> None:
         """Open a transaction that takes its write lock now, where the database has one lock."""

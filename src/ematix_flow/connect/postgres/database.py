@@ -264,7 +264,7 @@ class Postgres(Database, RelayTarget):
             # Planning locks the tables against anything that would move rows to other pages or change their columns.
             for sql in exact:
                 self.explain(holder, sql)
-            snapshot = str(holder.query("SELECT pg_export_snapshot()")[0][0])
+            snapshot = holder.export_snapshot()
         except BaseException:
             holder.close()
             raise
@@ -318,8 +318,7 @@ class Postgres(Database, RelayTarget):
         """
         with relay_errors(), closing(_postgres_session(source.session())) as reader, closing(self.session()) as writer:
             if split.snapshot:
-                reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                reader.execute(f"SET TRANSACTION SNAPSHOT '{split.snapshot}'")
+                reader.join_snapshot(split.snapshot)
             query = relay_query(source.describe(reader, split.sql), spec, split.sql, attempt)
             if query is None:
                 raise RunError("the source's columns changed while it was read", hint="run the load again.")

@@ -187,6 +187,15 @@ class PostgresSession(Session):
         names = [(result.fname(i) or b"").decode() for i in range(result.nfields)]
         return [(name, result.ftype(i), result.fmod(i)) for i, name in enumerate(names)]
 
+    def export_snapshot(self) -> str:
+        """Return the name of an exported snapshot, which lives as long as this transaction."""
+        return str(self.query("SELECT pg_export_snapshot()")[0][0])
+
+    def join_snapshot(self, snapshot: str) -> None:
+        """Begin a transaction that only reads, in an exported snapshot."""
+        self._run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        self._run(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+
     def begin(self) -> None:
         """Open a transaction, whatever the server's defaults are."""
         self._run("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")

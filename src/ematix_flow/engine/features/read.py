@@ -115,27 +115,19 @@ def one_state(reader: Reader, lookups: int = 0) -> Iterator[tuple[Reader, ...]]:
     if session is None or reader.in_transaction:
         yield (reader,)
         return
-    many = reader.dialect == "postgres" and lookups >= WORTH_COMPANIONS
-    with ExitStack() as opened:
-        _begin(opened, session, reader.dialect)
-        readers = [reader]
-        if many:
-            ((snapshot,),) = session.query("SELECT PG_EXPORT_SNAPSHOT()")
-            readers += [_companion(opened, reader, str(snapshot)) for _ in range(min(os.cpu_count() or 1, READERS) - 1)]
-        yield tuple(readers)
-
-
-def _begin(opened: ExitStack, session: Session, dialect: str) -> None:
-    for statement in SNAPSHOTS[dialect]:
+    for statement in SNAPSHOTS[reader.dialect]:
         session.execute(statement)
-    opened.callback(session.rollback)
+    with ExitStack() as opened:
+        opened.callback(session.rollback)
+        snapshot = session.export_snapshot() if lookups >= WORTH_COMPANIONS else ""
+        others = min(os.cpu_count() or 1, READERS) - 1 if snapshot else 0
+        yield (reader, *[_companion(opened, reader, snapshot) for _ in range(others)])
 
 
 def _companion(opened: ExitStack, reader: Reader, snapshot: str) -> Reader:
     """Return another reader of the state that was exported; it is closed with the block."""
     session = opened.enter_context(closing(reader.database.read_only_session()))
-    _begin(opened, session, reader.dialect)
-    session.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+    session.join_snapshot(snapshot)
     return Reader(reader.database, session)
 
 
