@@ -14,7 +14,8 @@ from ematix_flow import CDC
 from ematix_flow.connect.base.event_time import EVENT_TIME
 from ematix_flow.connect.base.stream_source import MESSAGE_OFFSET, VALUE
 from ematix_flow.connect.changes import alike
-from ematix_flow.connect.changes.decoder import KEY, ChangeDecoder, ChangeTable
+from ematix_flow.connect.changes.change import KEY
+from ematix_flow.connect.changes.decoder import ChangeDecoder, ChangeTable
 from ematix_flow.connect.changes.left_out import take_left_out
 
 if TYPE_CHECKING:

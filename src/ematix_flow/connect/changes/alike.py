@@ -14,6 +14,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ematix_flow.connect.changes.debezium import unwrapped
 from ematix_flow.connect.changes.order import LOCATIONS
+from ematix_flow.connect.formats.json_patterns import (
+    DIGITS,
+    SPACE,
+    UNQUOTED,
+    are_plain,
+    are_too_large,
+    decoded_text,
+    object_pattern,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,24 +45,18 @@ LAYOUTS = 8
 TRIES = 32
 """Messages of which a pattern is made, as long as there are not enough of them."""
 
-LARGEST = 1 << 30
-"""Bytes of messages from which on they are read one by one: a column of texts ends at twice as many."""
-
 WIDEST, DEEPEST = 500, 8
 """Values and levels of a message from which no pattern is made: making one takes longer than it could ever save."""
 
-_SPACE = r"[ \t\n\r]*+"
 _TEXT = r'"[^"\\\x00-\x1f]*+(?:\\["\\/bfnrt][^"\\\x00-\x1f]*+)*+"'
-_DIGITS = "0|[1-9][0-9]*+"
-_VALUE = rf"{_TEXT}|-?(?:{_DIGITS})(?:\.[0-9]++)?+(?:[eE][-+]?[0-9]++)?+|true|false|null"
+_VALUE = rf"{_TEXT}|{UNQUOTED}"
 _SPECIAL = {
-    LSN: f"({_DIGITS})",
+    LSN: f"({DIGITS})",
     # PostgreSQL's locations as a text of JSON: that of the commit, and that of the change itself.
     COMMIT: r'(?:"\[(?:\\"([0-9]++)\\"|null),\\"[0-9]++\\"\]"|null)',
     **dict.fromkeys(TIMES, "(0|[1-9][0-9]{0,13}+|null)"),
 }
-_PLAIN_KEY = re.compile(r'[^"\\\x00-\x1f]*')
-_PAYLOAD = re.compile(rf'"payload"{_SPACE}:{_SPACE}')
+_PAYLOAD = re.compile(rf'"payload"{SPACE}:{SPACE}')
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +99,9 @@ def read_alike(payloads: Sequence[bytes | None], decoder: ChangeDecoder) -> tupl
     """Return messages by their layouts, and the numbers of those that have to be read by themselves."""
     groups: list[AlikeMessages] = []
     others: list[int] = []
-    tries = TRIES if sum(len(payload or b"") for payload in payloads) < LARGEST else 0
+    tries = 0 if are_too_large(payloads) else TRIES
     for number, payload in enumerate(payloads):
-        text = _text(payload)
+        text = decoded_text(payload) or ""
         for group in groups:
             values = group.layout.values(text)
             if values is not None:
@@ -114,14 +117,6 @@ def read_alike(payloads: Sequence[bytes | None], decoder: ChangeDecoder) -> tupl
             else:
                 groups.append(AlikeMessages(layout, [number], [layout.values(text) or ()]))
     return groups, others
-
-
-def _text(payload: bytes | None) -> str:
-    """Return a payload as text, which is empty where it is none."""
-    try:
-        return (payload or b"").decode()
-    except UnicodeDecodeError:
-        return ""
 
 
 def _learned(text: str, decoder: ChangeDecoder) -> Layout | None:
@@ -155,7 +150,7 @@ def _layout_of(text: str, document: Mapping[str, Any], keys: Sequence[str]) -> L
     if not builder.plain or OP not in builder.captured:
         return None
     is_wrapped = payload is not document
-    pattern = re.compile(f"{inside}{_SPACE}" + (rf"\}}{_SPACE}" if is_wrapped else ""))
+    pattern = re.compile(f"{inside}{SPACE}" + (rf"\}}{SPACE}" if is_wrapped else ""))
     starts = [match.end() for match in _PAYLOAD.finditer(text)] if is_wrapped else [0]
     # The remaining text is a payload only where that begins, because it is the last that the message has.
     begin = next((start for start in starts if pattern.fullmatch(text, start)), None)
@@ -185,10 +180,8 @@ class _Builder:
             return ""
         if not isinstance(value, dict):
             return self._leaf(value, path)
-        self.plain &= all(map(_PLAIN_KEY.fullmatch, value))
-        pairs = [f'"{re.escape(key)}"{_SPACE}:{_SPACE}{self.pattern(one, (*path, key))}' for key, one in value.items()]
-        inside = f"{_SPACE},{_SPACE}".join(pairs)
-        return rf"\{{{_SPACE}{inside}{_SPACE}\}}"
+        self.plain &= are_plain(value)
+        return object_pattern({key: self.pattern(one, (*path, key)) for key, one in value.items()})
 
     def _leaf(self, value: Any, path: Path) -> str:
         if path == OP:

@@ -15,6 +15,9 @@ OPERATIONS = {"create": CREATE, "read": READ, "update": UPDATE, "delete": DELETE
 CHANGE_COLUMNS = ("_flow_change", "_flow_version", "_flow_change_at", "_flow_change_ms", "_flow_carries")
 """The columns that a change has besides those of its table."""
 
+KEY = "_key"
+"""Column of a message's own key, which has the key of a row where a log does not keep deleted rows."""
+
 
 class ChangeError(ValueError):
     """A change cannot be applied; the message is for people."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ematix_flow.connect.base.columns import SourceColumn
 from ematix_flow.connect.base.event_time import EVENT_TIME
 from ematix_flow.connect.base.stream_source import MESSAGE_OFFSET, VALUE
-from ematix_flow.connect.changes.change import CHANGE_COLUMNS, TRUNCATE, ChangeError
+from ematix_flow.connect.changes.change import CHANGE_COLUMNS, KEY, TRUNCATE, ChangeError
 from ematix_flow.connect.changes.envelopes import ENVELOPES
 from ematix_flow.connect.changes.rows import ChangeRows, change_types
 from ematix_flow.connect.formats.decoders import Decoder
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from ematix_flow.connect.changes.schemas import ChangeReader
     from ematix_flow.connect.formats.decoders import Decoded
     from ematix_flow.declare.stream.cdc import CDC
-
-KEY = "_key"
-"""Column of a message's own key, which has the key of a row where a log does not keep deleted rows."""
 
 
 @dataclass(frozen=True, slots=True)

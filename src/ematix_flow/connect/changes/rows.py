@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base.event_time import EVENT_TIME
 from ematix_flow.connect.base.stream_source import MESSAGE_OFFSET, VALUE
-from ematix_flow.connect.changes.change import DELETE, SKIP, TRUNCATE, UPDATE, ChangeError
+from ematix_flow.connect.changes.change import DELETE, KEY, SKIP, TRUNCATE, UPDATE, ChangeError
 from ematix_flow.connect.changes.left_out import note_left_out
 from ematix_flow.connect.changes.order import arrival_order, version_of
 from ematix_flow.connect.changes.values import converted
@@ -48,8 +48,7 @@ class ChangeRows:
         payloads = messages.column(VALUE).to_pylist()
         locations = messages.column(MESSAGE_OFFSET).to_pylist() if MESSAGE_OFFSET in names else none
         times = messages.column(EVENT_TIME).to_pylist() if EVENT_TIME in names else none
-        own = [name for name in self.decoder.metadata if name in names]
-        keys = messages.column(own[0]).to_pylist() if own else none
+        keys = messages.column(KEY).to_pylist() if self.decoder.keyed and KEY in names else none
         for number, payload, place, at, key in zip(numbers, payloads, locations, times, keys, strict=True):
             self._add(number, payload, place or "", at, key)
 

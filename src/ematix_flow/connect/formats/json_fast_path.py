@@ -13,6 +13,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from ematix_flow.connect.formats.json_lines import row_of
+from ematix_flow.connect.formats.json_patterns import (
+    SPACE,
+    UNQUOTED,
+    are_plain,
+    are_too_large,
+    decoded_text,
+    object_pattern,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,15 +39,9 @@ TRIES = 16
 WIDEST = 200
 """Keys of a message from which no pattern is made: making one takes longer than it could ever save."""
 
-LARGEST = 1 << 30
-"""Bytes of messages from which on they are read one by one: a column of texts ends at twice as many."""
-
-_SPACE = r"[ \t\n\r]*+"
-_VALUE = r'"[^"\\\x00-\x1f]*+"|-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][-+]?[0-9]++)?+|true|false|null'
+_VALUE = rf'"[^"\\\x00-\x1f]*+"|{UNQUOTED}'
 _NOTHING = "(?:(?!)())?+"
 """A group that never has a value: what keys have that are not in the message."""
-
-_PLAIN_KEY = re.compile(r'[^"\\\x00-\x1f]*')
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +87,9 @@ class ParsedMessages:
 def read_alike(payloads: Sequence[bytes | None], names: tuple[str, ...]) -> ParsedMessages:
     """Read one object from each payload."""
     read = ParsedMessages()
-    large = sum(len(payload or b"") for payload in payloads) >= LARGEST
-    patterns = _Patterns(names, 0 if large or not names else TRIES)
+    patterns = _Patterns(names, 0 if are_too_large(payloads) or not names else TRIES)
     for index, payload in enumerate(payloads):
-        text = _decode_payload(payload)
+        text = decoded_text(payload)
         values = patterns.values(text)
         if values is None:
             row = row_of(payload or b"")
@@ -123,7 +124,7 @@ class _Patterns:
         if text is None or isinstance(row, str) or not self.tries or len(self.layouts) == LAYOUTS:
             return None
         self.tries -= 1
-        if len(row) > WIDEST or not all(map(_PLAIN_KEY.fullmatch, row)):
+        if len(row) > WIDEST or not are_plain(row):
             return None
         layout = _layout(tuple(row), self.names)
         values = layout.values(text)
@@ -135,20 +136,11 @@ class _Patterns:
 @lru_cache(maxsize=64)
 def _layout(keys: tuple[str, ...], names: tuple[str, ...]) -> _Layout:
     captured = [key for key in keys if key in names]
-    values = [f"({_VALUE})" if key in names else f"(?:{_VALUE})" for key in keys]
-    pairs = [f'"{re.escape(key)}"{_SPACE}:{_SPACE}{value}' for key, value in zip(keys, values, strict=True)]
-    inside = f"{_SPACE},{_SPACE}".join(pairs)
-    pattern = re.compile(rf"{_SPACE}\{{{_SPACE}{inside}{_SPACE}\}}{_SPACE}{_NOTHING}")
+    inside = object_pattern({key: f"({_VALUE})" if key in names else f"(?:{_VALUE})" for key in keys})
+    pattern = re.compile(f"{SPACE}{inside}{SPACE}{_NOTHING}")
     nothing = len(captured) + 1
     groups = [captured.index(name) + 1 if name in captured else nothing for name in names]
     return _Layout(pattern, (*groups, nothing))
-
-
-def _decode_payload(payload: bytes | None) -> str | None:
-    try:
-        return (payload or b"").decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def _texts(values: Sequence[str | None]) -> pa.Array:

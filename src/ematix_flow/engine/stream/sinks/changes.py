@@ -6,7 +6,8 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.changes.decoder import KEY, ChangeDecoder, ChangeTable
+from ematix_flow.connect.changes.change import KEY
+from ematix_flow.connect.changes.decoder import ChangeDecoder, ChangeTable
 from ematix_flow.connect.changes.left_out import take_left_out
 from ematix_flow.connect.changes.log_decoder import LOG_COLUMNS, ChangeLogDecoder
 from ematix_flow.connect.changes.message_list import MessageList
