@@ -138,6 +138,13 @@ def _holders() -> dict[str, TargetSystem]:
 
 def _limits(name: str, system: TargetSystem) -> str:
     said = [LIMITS[word] for word in system.capabilities.cannot_store]
+    times = system.capabilities.times
+    if times is not None and times.of_dates == times.of_instants:
+        said.append(f"dates and times that are not between the years {times.of_dates}")
+    elif times is not None:
+        said.append(
+            f"dates that are not between the years {times.of_dates}, timestamps not between {times.of_instants}"
+        )
     if name in ("csv", "json_lines"):
         said.append(
             "NaN and infinity are written as the words `nan` and `inf`, which are no numbers when they are read"

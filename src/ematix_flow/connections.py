@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ematix_flow.declare.connection.file_names import format_from_path
 from ematix_flow.declare.connection.registry import (
     KINDS,
     BigQueryConnection,
@@ -26,7 +27,6 @@ from ematix_flow.declare.connection.registry import (
     SnowflakeConnection,
     SQLiteConnection,
     clear_registry,
-    format_from_path,
     get_connection,
     register_connection,
     registered_connections,

@@ -297,6 +297,13 @@ class StateChanged(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RowsWithoutTime(Event):
+    """Rows of a stream with windows have no event time, so they are in no window."""
+
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class StreamIdle(Event):
     """A stream found nothing new."""
 

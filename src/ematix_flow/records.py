@@ -291,6 +291,8 @@ class PipelineState:
     """What a workflow has seen of the messages that set it off, as JSON."""
     retained: str = ""
     """Jobs of a workflow that do not run in this slot and keep their results, as a JSON list; empty when all run."""
+    waiting_slot: str = ""
+    """The newest due slot that was seen where nothing else tells of it, so that it may wait; used up with `last_slot`."""
     version: int = 0
     """Grows with every change; 0 before the first."""
 

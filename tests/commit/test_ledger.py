@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from threading import Barrier
 from typing import TYPE_CHECKING
 
 import pytest
@@ -45,3 +47,18 @@ def test_a_run_history_from_before_keeps_its_rows_and_gains_what_it_lacks(kind: 
 @pytest.mark.service
 def test_so_does_one_on_postgres(postgres_url: str) -> None:
     assert {"rows_deleted", "rows_rejected"} <= completed(open_database(PostgresConnection("p", postgres_url)))
+
+
+@pytest.mark.service
+def test_runs_that_create_the_tables_at_once_do_not_disturb_each_other(postgres_url: str) -> None:
+    database, runs = open_database(PostgresConnection("p", postgres_url)), 12
+    start = Barrier(runs)
+
+    def ensure(number: int) -> int:
+        with closing(database.session()) as session:
+            start.wait()
+            Ledger(database).ensure(session)
+            return number
+
+    with ThreadPoolExecutor(runs) as pool:
+        assert list(pool.map(ensure, range(runs))) == list(range(runs))

@@ -18,9 +18,9 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 ODD = "näme / with 'quotes', \"more\" ~ and % 🙂"
 
 RECORDS = [
-    PipelineState(ODD, "2026-01-01T00:00:00+00:00", "failed", 3, error="it's\nlost", paused=True, trigger='{"a": 1}'),
+    PipelineState(ODD, "2026-01-01T00:00:00+00:00", "failed", 3, error="it's\nlost", paused=True, waiting_slot="s"),
     Claim(ODD, "token", "worker", NOW.isoformat(), NOW.isoformat(), 7),
-    Action("act-1", "restart", ODD, "run", "step", "note", NOW.isoformat(), "me"),
+    Action("act-1", "restart", ODD, "run", "step", "note", NOW.isoformat(), "me", interruptions=2),
     Incident(ODD, "quality", NOW.isoformat(), NOW.isoformat(), count=2, gave_up=True),
     Backfill("bf-1", ODD, "2026-01-01", "2026-02-01", 86400, "[0, 1]"),
 ]

@@ -12,35 +12,39 @@ import pytest
 from ematix_flow.connect.mysql.cdc import source as cdc_source
 from ematix_flow.connect.mysql.cdc.source import MySQLChanges
 from ematix_flow.declare.connection.registry import MySQLCDCConnection
-from ematix_flow.errors import RunError, StreamLostError
+from ematix_flow.errors import RunError, StreamLostError, TransientError
 from tests.connect.change_messages import brief, drained, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     Statement = Callable[..., tuple[tuple[Any, ...], ...]]
 
 pytestmark = pytest.mark.service
 
 
-@pytest.fixture
-def run(mysql_url: str) -> Iterator[Statement]:
-    parts = urlsplit(mysql_url)
-    connection = pymysql.connect(
+def connected(url: str) -> pymysql.Connection[Any]:
+    parts = urlsplit(url)
+    return pymysql.connect(
         host=parts.hostname or "",
         port=parts.port or 0,
         user=parts.username,
         password=parts.password or "",
         database=parts.path[1:],
         autocommit=True,
+        local_infile=True,
     )
 
+
+@pytest.fixture
+def run(mysql_url: str) -> Iterator[Statement]:
     def execute(sql: str, *parameters: object) -> tuple[tuple[Any, ...], ...]:
         with connection.cursor() as cursor:
             cursor.execute(sql, parameters or None)
             return tuple(cursor.fetchall())
 
-    with connection:
+    with connected(mysql_url) as connection:
         yield execute
 
 
@@ -241,3 +245,126 @@ def test_a_server_whose_log_lacks_names_is_refused(run: Statement, opened: Calla
         assert "binlog_row_metadata = FULL" in str(refused.value.hint)
     finally:
         run("SET GLOBAL binlog_row_metadata = 'FULL'")
+
+
+class Distributed:
+    """A distributed transaction that is prepared."""
+
+    def __init__(self, url: str, xid: str, *statements: str) -> None:
+        self._connection, self._xid = connected(url), xid
+        for statement in (f"XA START {xid}", *statements, f"XA END {xid}", f"XA PREPARE {xid}"):
+            self._connection.query(statement)
+
+    def end(self, how: str) -> None:
+        """Commit it, or roll it back."""
+        if self._connection.open:
+            self._connection.query(f"XA {how} {self._xid}")
+            self._connection.close()
+
+
+@pytest.fixture
+def xa(mysql_url: str) -> Iterator[Callable[..., Distributed]]:
+    """Give what prepares a distributed transaction; none stays, for it would hold up other tests."""
+    transactions = []
+
+    def prepare(xid: str, *statements: str) -> Distributed:
+        transactions.append(Distributed(mysql_url, xid, *statements))
+        return transactions[-1]
+
+    yield prepare
+    for transaction in transactions:
+        transaction.end("ROLLBACK")
+
+
+def test_a_distributed_transaction_counts_where_it_is_committed(
+    run: Statement, xa: Callable[..., Distributed], opened: Callable[..., MySQLChanges]
+) -> None:
+    run("CREATE TABLE orders (id int PRIMARY KEY, what varchar(20))")
+    run("CREATE TABLE other (id int PRIMARY KEY)")
+    run("INSERT INTO orders VALUES (1, 'a')")
+    source = opened("orders")
+    _, position = drained(source, source.start("earliest"))
+    gone = xa("'gone'", "INSERT INTO orders VALUES (2, 'never')", "UPDATE orders SET what = 'never' WHERE id = 1")
+    run("INSERT INTO orders VALUES (3, 'meanwhile')")
+    changes, position = drained(source, position)
+    assert [brief(one) for one in changes] == [("c", None, {"id": 3, "what": "meanwhile"})]
+    kept = xa("'kept'", "INSERT INTO orders VALUES (4, 'a'), (5, 'b')", "UPDATE orders SET what = 'c' WHERE id = 5")
+    aside = xa("'aside'", "INSERT INTO other VALUES (1)")
+    run("INSERT INTO orders VALUES (6, 'between')")
+    changes, position = drained(source, position)
+    assert [one["after"]["id"] for one in changes] == [6]
+    gone.end("ROLLBACK")
+    run("FLUSH BINARY LOGS")
+    run("INSERT INTO orders VALUES (7, 'in another file')")
+    aside.end("COMMIT")
+    kept.end("COMMIT")
+    run("INSERT INTO orders VALUES (8, 'after')")
+    earlier = place(changes[-1])
+    changes, end = drained(opened("orders"), position, most=1)
+    assert [one["after"]["id"] for one in changes] == [7, 4, 5, 5, 8]
+    places = [earlier, *map(place, changes)]
+    assert places == sorted(set(places)), "in the order of commits"
+    assert changes == messages(source, position, end), "the same at every read"
+    assert "since" in position
+    assert "since" not in end
+    assert drained(source, end)[0] == []
+
+
+def test_a_distributed_transaction_in_one_phase_is_one_like_others(
+    run: Statement, opened: Callable[..., MySQLChanges]
+) -> None:
+    run("CREATE TABLE orders (id int PRIMARY KEY, what varchar(20))")
+    source = opened("orders")
+    _, position = drained(source, source.start("earliest"))
+    run("XA START 'once'")
+    run("INSERT INTO orders VALUES (9, 'at once')")
+    run("XA END 'once'")
+    run("XA COMMIT 'once' ONE PHASE")
+    assert [one["after"]["id"] for one in drained(source, position)[0]] == [9]
+
+
+def test_rows_are_not_read_while_a_transaction_is_in_doubt(
+    run: Statement, xa: Callable[..., Distributed], opened: Callable[..., MySQLChanges], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("CREATE TABLE orders (id int PRIMARY KEY)")
+    source = opened("orders")
+    _, position = drained(source, source.start("earliest"))
+    doubt = xa("'doubt'", "INSERT INTO orders VALUES (1)")
+    with pytest.raises(TransientError, match="prepared transactions"):
+        source.ahead(source.start("earliest"), 100)
+    with pytest.raises(TransientError, match="prepared"):
+        source.seek(position, "latest")
+    monkeypatch.setattr(cdc_source, "IN_DOUBT_SECONDS", -1)
+    with pytest.raises(RunError, match="neither committed nor rolled back") as caught:
+        source.ahead(position, 100)
+    assert "XA ROLLBACK X'646f756274',X'',1" in str(caught.value)
+    doubt.end("COMMIT")
+    assert [brief(one) for one in drained(source, position)[0]] == [("c", None, {"id": 1})]
+    assert [brief(one) for one in drained(source, source.start("earliest"))[0]] == [("r", None, {"id": 1})]
+
+
+def test_a_statement_in_the_log_instead_of_rows_is_refused(
+    run: Statement, opened: Callable[..., MySQLChanges], tmp_path: Path
+) -> None:
+    run("CREATE TABLE orders (id int PRIMARY KEY)")
+    run("CREATE TABLE other (id int PRIMARY KEY)")
+    source = opened("orders")
+    _, position = drained(source, source.start("earliest"))
+    run("SET STATEMENT max_statement_time=60 FOR /* job 7 */ TRUNCATE /* all */ TABLE orders -- nightly")
+    changes, position = drained(source, position)
+    assert [brief(one) for one in changes] == [("t", None, None)]
+    run("SET SESSION binlog_format = 'STATEMENT'")
+    run("INSERT INTO other SELECT 1 FROM (SELECT count(*) FROM orders) AS n")
+    run("SET SESSION binlog_format = 'ROW'")
+    run("INSERT INTO orders VALUES (1)")
+    changes, position = drained(source, position)
+    assert [brief(one) for one in changes] == [("c", None, {"id": 1})]
+    run("SET SESSION binlog_format = 'STATEMENT'")
+    run("UPDATE orders SET id = 2")
+    with pytest.raises(StreamLostError, match=r"a statement \(UPDATE\) that changed rows of .*\.orders"):
+        drained(source, position)
+    _, position = drained(source, source.start("earliest"))
+    (tmp_path / "rows.csv").write_text("7\n")
+    run("LOAD DATA LOCAL INFILE %s INTO TABLE orders", str(tmp_path / "rows.csv"))
+    with pytest.raises(StreamLostError, match=r"a statement \(LOAD\) that changed rows of .*\.orders"):
+        drained(source, position)

@@ -384,3 +384,56 @@ def test_a_snapshot_whose_connection_ended_is_taken_again(
     rows, position = drained(again, begin)
     assert sorted(one["after"]["id"] for one in rows) == [1, 2]
     assert drained(again, position) == ([], position)
+
+
+def test_an_identity_without_the_primary_key_is_refused(run: Statement, opened: Callable[..., PostgresChanges]) -> None:
+    run("CREATE TABLE orders (id int PRIMARY KEY, shop int NOT NULL, code text NOT NULL UNIQUE, UNIQUE (shop, id))")
+    run("ALTER TABLE orders REPLICA IDENTITY USING INDEX orders_shop_id_key")
+    source = opened("orders")
+    source.begin()
+    _, position = drained(source, source.start("earliest"))
+    run("INSERT INTO orders VALUES (1, 1, 'a')")
+    run("UPDATE orders SET id = 2")
+    changes, position = drained(source, position)
+    assert [one["op"] for one in changes] == ["c", "d", "c"]
+    run("ALTER TABLE orders REPLICA IDENTITY USING INDEX orders_code_key")
+    with pytest.raises(DeclareError, match="without all columns of its primary key") as caught:
+        opened("orders").begin()
+    assert 'ALTER TABLE "public"."orders" REPLICA IDENTITY DEFAULT' in str(caught.value)
+    run("UPDATE orders SET id = 3")
+    with pytest.raises(RunError, match="was changed to an index without its primary key"):
+        drained(source, position)
+    run("CREATE TABLE codes (id int, code text NOT NULL UNIQUE)")
+    run("ALTER TABLE codes REPLICA IDENTITY USING INDEX codes_code_key")
+    opened("codes").begin()
+
+
+def test_tables_that_inherit_are_tables_of_their_own(run: Statement, opened: Callable[..., PostgresChanges]) -> None:
+    run("CREATE TABLE things (id int PRIMARY KEY)")
+    run("CREATE TABLE kids () INHERITS (things)")
+    run("INSERT INTO things VALUES (1)")
+    run("INSERT INTO kids VALUES (2)")
+    source = opened("things")
+    source.begin()
+    rows, position = drained(source, source.start("earliest"))
+    run("INSERT INTO things VALUES (3)")
+    run("UPDATE kids SET id = id + 10")  # which a published table without a key would refuse
+    changes, _ = drained(source, position)
+    assert [one["after"]["id"] for one in [*rows, *changes]] == [1, 3]
+    assert source.warnings() == (
+        "other tables inherit from public.things: their rows are not read with it; name these tables too",
+    )
+
+
+def test_rows_of_partitions_are_those_of_their_table(run: Statement, opened: Callable[..., PostgresChanges]) -> None:
+    run("CREATE TABLE things (id int PRIMARY KEY) PARTITION BY RANGE (id)")
+    run("CREATE TABLE low PARTITION OF things FOR VALUES FROM (0) TO (10)")
+    run("INSERT INTO things VALUES (1)")
+    source = opened("public.*")
+    source.begin()
+    rows, position = drained(source, source.start("earliest"))
+    run("INSERT INTO low VALUES (2)")
+    changes, _ = drained(source, position)
+    assert [one["after"]["id"] for one in [*rows, *changes]] == [1, 2]
+    (warning,) = source.warnings()
+    assert "TRUNCATE of one of them" in warning

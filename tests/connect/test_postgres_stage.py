@@ -17,8 +17,8 @@ from ematix_flow.connect.base.stage import StageColumn, StageSpec, WorkTable
 from ematix_flow.connect.postgres.database import Postgres
 from ematix_flow.connect.types.arrow import REJECTS, staged_schema
 from ematix_flow.declare.connection.registry import PostgresConnection
-from ematix_flow.declare.table.types import ALL_TYPES, JSON, BigInt, Integer, Numeric, String, Text
-from ematix_flow.errors import CommitError, FlowError, RunError
+from ematix_flow.declare.table.types import ALL_TYPES, JSON, BigInt, Integer, Numeric, String, Text, Timestamp
+from ematix_flow.errors import CommitError, FlowError, RunError, TransientError
 from ematix_flow.records import TaskReport
 from tests.services.postgres import wait_for_backends
 
@@ -222,3 +222,16 @@ def test_rejects_are_json_that_can_be_read_again(database: Postgres, session: Po
     stager.finish()
     relation = database.reject_relation(session, spec, [TaskReport(0, 1, 0, 1)])
     assert json.loads(session.query(f"SELECT row_json FROM {relation} AS r")[0][0]) == {"a": "NUL \0 and 🎈"}
+
+
+def test_a_value_that_the_driver_cannot_write_is_no_reason_to_try_again(
+    database: Postgres, session: PostgresSession
+) -> None:
+    spec = database.open_stage(session, spec_of(StageColumn("a", Timestamp())))
+    stager = database.stager(spec, 0, 1)
+    rows = pa.array([-(2**63)], pa.int64()).cast(pa.timestamp("us"))
+    stager.write(pa.RecordBatch.from_arrays([rows], names=["a"]))
+    with pytest.raises(RunError, match="beyond what PostgreSQL's types can hold") as caught:
+        stager.finish()
+    stager.abandon()
+    assert not isinstance(caught.value, TransientError)

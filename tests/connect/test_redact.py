@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ematix_flow.connect.config.redact import redact, safe_text
+from ematix_flow.connect.config.redact import redact, redacted_json, safe_text
 from ematix_flow.connect.config.secrets import forget_secrets, remember
 from ematix_flow.errors import FlowError, RunError
 
@@ -120,3 +120,20 @@ def test_a_switch_is_no_secret_and_hides_none() -> None:
     assert redact("default_credentials=True, region=r") == "default_credentials=True, region=r"
     for text in ("token=true,canary", "secret=True-canary", "credentials=truecanary", "api_key=false)canary"):
         assert "canary" not in redact(text)
+
+
+def test_json_has_no_numbers_that_json_lacks_and_no_secret_in_keys_or_in_other_values() -> None:
+    remember("canary-4711")
+
+    class Odd:
+        def __str__(self) -> str:
+            return "odd canary-4711"
+
+    value = {"canary-4711": [float("nan"), float("inf"), 1.5], (1, "canary-4711"): Odd(), 3: {float("nan"): None}}
+    text = redacted_json(value)
+    assert "canary-4711" not in text
+    assert json.loads(text, parse_constant=pytest.fail) == {
+        "<redacted>": ["nan", "inf", 1.5],
+        "(1, '<redacted>')": "odd <redacted>",
+        "3": {"nan": None},
+    }

@@ -111,8 +111,10 @@ class Flow:
         """Give a value as every driver takes it: numbers and moments as text in the database's own spelling."""
         if isinstance(value, datetime):
             zone = "+00:00" if kind == "timestamp_tz" and self.given.kind != "mysql" else ""
-            return value.strftime("%Y-%m-%d %H:%M:%S.%f") + zone
-        return str(value) if isinstance(value, Decimal | date) else value
+            return value.replace(tzinfo=None).isoformat(" ", "microseconds") + zone
+        if isinstance(value, Decimal):
+            return format(value, "f")
+        return str(value) if isinstance(value, date) else value
 
     # Runs
 

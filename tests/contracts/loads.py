@@ -110,7 +110,10 @@ class Loader:
         finally:
             session.close()
         rules = Rules(
-            plan.stage.columns, frozenset(plan.check.required), forbidden=self.database.capabilities.cannot_store
+            plan.stage.columns,
+            frozenset(plan.check.required),
+            forbidden=self.database.capabilities.cannot_store,
+            times=self.database.capabilities.times,
         )
         work = StageWork(self.database, spec, rules)
         event = plan.commit.write.event_timestamp_column

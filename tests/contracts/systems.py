@@ -128,6 +128,8 @@ GAPS = {
     "test_hostile_columns_work_in_every_mode": _NO_MERGE,
     "test_hostile_table_names_work": _NO_MERGE,
     "test_look_back_reads_a_tail_again_and_finds_late_rows": _NO_MERGE,
+    "test_look_back_counts_fractions_of_a_second": _NO_MERGE,
+    "test_look_back_from_a_number_counts_in_seconds": _NO_MERGE,
     "test_null_in_the_watermark_column_can_be_merged_in_every_run": _NO_MERGE,
     "test_a_source_of_nulls_only_is_loaded_too": _NO_MERGE,
     "test_staging_is_gone_after_a_load": _NO_MERGE,
@@ -139,6 +141,7 @@ GAPS = {
     "test_a_hostile_name_passes_through_spark_too": _NO_MERGE,
     "test_a_source_that_went_backwards_loads_nothing_and_keeps_the_watermark": _NO_MERGE,
     "test_another_watermark_column_starts_from_the_beginning": _NO_MERGE,
+    "test_a_merge_begins_again_where_its_watermark_is_gone": _NO_MERGE,
     "test_the_tables_have_the_documented_columns_in_the_documented_places": "they are tables of the state, not of a database",
     "test_a_replayed_reject_has_every_value_that_the_source_had": "it drops the table, and files are no table to drop",
     "test_quality": "a folder of files answers no SQL, so expectations are refused for it; test_file_tables.py sees that",
@@ -149,14 +152,18 @@ GAPS = {
 _NO_LAKE_CONSTRAINTS = "a lake table has no constraints, so nothing refuses a key that is there already"
 _ABOUT_THE_SOURCE = "it is about the source, and that of a lake is a DuckDB file"
 LAKE_GAPS = {
+    "test_rows_that_begin_within_a_row_of_their_group_are_replaced_by_it": "backfills of sessions are refused there",
     **dict.fromkeys(NEED_CONSTRAINTS, _NO_LAKE_CONSTRAINTS),
     "test_a_merge_that_moves_a_key_onto_another_is_refused_whole": _NO_LAKE_CONSTRAINTS,
     "test_without_continue_the_first_failure_stops_and_a_retry_completes": _NO_LAKE_CONSTRAINTS,
     "test_with_continue_the_others_are_loaded_and_a_retry_mends_the_one_that_failed": _NO_LAKE_CONSTRAINTS,
     "test_every_target_remembers_for_itself_how_far_it_came": _NO_LAKE_CONSTRAINTS,
     "test_quality": "each takes seconds there; tests/lakes/test_quality.py measures the same",
+    "test_a_target_whose_watermark_another_one_took_is_refused_with_a_way_out": "each lake table has a watermark of its own",
     "test_a_replayed_reject_has_every_value_that_the_source_had": "it drops the table by the SQL of a database",
     "test_values_are_compared_in_the_sources_own_precision": _ABOUT_THE_SOURCE,
+    "test_floating_point_numbers_are_compared_as_they_are": _ABOUT_THE_SOURCE,
+    "test_floating_point_watermarks_of_earlier_versions_go_on": _ABOUT_THE_SOURCE,
     "test_long_decimals_keep_every_digit_or_are_refused": _ABOUT_THE_SOURCE,
 }
 """Tests of flows that say nothing about lake tables, each with the reason."""
@@ -170,11 +177,15 @@ DELTA_GAPS = {
 _BELOW_FLOWS = (
     "it speaks to the parts of a database, or loads without Spark: neither a folder nor a lake works that way"
 )
+_BELOW_REPLAY = (
+    "tests/lakes/test_quality.py and tests/engine/test_replayed_files.py replay rejects of lakes and of files"
+)
 DATABASES_ONLY = {
     "test_database": f"{_BELOW_FLOWS}; tests/connect holds the parts of both to their own promises",
     "test_modes": f"{_BELOW_FLOWS}; flows load in every mode, and tests/lakes/test_modes.py compares lakes with PostgreSQL",
     "test_differential": "thousands of loads; tests/lakes/test_modes.py makes such histories on lakes",
     "test_scd2_order": "hundreds of loads; tests/lakes/test_modes.py gives lakes events out of order",
+    "test_replay": f"it is about databases as sources and what they refuse; {_BELOW_REPLAY}",
 }
 """Whole modules about databases, each with the reason and with what tells the same of lakes."""
 

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from ematix_flow.declare.table.schema import Column, Table
-from ematix_flow.declare.table.types import BigInt, Boolean, Date, Double, Integer, Numeric, SmallInt, String, Text
+from ematix_flow.declare.table.types import (
+    BigInt,
+    Boolean,
+    Date,
+    Double,
+    Integer,
+    Numeric,
+    SmallInt,
+    String,
+    Text,
+    Timestamp,
+    TimestampTZ,
+)
 from ematix_flow.engine.rejects import replay_rejects
 from ematix_flow.errors import BadRowsError, CommitError, RunError
 from ematix_flow.plan.sql.ddl import create_table_sql, table_definition
@@ -118,6 +132,40 @@ def test_a_number_that_is_none_is_a_bad_row_where_the_target_has_no_such_number(
     result = flow.run(rows)
     assert result["rows_inserted"] + result["rows_rejected"] == 3
     assert result["rows_inserted"] == 3
+
+
+@pytest.mark.every_system
+@only("postgres", "mysql", "sqlite")
+def test_dates_and_times_that_the_target_has_no_place_for_are_bad_rows(flows: Flows) -> None:
+    columns = (
+        Column(BigInt(), primary_key=True, name="id"),
+        Column(Date(), name="day"),
+        Column(Timestamp(), name="wall"),
+    )
+    flow = flows(Table("analytics", "far", (*columns, Column(TimestampTZ(), name="at"))), mode="append")
+    flow.write["on_bad_row"] = "reject"
+    times = flow.database.capabilities.times
+    assert times is not None
+    (first, last), (least, most) = times.days, times.micros
+    days = [first, last, first - 1, last + 1, None, None, None, None, -(2**31), 2**31 - 1]
+    micros = [least, most, None, None, least - 1, most + 1, -(2**63), 2**63 - 1, None, None]
+    rows = pa.table(
+        {
+            "id": list(range(len(days))),
+            "day": pa.array(days, pa.int32()).cast(pa.date32()),
+            "wall": pa.array(micros, pa.int64()).cast(pa.timestamp("us")),
+            "at": pa.array(micros, pa.int64()).cast(pa.timestamp("us", "UTC")),
+        }
+    )
+    flow.declared = {"function": lambda: rows, "force_path": None}
+    result = flow.run()
+    assert (result["rows_inserted"], result["rows_rejected"]) == (2, 8)
+    assert sorted(flow.select(f"SELECT id FROM {flow.target_name}")) == [(0,), (1,)]
+    reasons = {(reject["column_name"], reject["reason"]) for reject in flow.points("rejects")}
+    said = "is not between the years {}, and the target cannot store it"
+    assert reasons == {("day", said.format(times.of_dates)), ("wall", said.format(times.of_instants))}
+    with pytest.raises(BadRowsError, match="not between the years"):
+        replace(flow, write={"mode": "append"}).run()
 
 
 PARENT = "analytics_parents"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.declare.table.schema import Column, Table
-from ematix_flow.declare.table.types import BigInt, Date, Numeric, Text, Timestamp, TimestampTZ
+from ematix_flow.declare.table.types import BigInt, Date, Double, Float, Numeric, Text, Timestamp, TimestampTZ
 from ematix_flow.errors import CommitError, DeclareError, PlanError, RunError
 from tests.contracts.flows import START, in_and_out
 from tests.contracts.systems import only
@@ -89,6 +89,37 @@ def test_values_are_compared_in_the_sources_own_precision(flows: Flows) -> None:
             assert flow.run()["rows_inserted"] == 1, kind
         assert [row["at"] for row in flow.rows()] == values
         assert flow.run()["rows_inserted"] == 0
+
+
+FLOATS: list[tuple[ColumnType, list[float]]] = [
+    (Float(), [-1.1, 0.1, 0.7, 1.1, 1234567, 1234568, 1.5e30]),
+    (Double(), [-1e-7, 1.1, 1767225601.123456, 1767225601.123458, 1767225602.123454, 12345678901234.567, 1e300]),
+]
+"""Numbers that are others with fewer digits, and a narrow one that is above its text."""
+
+
+@pytest.mark.every_system
+@in_and_out
+def test_floating_point_numbers_are_compared_as_they_are(flows: Flows) -> None:
+    for number, (kind, values) in enumerate(FLOATS):
+        flow = flows(replace(table_of(kind), name=f"log_{number}"), f"flow {number}", **APPEND)
+        for key, value in enumerate(values):
+            flow.add([{"id": key, "at": value, "note": "n"}])
+            assert flow.run()["rows_inserted"] == 1, (kind, value)
+        assert ids(flow) == [*range(len(values))]
+        assert flow.run()["rows_inserted"] == 0
+
+
+@pytest.mark.every_system
+@in_and_out
+def test_floating_point_watermarks_of_earlier_versions_go_on(flows: Flows) -> None:
+    flow = flows(table_of(Double()), **APPEND)
+    flow.run([{"id": 1, "at": 1.25, "note": "n"}])
+    flow.execute(f"UPDATE {flow.book('watermarks')} SET last_value = '1.25'")
+    flow.add([{"id": 2, "at": 1.2500000000000002, "note": "the next number that there is"}])
+    assert flow.run()["rows_inserted"] == 1
+    [mark] = flow.points("watermarks")
+    assert mark["last_value"] == "1.2500000000000002e0"
 
 
 def test_long_decimals_keep_every_digit_or_are_refused(flows: Flows, system: Any) -> None:
@@ -176,6 +207,31 @@ def test_look_back_reads_a_tail_again_and_finds_late_rows(flows: Flows) -> None:
     assert ids(flow) == [1, 2, 3, 5], "the fourth is older than the look-back"
     flow.execute(f"UPDATE {flow.source_name} SET note = 'changed' WHERE id = 5")
     assert flow.run()["rows_updated"] == 1
+
+
+@pytest.mark.every_system
+@in_and_out
+def test_look_back_counts_fractions_of_a_second(flows: Flows) -> None:
+    flow = flows(LOG, lookback=timedelta(milliseconds=1500), **MERGE)
+    flow.run([entry(1, 0)])
+    part = timedelta(milliseconds=1)
+    flow.add([{"id": 2, "at": START - timedelta(seconds=1.5) + part, "note": "n"}])
+    flow.add([{"id": 3, "at": START - timedelta(seconds=1.5) - part, "note": "older than the look-back"}])
+    assert flow.run()["rows_inserted"] == 1
+    assert ids(flow) == [1, 2]
+
+
+@in_and_out
+def test_look_back_from_a_number_counts_in_seconds(flows: Flows) -> None:
+    for number, (kind, values) in enumerate([(BigInt(), [100, 70, 69]), (Double(), [100.5, 70.5, 69.9])]):
+        flow = flows(
+            replace(table_of(kind), name=f"log_{number}"), f"flow {number}", lookback=timedelta(seconds=30.5), **MERGE
+        )
+        first, late, old = ({"id": key, "at": value, "note": "n"} for key, value in enumerate(values))
+        flow.run([first])
+        flow.add([late, old])
+        assert flow.run()["rows_inserted"] == 1, kind
+        assert ids(flow) == [0, 1]
 
 
 @in_and_out

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ematix_flow.declare.pipeline.write import Replaced
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, Boolean, Numeric, String, Text, TimestampTZ
 from ematix_flow.errors import BadRowsError, CommitError, RunError
@@ -57,6 +59,40 @@ def test_what_differs_is_updated_what_is_new_is_inserted_and_the_rest_keeps_its_
     stamps = flow.stamps()
     assert stamps[1] == (flow.now().replace(hour=1), first["run_id"])
     assert {stamps[key] for key in (2, 3, 4, 5)} == {(flow.now(), second["run_id"])}
+
+
+VISITS = Table(
+    "analytics",
+    "visits",
+    (
+        Column(BigInt(), primary_key=True, name="id"),
+        Column(String(20), name="who"),
+        Column(TimestampTZ(), name="begun"),
+        Column(TimestampTZ(), name="over"),
+    ),
+)
+
+
+@pytest.mark.every_system
+@in_and_out
+def test_rows_that_begin_within_a_row_of_their_group_are_replaced_by_it(flows: Flows) -> None:
+    def visit(key: int, who: str | None, begun: int, over: int) -> Row:
+        return {"id": key, "who": who} | {
+            name: START + timedelta(seconds=second) for name, second in (("begun", begun), ("over", over))
+        }
+
+    flow = flows(VISITS, mode="merge", replaced=Replaced(("who",), "begun", "over"))
+    before = [
+        visit(1, "a", 5, 9),
+        visit(2, "a", 10, 12),
+        visit(3, "b", 5, 9),
+        visit(4, None, 5, 9),
+        visit(5, "a", 4, 6),
+    ]
+    flow.run(before)
+    now = [visit(2, "a", 5, 10), visit(6, None, 4, 6)]
+    assert counts(flow.run(now)) == (1, 1, 0, 2)
+    assert flow.rows() == [now[0], before[2], before[4], now[1]]
 
 
 CHANGES: tuple[dict[str, Any], ...] = (

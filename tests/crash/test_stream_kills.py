@@ -174,8 +174,7 @@ def test_a_restart_after_a_kill_between_the_tables_commit_and_its_books_goes_on_
 @pytest.mark.parametrize(
     "point",
     [
-        TRANSFORM_NAMES[1],
-        *(pytest.param(name, marks=pytest.mark.deep) for name in (TRANSFORM_NAMES[0], "stage.collected", *POINTS[3:])),
+        *map(deep, (*TRANSFORM_NAMES[:2], "stage.collected", *POINTS[3:])),
     ],
 )
 def test_a_batch_with_sql_on_spark_that_is_cut_anywhere_is_loaded_once(

@@ -27,7 +27,6 @@ from ematix_flow.declare.connection.registry import (
     connection_from_fields,
     connection_from_url,
     dsn_of,
-    format_from_path,
     get_connection,
     register_connection,
     registered_connections,
@@ -262,12 +261,3 @@ def test_registry() -> None:
         get_connection("ww")
     with pytest.raises(TypeError, match="takes a Connection"):
         register_connection("w")  # type: ignore[type-var]
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [("A/B.PARQUET", "parquet"), ("x.pq.zst", "parquet"), ("x.tsv", "csv"), ("x.json.gz", "json_lines"),
-     ("x.ndjson.zstd", "json_lines"), ("x.orc", "orc"), ("x.csv.gz.gz", None), ("x.txt", None), ("gz", None)],
-)  # fmt: skip
-def test_format_from_path(path: str, expected: str | None) -> None:
-    assert format_from_path(path) == expected

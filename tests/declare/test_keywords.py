@@ -89,7 +89,9 @@ def test_a_duration_reads_the_same_as_text_number_and_timedelta(amount: int, uni
     assert duration("ttl", f"{amount}{letter}") == as_number == duration("ttl", as_number)
 
 
-@pytest.mark.parametrize("value", ["", "h", "1w", "1.5h", "-1h", True, [], "1 h"])
+@pytest.mark.parametrize(
+    "value", ["", "h", "1w", "1.5h", "-1h", True, [], "1 h", float("nan"), float("inf"), 1e13, "99999999d"]
+)
 def test_anything_else_is_no_duration(value: object) -> None:
     with pytest.raises(ValueError, match="ttl="):
         duration("ttl", value)

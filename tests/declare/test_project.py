@@ -121,3 +121,12 @@ def test_a_missing_module_is_told_from_a_missing_import_inside_it() -> None:
     Path("flows_of_trouble.py").write_text("import flows_of_nowhere\n")
     with pytest.raises(ModuleNotFoundError, match="flows_of_nowhere"):
         load_module("flows_of_trouble")
+
+
+@pytest.mark.parametrize("name", ["", None, "_scheduler_singleton", "workflow:w"])
+def test_a_name_that_is_empty_or_that_the_run_log_uses_itself_is_refused(project: Project, name: str) -> None:
+    with pytest.raises(DeclareError) as caught:
+        project.add_pipeline(_pipeline(name, origin=HERE))
+    assert repr(name) in str(caught.value)
+    assert "flows.py:3" in str(caught.value)
+    assert not project.pipelines

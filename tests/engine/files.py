@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from ematix_flow.declare.pipeline.pipeline import Pipeline
+
     Content = bytes | Callable[[Path], object]
     """What a file holds, or the function that writes it."""
 
@@ -42,36 +44,47 @@ class Outcome:
 
 def load(folder: Path, files: Mapping[str, Content], columns: Mapping[str, Any], **options: Any) -> Outcome:
     """Write the files, load the folder and say what happened."""
-    PROJECT.clear()
     for name, content in files.items():
         if isinstance(content, bytes):
             (folder / name).write_bytes(content)
         else:
             content(folder / name)
+    pipeline = declared_load(folder, columns, **options)
+    result = run_pipeline(pipeline, Options(spark=options.get("spark")))
+    with duckdb.connect(str(database_of(folder))) as connection:
+        rows = connection.sql("SELECT * EXCLUDE (_loaded_at, _batch_id) FROM main.loaded").fetchall()
+        marks = tuple(connection.sql("SELECT last_value FROM ematix_flow.watermarks").fetchall())
+    found = list_rejects(pipeline, limit=1_000_000)
+    assert (result["rows_inserted"], result["rows_rejected"]) == (len(rows), len(found))
+    rejects = [(str(r.source_position).rpartition("/")[2], str(r.column_name), r.reason) for r in found]
+    sources = sorted((str(r.source_position), r.row_json) for r in found)
+    return Outcome({row[0]: row[1:] for row in rows}, rejects, sources, marks)
+
+
+def declared_load(folder: Path, columns: Mapping[str, Any], **options: Any) -> Pipeline:
+    """Give the pipeline of a folder into a DuckDB file beside it."""
+    PROJECT.clear()
+    options.pop("spark", None)
     declared = {"kind": "object_store_local", "path": str(folder), "format": options.pop("format", "csv")}
     register_connection(connection_from_fields("raw", {**declared, **options.pop("settings", {})}))
-    place = folder.parent / f"{folder.name}.duckdb"
-    register_connection(connection_from_fields("warehouse", {"kind": "duckdb", "path": str(place)}))
+    place = {"kind": "duckdb", "path": str(database_of(folder))}
+    register_connection(connection_from_fields("warehouse", place))
     table = ematix.table(schema="main", name="loaded")(type("Loaded", (), {"__annotations__": dict(columns)}))
-    query, spark = options.pop("query", ""), options.pop("spark", None)
+    query = options.pop("query", "")
 
     @ematix.pipeline(
         name="load",
         target=table,
         source_connection="raw",
         target_connection="warehouse",
-        mode="append",
-        **{"on_bad_row": "reject", **options},
+        **{"mode": "append", "on_bad_row": "reject", **options},
     )
     def source(conn: Any) -> str:
         return str(query)
 
-    result = run_pipeline(source.pipeline, Options(spark=spark))
-    with duckdb.connect(str(place)) as connection:
-        rows = connection.sql("SELECT * EXCLUDE (_loaded_at, _batch_id) FROM main.loaded").fetchall()
-        marks = tuple(connection.sql("SELECT last_value FROM ematix_flow.watermarks").fetchall())
-    found = list_rejects(source.pipeline, limit=1_000_000)
-    assert (result["rows_inserted"], result["rows_rejected"]) == (len(rows), len(found))
-    rejects = [(str(r.source_position).rpartition("/")[2], str(r.column_name), r.reason) for r in found]
-    sources = sorted((str(r.source_position), r.row_json) for r in found)
-    return Outcome({row[0]: row[1:] for row in rows}, rejects, sources, marks)
+    return source.pipeline  # type: ignore[no-any-return]
+
+
+def database_of(folder: Path) -> Path:
+    """Give the DuckDB file that a folder is loaded into."""
+    return folder.parent / f"{folder.name}.duckdb"

@@ -14,6 +14,7 @@ import pytest
 from ematix_flow.commit.runlog.records import Backfill
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.schedule.backfill import find_backfill, open_backfill, run_backfill, slot_count, slots_of
+from ematix_flow.errors import DeclareError
 from ematix_flow.pipeline import Slot, current_slot
 from tests.engine.schedules import NOON
 
@@ -120,6 +121,9 @@ def test_what_has_no_slots_is_refused(rig: Rig) -> None:
         open_backfill(rig.log, PROJECT.pipelines["a"], NINE, NOON)
     with pytest.raises(ValueError, match="before it begins"):
         open_backfill(rig.log, PROJECT.pipelines["b"], NOON, NINE)
+    for edge in (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, tzinfo=UTC)):
+        with pytest.raises(DeclareError, match="years 1000 to 9000"):
+            open_backfill(rig.log, PROJECT.pipelines["b"], edge, edge)
     with pytest.raises(KeyError, match="no single backfill has the id 'bf-0'"):
         find_backfill(rig.log, "bf-0")
 

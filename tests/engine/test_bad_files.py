@@ -261,3 +261,37 @@ def _folder(tmp_path: Path) -> Path:
     folder = tmp_path / "raw"
     folder.mkdir()
     return folder
+
+
+PACKED = {
+    "a.CSV.GZ": "gzip",
+    "b.csv.zstd": "zstd",
+    "c.csv.zst": "zstd",
+    "d.Csv.Br": "brotli",
+    "e.csv.lz4": "lz4",
+    "f.csv.bz2": "bz2",
+}
+
+
+@pytest.mark.slow
+def test_compressed_files_are_read_whatever_letters_their_names_have(tmp_path: Path) -> None:
+    def packed(text: bytes, codec: str) -> bytes:
+        sink = pa.BufferOutputStream()
+        with pa.CompressedOutputStream(sink, codec) as stream:
+            stream.write(text)
+        return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+    files = {name: packed(f"id,word\n{n},a\n".encode(), codec) for n, (name, codec) in enumerate(PACKED.items())}
+    folder = tmp_path / "y.tsv_dir"
+    folder.mkdir()
+    columns = {"id": Annotated[BigInt, pk()], "word": Text}
+    outcome = load(folder, {**files, "x.tsv.csv": b"id,word\n7,a\n"}, columns)
+    assert (sorted(outcome.rows), outcome.rejects) == ([0, 1, 2, 3, 4, 5, 7], [])
+
+
+@pytest.mark.slow
+def test_a_compression_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    with pytest.raises(FlowError, match="compressed with snappy cannot be read"):
+        load(folder, {"a.csv.snappy": b"id,word\n"}, {"id": Annotated[BigInt, pk()], "word": Text})

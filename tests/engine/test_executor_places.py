@@ -12,6 +12,7 @@ from botocore.config import Config
 
 from ematix_flow.engine.executors import kubernetes
 from ematix_flow.engine.executors.aws_lambda import payload
+from ematix_flow.engine.executors.base import worker_arguments, worker_environment
 from ematix_flow.executors import DispatchError, DispatchHandle, DispatchSpec, LambdaExecutor, from_url
 from tests.engine.executing import Cluster
 from tests.engine.schedules import ticked
@@ -138,6 +139,37 @@ def test_no_secret_is_sent_to_a_function(cluster: Cluster) -> None:
     body = cluster.got[0][3]
     assert SECRET not in json.dumps(body)
     assert (body["run_log_url"], body["alerter_urls"], body["metrics_url"]) == (None, ["stdout://"], None)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "discord://4174216298/KEY-of-hook",
+        "tgram://123456789:KEY-of-bot/12315544/",
+        "pushover://KEY-of-user@token",
+        "gotify://host/KEY-of-app",
+        "email://KEY-of-account@mail.example?to=a@example.org,b@example.org",
+        "odd://[KEY-of-nothing",
+    ],
+)
+def test_no_address_of_an_alerter_is_shown(url: str) -> None:
+    spec = replace(SPEC, alerter_urls=("stdout://", url))
+    assert "KEY" not in " ".join(worker_arguments(spec))
+    assert worker_environment(spec)["EMATIX_FLOW_ALERTERS"] == f"stdout://,{url}"
+    assert payload(spec)["alerter_urls"] == ["stdout://"]
+
+
+def test_what_is_no_secret_stays_in_the_arguments() -> None:
+    spec = replace(SPEC, alerter_urls=("stdout://", "${ALERTS}"), metrics_url="prometheus://:9464")
+    arguments = worker_arguments(spec)
+    assert [arguments[place + 1] for place, name in enumerate(arguments) if name == "--alerter"] == [
+        "stdout://",
+        "${ALERTS}",
+    ]
+    assert worker_environment(spec) == {}
+    keyed = replace(SPEC, metrics_url="otlp://KEY@collector:4317")
+    assert "KEY" not in " ".join(worker_arguments(keyed))
+    assert payload(keyed)["metrics_url"] is None
 
 
 def test_a_function_that_cannot_be_called_is_a_refusal(cluster: Cluster) -> None:

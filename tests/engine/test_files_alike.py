@@ -31,8 +31,9 @@ from ematix_flow import (
     pk,
 )
 from ematix_flow import normalize as n
+from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.transforms import filter_where
-from tests.engine.files import load
+from tests.engine.files import declared_load, load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -153,10 +154,22 @@ def three_ways(
     spark: SparkSession, folder: Path, files: Mapping[str, Content], columns: Mapping[str, Any], **options: Any
 ) -> list[Outcome]:
     """Load the same files three times: shaped in this process, in tasks of Spark, and by Spark."""
-    ways: list[dict[str, Any]] = [{}, {"spark": spark}, {"spark": spark, "transforms_pre": [filter_where("1 = 1")]}]
-    for number, _ in enumerate(ways):
+    for number in range(3):
         (folder / str(number)).mkdir()
-    return [load(folder / str(number), files, columns, **options, **way) for number, way in enumerate(ways)]
+    return [load(folder / str(number), files, columns, **options, **way) for number, way in enumerate(ways(spark))]
+
+
+def ways(spark: SparkSession) -> list[dict[str, Any]]:
+    """Give the options with which this process, tasks of Spark and Spark shape the rows."""
+    return [{}, {"spark": spark}, {"spark": spark, "transforms_pre": [filter_where("1 = 1")]}]
+
+
+def load_more(folder: Path, values: pa.Array, declared: Any, **options: Any) -> dict[str, Any]:
+    """Load what is new among the values of a file, and give the result."""
+    pq.write_table(pa.table({"id": [str(key) for key in range(len(values))], "w": values}), folder / "a.parquet")
+    columns = {"id": Annotated[Text, pk()], "w": declared}
+    pipeline = declared_load(folder, columns, format="parquet", incremental_column="w", **options)
+    return run_pipeline(pipeline, Options(spark=options.get("spark")))  # type: ignore[no-any-return]
 
 
 def agree(outcomes: Sequence[Outcome]) -> Outcome:
@@ -254,14 +267,44 @@ def test_typed_files_become_the_same_rows_and_rejects(spark: SparkSession, tmp_p
 @pytest.mark.parametrize("file_format", ["csv", "parquet"])
 def test_the_bound_of_an_incremental_load_is_the_same(spark: SparkSession, tmp_path: Path, file_format: str) -> None:
     moments = [datetime(2024, 1, 1, tzinfo=UTC) + timedelta(hours=number) for number in range(9)]
-    table = pa.table({"id": list("abcdefghi"), "n": list(range(9)), "at": moments})
-    lines = [f"{row['id']},{row['n']},{row['at'].isoformat()}" for row in table.to_pylist()]
-    made: dict[str, Content] = {"a.csv": "\n".join(["id,n,at", *lines]).encode()}
+    narrow = pa.array([number + 0.1 for number in range(9)], pa.float32())
+    doubles = [1767225600.123451 + number for number in range(9)]
+    table = pa.table({"id": list("abcdefghi"), "n": list(range(9)), "at": moments, "f": narrow, "d": doubles})
+    lines = [",".join(map(str, (*row.values(),))) for row in table.to_pylist()]
+    made: dict[str, Content] = {"a.csv": "\n".join(["id,n,at,f,d", *lines]).encode()}
     if file_format == "parquet":
         made = {"a.parquet": lambda path: pq.write_table(table, path)}
-    declared = {"id": Annotated[Text, pk()], "n": BigInt, "at": TimestampTZ}
-    for column in ("n", "at"):
+    declared = {"id": Annotated[Text, pk()], "n": BigInt, "at": TimestampTZ, "f": Float, "d": Double}
+    for column in ("n", "at", "f", "d"):
         (tmp_path / column).mkdir()
         found = three_ways(spark, tmp_path / column, made, declared, format=file_format, incremental_column=column)
         assert len(agree(found).rows) == len(moments)
         assert len({outcome.watermark for outcome in found}) == 1
+
+
+NEW_VALUES: dict[str, tuple[Any, pa.DataType, list[Any]]] = {
+    "float": (Float, pa.float32(), [0.1, 0.7, 1.1, 1234568.0]),
+    "double": (Double, pa.float64(), [0.1, 1767225601.123456, 1767225601.123458, 1767225602.123454]),
+    "decimal": (Numeric[38, 10], pa.decimal128(38, 10), [Decimal(number).scaleb(-10) for number in range(1, 5)]),
+}
+
+
+@pytest.mark.parametrize("kind", NEW_VALUES)
+def test_each_way_goes_on_where_another_one_ended(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    declared, stored, values = NEW_VALUES[kind]
+    (tmp_path / "files").mkdir()
+    for number, value in enumerate(values):
+        way = ways(spark)[number % 3]
+        made = load_more(tmp_path / "files", pa.array(values[: number + 1], stored), declared, **way)
+        assert made["rows_inserted"] == 1, value
+
+
+def test_each_way_looks_back_to_the_same_instant(spark: SparkSession, tmp_path: Path) -> None:
+    at = datetime(2024, 1, 1, tzinfo=UTC)
+    inside, outside = at - timedelta(seconds=1.499), at - timedelta(seconds=1.501)
+    for number, way in enumerate(ways(spark)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        options = {"mode": "merge", "lookback": timedelta(seconds=1.5), **way}
+        load_more(folder, pa.array([at]), TimestampTZ, **options)
+        assert load_more(folder, pa.array([at, inside, outside]), TimestampTZ, **options)["rows_inserted"] == 1

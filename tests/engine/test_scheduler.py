@@ -18,8 +18,9 @@ from ematix_flow.connect.config.project_name import ProjectName
 from ematix_flow.declare.decorators import ematix
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.schedule.pools import pool_sizes
-from ematix_flow.engine.schedule.run_due import run_due
+from ematix_flow.engine.schedule.run_due import run_due, run_named
 from ematix_flow.engine.schedule.scheduler import LEADER
+from ematix_flow.engine.schedule.status import pipeline_statuses
 from ematix_flow.errors import RunLogError
 from tests.engine.schedules import NOON, ticked
 
@@ -344,3 +345,40 @@ def test_a_lease_that_ended_is_told_with_its_worker_its_slot_and_what_comes_next
     ticked(rig.scheduler())
     (told,) = rig.told("lease_expired")
     assert told.text == f"worker-h7-4711 was silent for too long and lost slot {slot}, attempt 2; {after}"
+
+
+@pytest.mark.parametrize("catchup", ["last", "all", "none"])
+def test_a_new_pipeline_waits_for_an_upstream_that_takes_longer_than_the_window(
+    rig: Rig, door: Door, catchup: str
+) -> None:
+    rig.add("up", work=door)
+    rig.add("down", depends_on=["up"], catchup=catchup)
+    scheduler = rig.scheduler()
+    scheduler.tick()
+    door.wait_for()
+    rig.pass_time(300)
+    scheduler.tick()
+    (down,) = [one for one in pipeline_statuses(rig.log, rig.now) if one.name == "down"]
+    assert (down.state, down.reason) == ("waiting", "upstream not fresh: up")
+    door.open.set()
+    ticked(scheduler, 2)
+    assert rig.ran == ["up", "down"]
+    assert rig.state("down").last_slot == "2026-03-01T12:00:00Z"
+
+
+def test_a_first_slot_is_remembered_by_rounds_of_different_processes(rig: Rig) -> None:
+    rig.add("up", retry={"max_attempts": 3, "base_secs": 120})
+    rig.add("down", depends_on=["up"])
+    rig.broken.add("up")
+    assert [event.reason for event in rig.due().skipped] == ["upstream not fresh: up"]
+    rig.broken.clear()
+    rig.pass_time(180)
+    assert [event.name for event in rig.due("two").fired] == ["up", "down"]
+
+
+def test_what_a_caller_finds_due_is_his_to_remember(rig: Rig) -> None:
+    rig.add("a")
+    rig.add("b")
+    run_named(["a"], rig.runner())
+    rig.pass_time(300)
+    assert rig.due().fired == []

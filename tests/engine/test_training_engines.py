@@ -206,6 +206,7 @@ def test_values_of_every_type_are_the_same(everything: Connection) -> None:
     assert json.loads(by_spark.column("note")[2].as_py()) == FULL["note"]
 
 
+@pytest.mark.deep
 def test_a_frame_of_spark_stays_one_and_rows_without_an_instant_are_refused(everything: Connection) -> None:
     spark = session_for(Options())()
     rows = [(KEY, day(0).date(), day(at), at) for at in (0, 1, 3)]

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
+from tests.depth import deep
+
 if TYPE_CHECKING:
     from tests.examples.streaming import World
 
@@ -60,7 +62,7 @@ def test_visits_are_sessions(world: World) -> None:
     assert ids == [(2, True)]
 
 
-@pytest.mark.parametrize("name", ["orders-payments", "orders-payments-typed"])
+@pytest.mark.parametrize("name", ["orders-payments", deep("orders-payments-typed")])
 def test_orders_find_their_payments(world: World, name: str) -> None:
     world.warehouse.run(
         "CREATE TABLE orders_with_payments (left_order_id BIGINT, left_item TEXT, left__event_ts TIMESTAMPTZ, "

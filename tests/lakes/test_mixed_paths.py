@@ -100,6 +100,7 @@ def _lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").rstrip("\n").split("\n")
 
 
+@pytest.mark.deep
 def test_csv_in_a_bucket_to_delta_and_on_to_mysql(
     s3_server: S3Server, s3_bucket: str, mysql_url: str, tmp_path: Path
 ) -> None:

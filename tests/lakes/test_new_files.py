@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.depth import deep
 from tests.engine.inboxes import Inbox
 from tests.lakes.lanes import Lane, lake_fields
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("lakes")]
 
 
-@pytest.mark.parametrize(("kind", "mode"), [("delta_local", "append"), ("iceberg", "merge")])
+@pytest.mark.parametrize(("kind", "mode"), [("delta_local", "append"), deep("iceberg", "merge")])
 def test_files_are_loaded_once_into_a_lake_table(tmp_path: Path, kind: str, mode: str) -> None:
     inbox = Inbox(str(tmp_path), lake_fields(kind, tmp_path), str(tmp_path / "log.db"), {"mode": mode}, schema="shop")
     table = Lane(inbox.target, tmp_path, inbox.options, inbox.table)

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ematix_flow.declare.pipeline.normalize import Replace
 from ematix_flow.declare.quality.expectations import quality_of
+from ematix_flow.engine.rejects import replay_rejects
 from ematix_flow.errors import QualityCheckFailed
+from tests.depth import deep
 from tests.lakes.lanes import MODES, START, Lane, lake_fields
 
 if TYPE_CHECKING:
@@ -78,13 +81,28 @@ def test_every_expectation_is_measured_on_a_lake(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "mode"), [("iceberg", "merge_hard"), ("delta_local", "append")])
+@pytest.mark.parametrize(("kind", "mode"), [deep("iceberg", "merge_hard"), ("delta_local", "append")])
 def test_rows_of_a_lake_are_set_aside(kind: str, mode: str, tmp_path: Path) -> None:
     quality = {"expectations": few, "on_quality_failure": "reject"}
     lane = CheckedLane(lake_fields(kind, tmp_path), tmp_path, MODES[mode], quality=quality)
     done = lane.load([*GOOD, *BAD])
     assert (done["rows_inserted"], done["rows_rejected"]) == (3, 3)
     assert [row[0] for row in lane.rows()] == ["1", "2", "3"]
+
+
+def test_rows_of_a_lake_that_were_set_aside_are_replayed_as_they_are(tmp_path: Path) -> None:
+    lane = CheckedLane(lake_fields("delta_local", tmp_path), tmp_path, MODES["append"])
+    columns = [replace(c, normalizers=(Replace("a", "aa"),)) if c.name == "word" else c for c in lane.table.columns]
+    lane.table = replace(lane.table, columns=tuple(columns))
+    lane.quality = {"expectations": lambda t: t.column("id").between(0, 1), "on_quality_failure": "reject"}
+    assert (
+        lane.load([(n, "banana", 0.1 + 0.2, "-99999999999999999999.0001", START) for n in (1, 2)])["rows_rejected"] == 1
+    )
+    lane.quality = {"expectations": lambda t: t.column("id").between(0, 9), "on_quality_failure": "reject"}
+    assert replay_rejects(lane.pipeline())["replayed"] == 1
+    one, other = lane.rows("id, word, share, amount, at")
+    assert (one[0], other[0], one[1]) == ("1", "2", "baanaanaa")
+    assert one[1:] == other[1:]
 
 
 @pytest.mark.deep

@@ -68,6 +68,7 @@ def test_a_commit_that_changes_rows_is_refused_and_can_be_left_out(lake: Growing
     assert lake.ids() == [1, 6]
 
 
+@pytest.mark.deep
 def test_what_dies_around_a_commit_loads_every_row_once(lake: Growing) -> None:
     point = "commit.before_commit" if lake.is_delta else "commit.after_commit"
     lake.add(1)

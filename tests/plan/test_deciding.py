@@ -15,7 +15,7 @@ from ematix_flow.declare.project import Project
 from ematix_flow.errors import DeclareError
 from ematix_flow.plan.schedule import retry as retrying
 from ematix_flow.plan.schedule.cron import slot_text
-from ematix_flow.plan.schedule.decide import Fire, Lose, Situation, Skip, decide
+from ematix_flow.plan.schedule.decide import Fire, Lose, Situation, Skip, decide, with_waiting_slot
 from ematix_flow.records import PipelineState
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -131,6 +131,40 @@ def test_a_slot_that_was_skipped_is_not_used_up() -> None:
     first, second = hourly("a"), hourly("b", depends_on=("a",))
     later = at(NOON + timedelta(minutes=10), ran(NOON, "a"), ran(NOON - HOUR, "b"), pipelines=(first, second))
     assert decide(second, later) == Fire("b", "2026-01-01T12:00:00Z")
+
+
+@pytest.mark.parametrize("catchup", ["last", "all", "none"])
+def test_a_first_slot_that_was_seen_waits_longer_than_the_window(catchup: str) -> None:
+    pipeline, later = hourly(catchup=catchup), NOON + timedelta(minutes=10)
+    seen = with_waiting_slot(pipeline, at(NOON + SECOND))
+    assert seen == PipelineState("load", waiting_slot="2026-01-01T12:00:00Z")
+    assert with_waiting_slot(pipeline, at(later, seen)) is None, "it is known"
+    assert decide(pipeline, at(later, seen)) == Fire("load", "2026-01-01T12:00:00Z")
+    assert (
+        decide(pipeline, at(later, retrying.succeeded(retrying.begun(seen, slot_text(NOON), NOON), "", later))) is None
+    )
+    assert decide(pipeline, at(NOON - HOUR, seen)) == Fire("load", "2026-01-01T11:00:00Z"), "the clock was set back"
+
+
+def test_a_slot_that_waits_gives_way_to_newer_ones_as_missed_slots_do() -> None:
+    seen, at_two = PipelineState("load", waiting_slot="2026-01-01T12:00:00Z"), NOON + 2 * HOUR
+    fired = {one: decide(hourly(catchup=one), at(at_two, seen)) for one in ("last", "all", "none")}
+    slots = {one: found.slot for one, found in fired.items() if isinstance(found, Fire)}
+    assert slots == {"last": slot_text(at_two), "all": slot_text(NOON), "none": slot_text(at_two)}
+    past = at(at_two + timedelta(minutes=20), seen)
+    assert decide(hourly(catchup="none"), past) == Fire("load", slot_text(NOON)), "slots nobody saw stay missed"
+
+
+def test_with_nothing_caught_up_a_slot_waits_that_was_seen_and_only_that() -> None:
+    none, later, state = hourly(catchup="none"), NOON + timedelta(minutes=10), ran(NOON - HOUR)
+    assert decide(none, at(later, state)) is None
+    seen = with_waiting_slot(none, at(NOON, state))
+    assert seen is not None
+    assert decide(none, at(later, seen)) == Fire("load", "2026-01-01T12:00:00Z")
+    assert with_waiting_slot(none, at(NOON, replace(state, paused=True))) is None
+    moved = Pipeline("load", lambda: None, (), schedule="30 * * * *", catchup="none")
+    assert decide(moved, at(later, seen)) is None, "the schedule has it no more"
+    assert with_waiting_slot(hourly(), at(NOON, state)) is None, "the last slot tells that one is missing"
 
 
 def test_priorities_order_what_may_run_at_the_same_time() -> None:

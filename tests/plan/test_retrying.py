@@ -69,3 +69,9 @@ def test_a_new_slot_begins_its_own_count() -> None:
     assert state.attempt == 2
     fresh = retrying.begun(state, "2026-01-01T13:00:00Z", NOON + timedelta(hours=1))
     assert (fresh.attempt, fresh.first_attempt_at) == (1, (NOON + timedelta(hours=1)).isoformat())
+
+
+@pytest.mark.parametrize("backoff", ["fixed", "linear", "exponential"])
+def test_no_pause_is_longer_than_a_calendar(backoff: str) -> None:
+    policy = Retry(10**9, backoff, timedelta(days=3650), factor=1e300)
+    assert pause(policy, 10**8, "a") == timedelta(days=3650)

@@ -12,7 +12,7 @@ from ematix_flow import Aggregation, Dedupe, Window
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.stream.build import stream_from_keywords
 from ematix_flow.engine.stream.state.manifest import MOST_ENTRIES, TimeIndex
-from ematix_flow.plan.stream.state import changes_of_state, remedy, state_definition
+from ematix_flow.plan.stream.state import changes_of_state, last_end, remedy, state_definition
 
 COUNT = Aggregation(agg="count", as_="n")
 TOTAL = Aggregation(agg="sum", column="amount", as_="total")
@@ -83,6 +83,22 @@ def test_the_remedy_is_a_redeployment_unless_nothing_can_be_compared() -> None:
     assert "redeploy" not in beyond
     operator = changes_of_state(_plain(FIXED), definition(deduplicate=DEDUPE))
     assert "redeploy" not in remedy("s", operator)
+
+
+@pytest.mark.parametrize(
+    ("window", "watermark", "end"),
+    [
+        (FIXED, 35, 30),
+        (FIXED, 30, 30),
+        (FIXED, -35, -40),
+        (replace(FIXED, kind="hopping", duration_ms=25, hop_ms=10), 34, 25),
+        (replace(FIXED, kind="hopping", duration_ms=25, hop_ms=10), 35, 35),
+    ],
+)
+def test_windows_have_given_out_what_is_before_the_end_of_the_last_one(
+    window: Window, watermark: int, end: int
+) -> None:
+    assert last_end(_plain(window), watermark * 1_000) == end * 1_000
 
 
 def test_time_index_say_where_events_of_a_time_begin() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
 
-from ematix_flow.connect.base.stage import StageColumn
-from ematix_flow.declare.table.types import Float, Text, Timestamp
+from ematix_flow.connect.base.capabilities import FOUR_DIGITS
+from ematix_flow.connect.base.stage import FAILED, UNREAD, StageColumn
+from ematix_flow.connect.types.reject_rows import is_shaped
+from ematix_flow.declare.table.types import Bytes, Date, Float, Integer, Text, Timestamp
+from ematix_flow.plan.columns import RAW
 from ematix_flow.run.stage.conform import Rules, conform
 
 
@@ -47,3 +51,46 @@ def test_texts_that_would_become_null_where_they_divide_a_table_are_bad_rows() -
         "is __HIVE_DEFAULT_PARTITION__",
     ]
     assert conform(batch, Rules(columns, frozenset()))[1] is None
+
+
+def test_years_that_the_target_cannot_write_are_bad_rows() -> None:
+    days = pa.array([-719_162, 2_932_896, None, -719_163, 2_932_897, 2**31 - 1], pa.int32()).cast(pa.date32())
+    batch, columns = pa.RecordBatch.from_pydict({"a": days}), (StageColumn("a", Date()),)
+    good, bad = conform(batch, Rules(columns, frozenset(), times=FOUR_DIGITS))
+    assert [str(day) for day in good.column(0).to_pylist()] == ["0001-01-01", "9999-12-31", "None"]
+    assert bad is not None
+    assert [json.loads(row)["a"] for row in bad.column("row_json").to_pylist()] == [
+        "0000-12-31",
+        "10000-01-01",
+        "5881580-07-11",
+    ]
+    assert conform(batch, Rules(columns, frozenset()))[1] is None
+
+
+@pytest.mark.parametrize(("alters", "given"), [(False, False), (True, False), (True, True)])
+def test_a_reject_has_the_row_of_the_source_or_says_that_it_has_not(alters: bool, given: bool) -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {"a": pa.array([None, None], pa.int32()), "b": [b"\x00", b"\xff"], RAW: ['{"x": 1}', None]}
+    )
+    columns = (StageColumn("a", Integer()), StageColumn("b", Bytes()))
+    _, bad = conform(batch, Rules(columns, frozenset({"a"}), alters=alters, given=given))
+    assert bad is not None
+    source, own = bad.column("row_json").to_pylist()
+    assert (is_shaped(source), is_shaped(own)) == (given, alters)
+    assert json.loads(source)["x"] == 1
+    assert {name: value for name, value in json.loads(own).items() if name != "_flow_shaped"} == {
+        "a": None,
+        "b": {"_flow_bytes": "FF"},
+    }
+
+
+def test_a_reject_has_the_values_that_could_not_be_read() -> None:
+    batch = pa.RecordBatch.from_pydict({
+        "a": pa.array([None, 1], pa.int32()), FAILED: ["a: is odd", None], UNREAD: ['{"a": "odd"}', None],
+    })  # fmt: skip
+    good, bad = conform(batch, Rules((StageColumn("a", Integer()),), frozenset({"a"})))
+    assert good.column(0).to_pylist() == [1]
+    assert bad is not None
+    assert bad.to_pylist() == [
+        {"reason": "is odd", "column_name": "a", "source_position": None, "row_json": '{"a": "odd"}'}
+    ]

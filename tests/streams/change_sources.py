@@ -39,16 +39,21 @@ THINGS = Table(
     ),
 )
 
+LOG = Table(
+    "main", "things", tuple(Column(kind(), nullable=True, name=name) for name, kind in (("id", BigInt), ("n", BigInt)))
+)
+
 
 class Source:
     """A table of a database whose rows are changed."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, create: bool = True) -> None:
         self.url = url
         self.kind = "mysql_cdc" if url.startswith("mysql") else "postgres_cdc"
         self.name = "things" if self.kind == "mysql_cdc" else "public.things"
         self._connection = self.connect()
-        self.run("CREATE TABLE things (id bigint PRIMARY KEY, n bigint, big text)")
+        if create:
+            self.run("CREATE TABLE things (id bigint PRIMARY KEY, n bigint, big text)")
 
     def connect(self) -> Any:
         """Open a connection."""
@@ -79,9 +84,9 @@ class Source:
         """Give the rows."""
         return sorted(self.run("SELECT id, n, big FROM things"))
 
-    def stream(self, file: Path, **limits: int) -> Stream:
-        """Give the stream that mirrors the table."""
-        return stream_of(self.url, file, **limits)
+    def stream(self, file: Path, tables: str = "", mode: str = "", **limits: int) -> Stream:
+        """Give the stream that mirrors the table, or others."""
+        return stream_of(self.url, file, tables, mode, **limits)
 
 
 class Work(RowChanges):
@@ -112,12 +117,14 @@ class Work(RowChanges):
         )  # fmt: skip
 
 
-def stream_of(url: str, file: Path, **limits: int) -> Stream:
+def stream_of(url: str, file: Path, tables: str = "", mode: str = "", **limits: int) -> Stream:
     """Give the stream that mirrors the table of a database."""
     source = log_at(url, **limits)
     table = "things" if source.kind == "mysql_cdc" else "public.things"
     target = connection_from_fields("there", {"kind": "sqlite", "path": str(file)})
-    given = {"source": source, "source_query": table, "target_connection": target, "target_table": THINGS}
+    given = {"source": source, "source_query": tables or table, "target_connection": target, "target_table": THINGS}
+    if mode:
+        given |= {"mode": mode, "target_table": LOG, "target_primary_key": ("id",)}
     return stream_from_keywords({"name": "mirror", "cdc": CDC(), "max_rows_per_batch": 100, **given}, None)
 
 

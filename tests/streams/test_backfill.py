@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ematix_flow import Aggregation, Dedupe, StateStore, Window
+from ematix_flow.engine.stream import dead_letters
+from ematix_flow.engine.stream.dead_letters import Selection
 from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.engine.stream.state.backfill import backfill_stream
 from ematix_flow.errors import PlanError, RefusedError, UnsupportedError
@@ -15,7 +18,7 @@ from tests.depth import deep
 from tests.streams.feeds import BEGIN, at, drain, duckdb_at, rows_in
 from tests.streams.test_stream_joins import joined
 from tests.streams.test_window_model import EPOCH, OFFSET, message
-from tests.streams.test_windows import COUNT, events, into, tumbling
+from tests.streams.test_windows import COUNT, closed, events, into, tumbling
 from tests.streams.window_model import expected
 
 if TYPE_CHECKING:
@@ -66,8 +69,11 @@ def stored(warehouse: Path, where: str = "TRUE") -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("kind", [deep("tumbling"), deep("hopping"), deep("session")])
 def test_a_backfill_gives_what_the_stream_gave_and_the_model_gives(line: Topic, warehouse: Path, kind: str) -> None:
+    # Every group pauses, so that each session is one by itself.
     plain = [
-        {"at": OFFSET + second * 1000, "user": "abc"[second * second % 3], "amount": second % 7} for second in range(60)
+        {"at": OFFSET + second * 1000, "user": "abc"[second * second % 3], "amount": second % 7}
+        for second in range(60)
+        if second % 10 < 6
     ]
     line.write([message(one) for one in plain])
     window = window_of(kind)
@@ -93,6 +99,74 @@ def test_a_backfill_gives_what_the_stream_gave_and_the_model_gives(line: Topic, 
     line.write(events((90, "a", 1)))
     drain(stream)
     assert len(stored(warehouse)) > len(by_stream)
+
+
+def test_sessions_that_are_computed_again_take_the_place_of_those_that_were_there(line: Topic, warehouse: Path) -> None:
+    window = Window(
+        kind="session", gap_ms=10_000, max_session_duration_ms=60_000, event_time_column="at", group_by=("user",),
+        aggregations=COUNT,
+    )  # fmt: skip
+    store = {"state_store": StateStore(kind="postgres", url="x")}
+    stream = into(line, warehouse, window, target_primary_key=["window_start", "user"], **store)
+    # The first never pauses, so that its sessions are cut by their longest duration.
+    line.write(events(*((5 * number, "a", 1) for number in range(81)), (500, "b", 1), (515, "b", 1), (1000, "c", 1)))
+    drain(stream)
+    counts = "SELECT \"user\", epoch(window_start) - epoch(TIMESTAMPTZ '2026-03-01 00:00:00Z') AS s, n FROM shop.w ORDER BY ALL"
+    chain = [("a", 65.0 * number, 13) for number in range(6)] + [("a", 390.0, 3)]
+    assert rows_in(warehouse, counts) == [*chain, ("b", 500.0, 1), ("b", 515.0, 1)]
+    with pytest.warns(UserWarning, match="1 group had no pause before or after the interval"):
+        assert backfilled(stream, 300, 380) == 0
+    line.write(events((495, "b", 1), (507, "b", 1)))
+    drain(stream)
+    assert rows_in(warehouse, counts) == [*chain, ("b", 500.0, 1), ("b", 515.0, 1)]
+    assert backfilled(stream, 480, 520) == 1
+    assert rows_in(warehouse, counts) == [*chain, ("b", 495.0, 4)]
+
+
+def test_late_rows_that_are_replayed_are_counted_in_their_windows(topic: Topic, warehouse: Path) -> None:
+    window = tumbling(late_data="dlq", aggregations=COUNT)
+    given = {"target_primary_key": ["window_start", "user"], "transform_on_error": "dlq"}
+    stream = into(topic, warehouse, window, **given)
+    topic.write([*events((1, "a", 5), (12, "a", 1), (100, "a", 1)), b"{torn"], partition=0)
+    drain(stream)
+    topic.write(events((2, "a", 5), (13, "b", 1)), partition=0)
+    drain(stream)
+    rows = [(0.0, "a", 1), (10.0, "a", 1)]
+    assert closed(warehouse, "user, n") == rows
+    with pytest.raises(UnsupportedError, match="is a row that its windows count, and no row of its table"):
+        dead_letters.replay(stream, Selection())
+    assert sorted(letter.stage for letter in dead_letters.records(stream)) == ["late_data", "late_data", "transform"]
+    (torn,) = (letter.reject_id for letter in dead_letters.records(stream) if letter.is_message)
+    dead_letters.park(stream, Selection(ids=(torn,)))
+    result = dead_letters.replay(stream, Selection())
+    assert (result["taken"], result["succeeded"]) == (2, 2)
+    assert closed(warehouse, "user, n") == [(0.0, "a", 2), (10.0, "a", 1), (10.0, "b", 1)]
+    assert dead_letters.records(stream) == []
+
+
+@pytest.mark.deep
+def test_a_late_row_of_a_session_is_counted_in_the_one_that_it_makes_longer(line: Topic, warehouse: Path) -> None:
+    window = replace(window_of("session"), late_data="dlq", aggregations=COUNT)
+    given = {"target_primary_key": ["session_id"], "state_store": StateStore(kind="postgres", url="x")}
+    stream = into(line, warehouse, window, **given)
+    line.write(events((10, "a", 1), (14, "a", 1), (100, "a", 1)))
+    drain(stream)
+    line.write(events((8, "a", 1), (12, "a", 1)))
+    drain(stream)
+    assert closed(warehouse, "user, n") == [(10.0, "a", 1), (14.0, "a", 1)]
+    assert dead_letters.replay(stream, Selection())["succeeded"] == 2
+    assert closed(warehouse, "user, n") == [(8.0, "a", 4)]
+
+
+@pytest.mark.deep
+def test_dead_letters_of_a_join_are_no_rows_of_its_table(sides: tuple[Topic, Topic], warehouse: Path) -> None:
+    left, right = sides
+    stream = replace(joined(sides, warehouse), transform=replace(joined(sides, warehouse).transform, on_error="dlq"))
+    left.write([{"k": 1, "n": 1, "at": at(1)}, {"k": 1, "n": 2}])
+    right.write([{"k": 1, "n": 3, "at": at(1)}])
+    drain(stream)
+    with pytest.raises(UnsupportedError, match="is a row that its join pairs, and no row of its table"):
+        dead_letters.replay(stream, Selection())
 
 
 @pytest.mark.deep

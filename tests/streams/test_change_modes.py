@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,7 +22,7 @@ from ematix_flow.events import BatchLoaded, StreamWarning
 from ematix_flow.observe.bus import Bus
 from ematix_flow.observe.metrics.stream import StreamMetrics
 from tests.streams.feeds import drain, duckdb_at, rows_in
-from tests.streams.mirrors import THINGS, Mirror, event, row
+from tests.streams.mirrors import SOFT, THINGS, Mirror, event, row
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,6 +61,18 @@ def test_a_change_that_cannot_be_applied_is_a_dead_letter_and_can_be_replayed(mi
     assert mirror.rows() == [(1, "a", 1), (2, "newer", 5)]
 
 
+def test_a_change_whose_time_no_calendar_has_is_a_dead_letter(mirror: Mirror) -> None:
+    micros = event("c", 1, row(1, "a", 1))
+    micros["source"]["ts_ms"] = 1_767_225_600_000_000
+    with pytest.raises(BadRowsError, match="which no calendar has"):
+        mirror.apply([micros, event("c", 2, row(2, "b", 2))])
+    mirror = replace(mirror, options={"transform_on_error": "dlq"})
+    mirror.apply([])
+    assert mirror.rows() == [(2, "b", 2)]
+    (letter,) = records(mirror.stream)
+    assert "1767225600000000" in letter.reason
+
+
 def test_a_replayed_change_is_applied_by_its_own_place(mirror: Mirror) -> None:
     cdc = CDC(schema_evolution="fail")
     first = replace(mirror, cdc=cdc, options={"transform_on_error": "dlq"})
@@ -94,6 +107,17 @@ def test_new_columns_are_added(mirror: Mirror, warehouse: Path) -> None:
     assert rows_in(warehouse, "SELECT id, name, colour, weight FROM shop.things ORDER BY id") == [
         (1, "a", "blue", None),
         (2, "b", "red", 2.0),
+    ]
+
+
+def test_new_columns_lose_no_digit(mirror: Mirror, warehouse: Path) -> None:
+    mirror = replace(mirror, cdc=CDC(schema_evolution="evolve"))
+    written = '{"op": "c", "after": {"id": %d, "price": %s, "large": %s}, "source": {"lsn": %d}}'
+    mirror.apply([(written % (1, "1234567890123456.7891", "12345678901234567890", 1)).encode()])
+    mirror.apply([(written % (2, "0.123456789012345678", "-1", 2)).encode()])
+    assert rows_in(warehouse, "SELECT price, large FROM shop.things ORDER BY id") == [
+        (Decimal("1234567890123456.7891"), 12345678901234567890),
+        (Decimal("0.123456789012345678"), -1),
     ]
 
 
@@ -182,6 +206,19 @@ def test_an_update_of_a_missing_row_inserts_it_or_nothing(mirror: Mirror) -> Non
     assert ignoring.rows() == [(2, "bb", None)]
     mirror.apply([event("u", 4, row(3, "c"))])
     assert mirror.rows() == [(2, "bb", None), (3, "c", None)]
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_where_missing_rows_are_ignored_none_is_marked_that_was_never_there(mirror: Mirror, size: int) -> None:
+    cdc = CDC(missing_rows="ignore", delete_mode="soft", soft_delete_column="gone_at")
+    ignoring = replace(mirror, table=SOFT, cdc=cdc, options={"max_rows_per_batch": size})
+    ignoring.apply([
+        event("u", 1, row(1, "a")),
+        event("d", 2, None, {"id": 1}),
+        event("c", 3, row(2, "b")),
+        event("d", 4, None, {"id": 2}),
+    ])  # fmt: skip
+    assert ignoring.rows("id", "name", "gone_at IS NULL") == [(2, "b", False)]
 
 
 def test_a_range_that_is_loaded_again_knows_what_is_newer(mirror: Mirror) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 import threading
 import time
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ematix_flow import CDC
+from ematix_flow.engine.review.stream import validate_stream
 from ematix_flow.engine.stream.control import move_stream
 from ematix_flow.engine.stream.options import StreamOptions
-from ematix_flow.errors import BadRowsError
+from ematix_flow.errors import BadRowsError, PlanError
 from tests.depth import deep
 from tests.streams.change_sources import Source, Work, begin_life, mirrored
 from tests.streams.feeds import drain
@@ -48,6 +52,22 @@ def test_a_mirror_has_the_rows_of_its_source_while_they_change(source: Source, t
     assert drain(stream)["total_rows"] == 0
 
 
+def test_new_columns_have_the_types_of_the_source(source: Source, tmp_path: Path) -> None:
+    stream, file = replace(source.stream(tmp_path / "t.db"), cdc=CDC(schema_evolution="evolve")), tmp_path / "t.db"
+    source.run("INSERT INTO things VALUES (1, 1, 'a')")
+    drain(stream)
+    source.run(
+        "ALTER TABLE things ADD COLUMN price numeric(20, 4), ADD COLUMN ratio double precision, ADD COLUMN day date"
+    )
+    source.run("INSERT INTO things VALUES (2, 2, 'b', 1234567890123456.7891, 1.5, '2026-01-02')")
+    drain(stream)
+    with closing(sqlite3.connect(file)) as connection:
+        (row,) = connection.execute("SELECT price, ratio, day FROM things WHERE id = 2").fetchall()
+        types = {name: kind for _, name, kind, *_ in connection.execute("PRAGMA table_info(things)")}
+    assert row == ("1234567890123456.7891", 1.5, "2026-01-02")
+    assert [types[name] for name in ("price", "ratio", "day")] == ["DECIMALTEXT(20,4)", "DOUBLE", "DATE"]
+
+
 def test_a_mirror_that_missed_deletes_is_made_right_by_reading_the_rows_again(source: Source, tmp_path: Path) -> None:
     source.run("INSERT INTO things VALUES (1, 1, 'a'), (2, 2, 'b'), (3, 3, 'c')")
     stream, file = source.stream(tmp_path / "t.db"), tmp_path / "t.db"
@@ -63,6 +83,20 @@ def test_a_mirror_that_missed_deletes_is_made_right_by_reading_the_rows_again(so
     source.run("INSERT INTO things VALUES (2, 0, 'again')")
     drain(stream)
     assert mirrored(file) == [(1, 1, "a"), (2, 0, "again"), (3, 9, "c")]
+
+
+def test_the_rows_of_several_tables_are_not_made_one_table(source: Source, tmp_path: Path) -> None:
+    file = tmp_path / "t.db"
+    drain(source.stream(file, tables="things"))
+    source.run("CREATE TABLE things_2 (id bigint PRIMARY KEY, n bigint, big text)")
+    source.run("INSERT INTO things VALUES (1, 1, 'a')")
+    source.run("INSERT INTO things_2 VALUES (1, 2, 'b')")
+    both = source.stream(file, tables="things, things_2")
+    with pytest.raises(PlanError, match=r"one table of the rows of several: .*\bthings, .*\bthings_2"):
+        drain(both)
+    assert not validate_stream(both).ok
+    log = source.stream(tmp_path / "log.db", tables="things, things_2", mode="append")
+    assert drain(log)["total_rows"] == 2
 
 
 @pytest.mark.parametrize("source", ["postgres"], indirect=True)

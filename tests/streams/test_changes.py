@@ -98,6 +98,24 @@ def test_deleted_rows_can_be_marked(mirror: Mirror) -> None:
     assert marked == [(1, "back", 1, 0), (2, "b", 2, 0), (3, "c", 3, 1)]
 
 
+def test_marked_rows_have_what_was_written_before_them_in_the_same_batch(mirror: Mirror) -> None:
+    columns = (SOFT.columns[0], replace(SOFT.columns[1], nullable=False), *SOFT.columns[2:])
+    soft = CDC(delete_mode="soft", soft_delete_column="gone_at")
+    mirror = replace(mirror, table=replace(SOFT, columns=columns), cdc=soft)
+    mirror.apply([event("c", 1, row(1, "ann", 1)), event("c", 2, row(4, "dan", 4))])
+    mirror.apply([
+        event("u", 3, row(1, "bob", 2)),
+        event("d", 4, None, {"id": 1}),
+        event("c", 5, row(2, "new", 3)),
+        event("d", 6, None, row(2, "", 0)),
+        event("d", 7, None, row(4, "", 0)),
+        event("c", 8, row(3, "cleared", 5)),
+        event("t", 9),
+    ])  # fmt: skip
+    marked: list[Any] = mirror.rows("id", "name", "amount", "CASE WHEN gone_at IS NULL THEN 0 ELSE 1 END")
+    assert marked == [(1, "bob", 2, 1), (2, "new", 3, 1), (3, "cleared", 5, 1), (4, "dan", 4, 1)]
+
+
 def test_a_change_that_comes_long_after_a_newer_one_is_late(mirror: Mirror) -> None:
     heard: list[Event] = []
     bus = Bus()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import pytest
 
+from ematix_flow import Target, ematix, pk
+from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine.stream import dead_letters
 from ematix_flow.engine.stream.dead_letters import Selection
 from ematix_flow.errors import UnknownNameError
+from ematix_flow.normalize import replace
+from ematix_flow.types import BigInt, Numeric, Text  # noqa: TC001 - read from the annotations
 from tests.streams.feeds import drain, duckdb_at, rows_in
 from tests.streams.test_tables import Orders
 
@@ -64,6 +68,54 @@ def test_a_value_that_did_not_fit_can_be_loaded_when_the_table_takes_it(topic: T
     result = dead_letters.replay(stream, Selection())
     assert (result["taken"], result["succeeded"]) == (1, 1)
     assert rows_in(warehouse, "SELECT * FROM main.small ORDER BY id") == [(1, 70_000), (2, 7)]
+
+
+def test_targets_with_tables_of_one_name_have_their_own_dead_letters(topic: Topic, tmp_path: Path) -> None:
+    kinds = {"wide": "BIGINT", "narrow": "SMALLINT"}
+    paths = {name: tmp_path / f"{name}.duckdb" for name in kinds}
+    for name, kind in kinds.items():
+        rows_in(paths[name], f"CREATE TABLE main.sizes (id BIGINT, size {kind})")
+    connections = [connection_from_fields(name, {"kind": "duckdb", "path": str(path)}) for name, path in paths.items()]
+    targets = [Target(one, table=("main", "sizes")) for one in connections]
+    stream = topic.stream(None, targets=targets, transform_on_error="dlq")
+    topic.write([{"id": 1, "size": 70_000}, {"id": 2, "size": 80_000}])
+    drain(stream)
+    assert {letter.target_name for letter in dead_letters.records(stream)} == {"narrow:main.sizes"}
+    rows_in(paths["narrow"], "ALTER TABLE main.sizes ALTER size TYPE BIGINT")
+    assert dead_letters.replay(stream, Selection(first=1))["succeeded"] == 1
+    assert dead_letters.park(stream, Selection()) == 1
+    assert [len(rows_in(path, "SELECT * FROM main.sizes")) for path in paths.values()] == [2, 1]
+
+
+@ematix.table(schema="shop", name="doubled")
+class Doubled:
+    """Rows whose word changes whenever it is shaped."""
+
+    id: Annotated[BigInt, pk()]
+    word: Annotated[Text, replace("a", "aa")]
+    amount: Numeric[38, 20] | None
+
+
+def test_a_row_that_a_constraint_refused_is_not_shaped_twice(topic: Topic, warehouse: Path) -> None:
+    stream = topic.stream(duckdb_at(warehouse), target_table=Doubled, transform_on_error="dlq")
+    topic.write([b'{"id": 1, "word": "banana", "amount": 123456789012345678.12345678901234567890}'])
+    drain(stream)
+    topic.write([b'{"id": 1, "word": "papaya", "amount": 123456789012345678.12345678901234567890}'])
+    drain(stream)
+    rows_in(warehouse, "DELETE FROM shop.doubled")
+    assert dead_letters.replay(stream, Selection())["succeeded"] == 1
+    found = rows_in(warehouse, "SELECT word, CAST(amount AS VARCHAR) FROM shop.doubled")
+    assert found == [("paapaayaa", "123456789012345678.12345678901234567890")]
+
+
+def test_every_digit_of_a_message_that_is_tried_again_arrives(topic: Topic, warehouse: Path) -> None:
+    stream = topic.stream(duckdb_at(warehouse), target_table=Doubled, transform_on_error="dlq")
+    topic.write([b'{"id": 1, "amount": 123456789012345678.12345678901234567890}', b'{"id": 2, "word": "a"}'])
+    drain(stream)
+    rows_in(warehouse, """UPDATE ematix_flow.rejects SET row_json = replace(row_json, '{', '{"word": "banana", ')""")
+    assert dead_letters.replay(stream, Selection())["succeeded"] == 1
+    found = rows_in(warehouse, "SELECT word, CAST(amount AS VARCHAR) FROM shop.doubled WHERE id = 1")
+    assert found == [("baanaanaa", "123456789012345678.12345678901234567890")]
 
 
 def test_dead_letters_can_be_parked_and_purged_by_id(stream: Stream, topic: Topic) -> None:

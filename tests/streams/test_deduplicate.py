@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pytest
 
 from ematix_flow import Dedupe, ematix, pk
-from ematix_flow.errors import DeclareError
+from ematix_flow.engine.stream.options import StreamOptions
+from ematix_flow.engine.stream.state.contents import state_contents
+from ematix_flow.errors import BadRowsError, DeclareError
 from ematix_flow.types import BigInt, Text  # noqa: TC001 - read from the annotations
 from tests.streams.feeds import at, drain, duckdb_at, rows_in
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ematix_flow.declare.stream.stream import Stream
     from tests.streams.feeds import Topic
 
 pytestmark = [
@@ -53,6 +56,32 @@ def test_only_the_first_of_a_key_is_loaded(topic: Topic, warehouse: Path) -> Non
     assert found == [(1, "a", 0), (2, "c", 2), (3, "e", 5)]
 
 
+def test_rows_without_a_time_that_calendars_have_are_bad_rows(topic: Topic, warehouse: Path) -> None:
+    given = {"target_table": ("shop", "timely"), "create_table": True}
+    dedupe = Dedupe(keys=("id",), within=timedelta(minutes=1), event_time_column="at")
+    strange = "12026-03-01T00:00:00Z"
+    topic.write(
+        [
+            event(1, 1, "a"),
+            {**event(0, 2, "b"), "at": None},
+            {"id": 3},
+            {**event(0, 4, "d"), "at": strange},
+            event(2, 5, "e"),
+        ],
+        partition=0,
+    )
+    with pytest.raises(BadRowsError, match="at: has no event time"):
+        drain(topic.stream(duckdb_at(warehouse), deduplicate=dedupe, **given))
+    drain(topic.stream(duckdb_at(warehouse), deduplicate=dedupe, transform_on_error="dlq", **given))
+    assert rows_in(warehouse, "SELECT id FROM shop.timely ORDER BY id") == [(1,), (5,)]
+    found = "SELECT row_json::JSON->>'id' AS id, column_name, reason FROM ematix_flow.rejects ORDER BY id"
+    assert rows_in(warehouse, found) == [
+        ("2", "at", "has no event time"),
+        ("3", "at", "has no event time"),
+        ("4", "at", f"{strange} is not in the years 1 to 9999"),
+    ]
+
+
 @pytest.mark.deep
 def test_a_row_behind_the_horizon_is_not_taken_for_one_that_came_before(topic: Topic, warehouse: Path) -> None:
     stream = topic.stream(
@@ -68,6 +97,24 @@ def test_a_row_behind_the_horizon_is_not_taken_for_one_that_came_before(topic: T
     found = rows_in(warehouse, "SELECT word FROM shop.again ORDER BY word")
     # At 20 the row of 11 is not remembered any more: a row is loaded twice rather than lost.
     assert found == [("a",), ("c",), ("d",), ("e",), ("x",)]
+
+
+@pytest.mark.deep
+def test_a_key_is_forgotten_by_a_time_that_has_grown(topic: Topic, warehouse: Path) -> None:
+    def stream(seconds: int) -> Stream:
+        dedupe = Dedupe(keys=("id",), within=timedelta(seconds=seconds), event_time_column="at")
+        return topic.stream(
+            duckdb_at(warehouse), target_table=("shop", "longer"), create_table=True, deduplicate=dedupe
+        )
+
+    topic.write([event(1, 1, "a")], partition=0)
+    drain(stream(5))
+    for second, number in ((8, 2), (40, 3)):
+        topic.write([event(second, number, "b")], partition=0)
+        drain(stream(20))
+    (contents,) = state_contents(stream(20), StreamOptions(), 10, {})
+    assert contents.oldest is not None
+    assert [row.columns["id"] for row in contents.oldest.rows] == ["3"]
 
 
 def test_what_it_needs_is_declared() -> None:

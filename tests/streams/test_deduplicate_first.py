@@ -164,6 +164,7 @@ def test_both_go_by_one_time(topic: Topic, warehouse: Path) -> None:
         deduplicated(topic, warehouse, deduplicate=Dedupe(keys=("id",), within=1))
 
 
+@pytest.mark.deep
 def test_a_state_that_is_large_is_warned_of(topic: Topic, warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMATIX_FLOW_STATE_SIZE_WARN_BYTES", "1")
     stream = topic.stream(duckdb_at(warehouse), **MADE, window=counted())

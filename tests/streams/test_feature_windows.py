@@ -139,6 +139,7 @@ def test_files_feed_a_view_too(tmp_path: Path, warehouse: Path) -> None:
     compared(view, target, stream_from_keywords({**given, "window": by_user()}, None), write)
 
 
+@pytest.mark.deep
 def test_a_batch_that_fails_leaves_versions_and_online_store_and_the_stream_is_known_to_load_them(
     topic: Topic, target: Connection
 ) -> None:

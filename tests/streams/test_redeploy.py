@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow import Aggregation, StateStore, Watermark
+from ematix_flow import Aggregation, StateStore, Watermark, Window
 from ematix_flow.engine.stream.control import stream_status
 from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.engine.stream.state.redeploy import redeploy_stream
 from ematix_flow.errors import PlanError, StreamLostError
 from ematix_flow.failpoints import REDEPLOY_NAMES, FailpointError, arm
 from tests.depth import deep
-from tests.streams.feeds import at, drain, duckdb_at, rows_in
+from tests.streams.feeds import BEGIN, at, drain, duckdb_at, rows_in
 from tests.streams.test_stream_joins import joined, pairs
 from tests.streams.test_window_model import LATENESS, message, random_events, split, window_of
 from tests.streams.test_windows import COUNT, closed, events, into, tumbling
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ematix_flow import Window
     from ematix_flow.declare.stream.stream import Stream
     from ematix_flow.engine.stream.state.redeploy import Redeployment
     from tests.streams.feeds import Topic
@@ -188,6 +188,43 @@ def test_windows_over_a_redeployment_are_those_of_the_model(
     assert Counter(row[:4] + row[5:7] for row in (early + complete).elements()) == +short
     assert complete - rows == Counter()
     assert early.total() + complete.total() == rows.total()
+
+
+def test_shorter_windows_are_given_out_from_where_the_longer_ones_were(topic: Topic, warehouse: Path) -> None:
+    long, short = (into(topic, warehouse, tumbling(duration_ms=ms, aggregations=COUNT)) for ms in (60_000, 10_000))
+    topic.write(events((3, "a", 1), (61, "a", 1), (75, "a", 1), (75.5, "b", 1), (95, "a", 1)), partition=0)
+    drain(long)
+    assert closed(warehouse, "user, n") == [(0.0, "a", 1)]
+    planned = redeployed(short, dry_run=True)
+    assert planned.watermark == BEGIN + timedelta(seconds=60)
+    assert redeployed(short).done
+    # By the time of the stream they are over, though nothing more has come.
+    drain(short)
+    later = [(60.0, "a", 1), (70.0, "a", 1), (70.0, "b", 1)]
+    assert closed(warehouse, "user, n") == [(0.0, "a", 1), *later]
+    topic.write(events((200, "a", 1)), partition=0)
+    drain(short)
+    assert closed(warehouse, "user, n") == [(0.0, "a", 1), *later, (90.0, "a", 1)]
+
+
+@pytest.mark.parametrize("groups", [("user",), deep(())], ids=["by user", "by another column"])
+def test_sessions_that_were_open_are_cut_anew_and_no_event_is_lost_or_there_twice(
+    line: Topic, warehouse: Path, groups: tuple[str, ...]
+) -> None:
+    def sessions(gap: int, by: tuple[str, ...]) -> Stream:
+        longest = {"gap_ms": gap, "max_session_duration_ms": 600_000}
+        window = Window(kind="session", group_by=by, event_time_column="at", aggregations=COUNT, **longest)
+        return into(line, warehouse, window, state_store=StateStore(kind="postgres", url="x"))
+
+    before, now = sessions(30_000, ("user",)), sessions(5_000, groups or ("amount",))
+    line.write(events(*((second, "a", 1) for second in range(0, 101, 10)), (20, "b", 1), (25, "b", 1)))
+    drain(before)
+    counts = "SELECT epoch(window_start) - epoch(TIMESTAMPTZ '2026-03-01 00:00:00Z') AS s, n FROM shop.w ORDER BY ALL"
+    assert rows_in(warehouse, counts) == [(20.0, 2)]
+    assert redeployed(now).done
+    line.write(events((300, "a", 1)))
+    drain(now)
+    assert rows_in(warehouse, counts) == sorted([(20.0, 2), *((float(second), 1) for second in range(0, 101, 10))])
 
 
 @pytest.mark.deep

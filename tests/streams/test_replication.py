@@ -241,3 +241,14 @@ def test_what_cannot_be_replicated_is_refused(postgres_url: str) -> None:
     with pytest.raises(PlanError, match=r"public\.keyless has no primary key"):
         streams_of(declared)
     assert list(PROJECT.replications) == ["one"]
+
+
+def test_two_tables_with_one_mirror_are_refused(postgres_url: str) -> None:
+    run(postgres_url, "CREATE SCHEMA a; CREATE SCHEMA b")
+    run(postgres_url, "CREATE TABLE a.items (id int PRIMARY KEY); CREATE TABLE b.items (id int PRIMARY KEY)")
+    register_connection(PostgresConnection("pg", url=postgres_url))
+    declared = ematix.replicate("pg", tables="a.*, b.*", into="pg", schema="copies", name="both")
+    with pytest.raises(PlanError, match=r"a\.items and b\.items would both be mirrored into copies\.items"):
+        streams_of(declared)
+    apart = ematix.replicate("pg", tables="a.*, b.*", into="pg", name="apart")
+    assert [stream.name for stream in streams_of(apart)] == ["apart.a.items", "apart.b.items"]

@@ -121,6 +121,7 @@ def test_sessions_rows_of_joins_and_keys_are_shown(
     assert [row[5]["n"] for row in shown(both, k="b")] == [2]
 
 
+@pytest.mark.deep
 def test_keys_are_shown_and_streams_without_state_are_refused(topic: Topic, warehouse: Path) -> None:
     dedupe = Dedupe(keys=("user",), within=timedelta(seconds=30), event_time_column="at")
     plain: dict[str, Any] = {"target_table": ("shop", "w"), "create_table": True}

@@ -97,7 +97,7 @@ WANTED = [(0, "a", 1, 1), (0, "b", 1, 2), (10, "a", 2, 68), (10, "b", 1, 16)]
 """The row of second 9 comes in the second run, when its window is closed."""
 
 
-@pytest.mark.parametrize("form", ["csv", deep("json_lines"), deep("parquet")])
+@pytest.mark.parametrize("form", [deep("csv"), deep("json_lines"), deep("parquet")])
 def test_windows_over_files(tmp_path: Path, warehouse: Path, form: str) -> None:
     stream, ending = over(folder_at(tmp_path, form), "in", warehouse), {"json_lines": "jsonl"}.get(form, form)
     for number, rows in enumerate((FIRST, SECOND, THIRD)):

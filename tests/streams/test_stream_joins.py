@@ -68,3 +68,18 @@ def test_pairs_are_loaded_once_and_rows_without_one_when_none_can_come(
     right.write([{"k": "a", "n": 13, "at": at(4)}, {"k": "y", "n": 14, "at": at(30)}])
     drain(stream)
     assert pairs(warehouse) == [(1, 10), (1, 13), (2, None), (3, 12)]
+
+
+@pytest.mark.filterwarnings("ignore:stream .* declares a state store in memory")
+def test_rows_wait_by_times_that_have_grown_and_are_given_out_then(sides: tuple[Topic, Topic], warehouse: Path) -> None:
+    left, right = sides
+    left.write([{"k": "a", "n": 1, "at": at(10)}])
+    right.write([{"k": "z", "n": 10, "at": at(10)}])
+    drain(joined(sides, warehouse, kind="left_outer"))
+    longer = joined(sides, warehouse, kind="left_outer", time_window_ms=10_000)
+    # What woke the row by the times of before finds that it waits on.
+    for second in (17, 100):
+        left.write([{"k": f"at {second}", "n": second, "at": at(second)}])
+        right.write([{"k": f"at {second}", "n": second, "at": at(second)}])
+        drain(longer)
+    assert pairs(warehouse) == [(1, None), (100, 100), (17, 17)]

@@ -173,17 +173,17 @@ class Case(NamedTuple):
         return "-".join(map(str, self))
 
 
-CASES = [
-    Case("tumbling", "dlq", True, 1),
+CASES = [Case("tumbling", "dlq", True, 1)]
+MORE = [
     Case("hopping", "drop", False, 2),
     Case("session", "reopen", False, 3, "merge"),
-]
-MORE = [
-    Case(kind, policy, restart, seed, mode)
-    for kind in KINDS
-    for policy in POLICIES
-    for restart in (False, True)
-    for seed, mode in ((11, "append"), (12, "append"), *(((13, "merge"),) if policy == "reopen" else ()))
+    *(
+        Case(kind, policy, restart, seed, mode)
+        for kind in KINDS
+        for policy in POLICIES
+        for restart in (False, True)
+        for seed, mode in ((11, "append"), (12, "append"), *(((13, "merge"),) if policy == "reopen" else ()))
+    ),
 ]
 
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from ematix_flow import Aggregation, Watermark, Window
+from ematix_flow import Aggregation, Source, Watermark, Window
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.spark_settings import ENGINE_VARIABLE
+from ematix_flow.declare.stream.build import stream_from_keywords
 from ematix_flow.declare.stream.options import Lookup
 from ematix_flow.declare.stream.toml_reader import stream_from_toml
 from ematix_flow.declare.stream.udf import udf
@@ -88,6 +89,7 @@ def into(topic: Topic, warehouse: Path, window: Window, **more: Any) -> Stream:
     return topic.stream(duckdb_at(warehouse), window=window, **MADE, **more)
 
 
+@pytest.mark.deep
 def test_window_columns_come_first_under_their_names_and_rows_without_a_time_are_ignored(
     topic: Topic, warehouse: Path
 ) -> None:
@@ -97,7 +99,14 @@ def test_window_columns_come_first_under_their_names_and_rows_without_a_time_are
     # Users may call their columns as the state calls its own.
     rows = [{"at": at(t), "start": t % 2, "end": "e" if t > 10 else None, "key": -t, "block": "b"} for t in TIMES]
     topic.write([*rows, {"at": None, "start": 0, "end": None, "key": 9, "block": "b"}], partition=0)
-    drain(into(topic, warehouse, window))
+    metrics, bus = StreamMetrics(), Bus()
+    bus.subscribe(metrics)
+    stream = into(topic, warehouse, window)
+    drain(stream, bus=bus)
+    without = metrics.registry.get_sample_value(
+        "ematix_streaming_rows_without_event_time_total", {"pipeline": stream.name}
+    )
+    assert without == 1
     sql = "SELECT * FROM shop.w ORDER BY von, start"
     (first, second, third) = rows_in(warehouse, sql)
     assert [row[0] for row in rows_in(warehouse, "DESCRIBE shop.w")][:6] == ["von", "bis", "start", "end", "n", "most"]
@@ -188,9 +197,22 @@ def test_a_text_that_is_no_time_is_a_bad_row(topic: Topic, warehouse: Path) -> N
     assert (column, json.loads(row)["at"]) == ("at", "soon")
 
 
+def test_a_source_whose_rows_have_no_time_is_told_beside_one_whose_rows_have(
+    sides: tuple[Topic, Topic], warehouse: Path
+) -> None:
+    left, right = sides
+    sources = [Source(one.connection, one.name) for one in sides]
+    given = {"name": "both", "sources": sources, "target": duckdb_at(warehouse), **MADE, "window": tumbling()}
+    left.write(events((1, "a", 5), (20, "a", 5)))
+    right.write([{"when": at(2), "user": "b", "amount": 1}])
+    with pytest.raises(PlanError, match="have no column 'at' for the time of events"):
+        drain(stream_from_keywords(given, None))
+
+
 EXACT = Aggregation(agg="count_distinct", column="amount", as_="it's", mode="exact", max_distinct_values_per_group=2)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -212,6 +234,7 @@ def with_tax(amount: int) -> int:
     return amount * 2
 
 
+@pytest.mark.deep
 def test_windows_are_made_of_what_sql_lookups_and_functions_give(topic: Topic, warehouse: Path) -> None:
     rows_in(warehouse, "CREATE TABLE names AS SELECT * FROM (VALUES ('a', 'Ann'), ('b', 'Bob')) AS t(id, full_name)")
     sql = "SELECT s.*, n.full_name, with_tax(s.amount) AS paid FROM source s JOIN names n ON n.id = s.user"
@@ -346,6 +369,7 @@ def test_the_local_engine_refuses_windows(topic: Topic, warehouse: Path, monkeyp
     assert not warehouse.exists()
 
 
+@pytest.mark.deep
 def test_a_window_that_is_declared_otherwise_is_not_computed_from_what_is_remembered(
     topic: Topic, warehouse: Path
 ) -> None:

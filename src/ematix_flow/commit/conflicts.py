@@ -42,7 +42,8 @@ def refuse_moved(request: CommitRequest, database: TargetSystem, session: Sessio
     """Refuse when another load has moved the watermark since."""
     if request.watermark_after is None:
         return
-    if Ledger(database).watermark(session, request.watermark_name) != request.watermark_before:
+    stored_as = request.watermark_from or request.watermark_name
+    if Ledger(database).watermark(session, stored_as) != request.watermark_before:
         message = f"another load of {request.watermark_name} moved its watermark since the plan was made"
         raise StalePlanError(message, hint=HINT)
 

@@ -10,14 +10,16 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.commit.rejects import row_json
+from ematix_flow.commit.rejects import row_of
 from ematix_flow.commit.request import Excluded
 from ematix_flow.commit.row_numbers import Only, numbered
 from ematix_flow.commit.simulate import simulate
 from ematix_flow.commit.staged_rows import MAX_CHARS, staged_rows, work_tables
 from ematix_flow.commit.unreadable_rows import unreadable_row
 from ematix_flow.connect.config.redact import redact
+from ematix_flow.connect.types.reject_rows import json_row
 from ematix_flow.errors import CommitError, FlowError, RefusedError
+from ematix_flow.plan.sql.row_json import staged_row
 
 if TYPE_CHECKING:
     from ematix_flow.commit.request import CommitRequest
@@ -58,7 +60,7 @@ def naming_violation(request: CommitRequest, database: TargetSystem, error: Refu
     row = _first_violation(_ViolationSearch(request, database), error)
     if row is None:
         return error
-    row_text = redact(row.row_json)
+    row_text = redact(json_row(row_of(row.row_json)))
     row_text = row_text if len(row_text) <= MAX_CHARS else f"{row_text[:MAX_CHARS]}..."
     where = f"{row.column}: " if row.column else ""
     message = f"{error.what}\n  {where}refused; row {row_text}"
@@ -113,11 +115,12 @@ class _ViolationSearch:
         """Return the number of rows."""
         if self.request.stage is not None:
             return sum(report.rows for report in self.request.reports)
-        return int(self._query_rows("SELECT COUNT(*) FROM {0} AS counted", Only())[0][0])
+        return int(self._query_rows("COUNT(*)", Only())[0][0])
 
     def _row_text(self, number: int) -> str:
-        rows = self._query_rows("SELECT * FROM {0} AS refused_row", Only(since=number, up_to=number))
-        return row_json([column.name for column in self.request.columns], rows[0]) if rows else "{}"
+        row = staged_row(self.request.columns, self.database.dialect)
+        rows = self._query_rows(row, Only(since=number, up_to=number))
+        return str(rows[0][0]) if rows else "{}"
 
     def _column(self, number: int, reason: str) -> str:
         """Return the column whose value is refused: the one that the reason names, or that makes it vanish when it is NULL."""
@@ -130,15 +133,15 @@ class _ViolationSearch:
             return ""
         return next((name for name in names if self.refusal(replace(alone, blank=name)) is None), "")
 
-    def _query_rows(self, sql: str, only: Only) -> list[tuple[Any, ...]]:
-        """Return the rows of a query over a part of the load."""
+    def _query_rows(self, value: str, only: Only) -> list[tuple[Any, ...]]:
+        """Return an expression over a part of the load."""
         session = self.database.session()
         try:
             names = work_tables(self.request, self.database, session)
             session.begin()
             relation, _ = staged_rows(self.request, self.database, session, names)
             subset = numbered(self.request.columns, self.database.dialect, relation, only)
-            return session.query(sql.format(subset))
+            return session.query(f"SELECT {value} FROM {subset} AS some_rows")
         finally:
             session.rollback()
             session.close()

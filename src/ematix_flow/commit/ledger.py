@@ -90,8 +90,14 @@ class Ledger:
     def _create(self, session: Session) -> None:
         self.database.create_schema(session, self.database.metadata_table("ledger").schema)
         for table in TABLES:
-            session.execute(create_metadata_sql(table, self.database))
-            self._complete(session, table)
+            try:
+                session.execute(create_metadata_sql(table, self.database))
+                self._complete(session, table)
+            except self.database.errors:
+                # Of two runs that create all of them, the one behind may meet the other at every table.
+                session.rollback()
+                if not self._is_complete(session, table):
+                    raise
 
     def _complete(self, session: Session, table: str) -> None:
         """Add the columns that a table of this name from before lacks; they are nullable, and its rows stay."""
@@ -119,11 +125,13 @@ class Ledger:
             if not self.database.is_duplicate_key(error):
                 raise
 
-    def take_fence(self, session: Session, name: str, at: datetime) -> Fence:
-        """Return a new epoch; from now on every older holder is refused at its commit."""
+    def take_fence(self, session: Session, name: str, at: datetime, other: str = "") -> Fence:
+        """Return a new epoch; from now on every older holder is refused at its commit, also one under the other name."""
         fences = self.name("fences")
         now = self.at(at)
-        session.execute(f"UPDATE {fences} SET epoch = epoch + 1, taken_at = {now} WHERE name = ?", (name,))
+        # In one order, so that two runs that take both do not wait for each other.
+        for one in sorted({name, other} - {""}):
+            session.execute(f"UPDATE {fences} SET epoch = epoch + 1, taken_at = {now} WHERE name = ?", (one,))
         rows = session.query(f"SELECT epoch FROM {fences} WHERE name = ?", (name,))
         return Fence(name, int(rows[0][0]))
 
@@ -290,12 +298,16 @@ class Ledger:
         )
         return str(rows[0][0]) if rows else None
 
-    def close_interrupted(self, session: Session, row: HistoryRow) -> None:
-        """Record that older runs of this pipeline never ended; the fence of this run keeps them from committing."""
+    def close_interrupted(self, session: Session, row: HistoryRow, other: str = "") -> None:
+        """Record that older runs of this pipeline never ended; the fence of this run keeps them from committing.
+
+        Under the other name of the target they are those into its table.
+        """
         session.execute(
             f"UPDATE {self.name('run_history')} SET status = 'failed', finished_at = {self.at(row.started_at)}, "
-            "error_message = 'interrupted' WHERE pipeline_name = ? AND status = 'running'",
-            (row.pipeline,),
+            "error_message = 'interrupted' WHERE status = 'running' AND (pipeline_name = ? "
+            "OR (pipeline_name = ? AND target_schema = ? AND target_table = ?))",
+            (row.pipeline, other, row.schema, row.table),
         )
 
     def open_run_tags(self, session: Session) -> set[str]:
@@ -355,9 +367,17 @@ def transaction(session: Session) -> Iterator[None]:
 
 
 def open_run(
-    database: TargetSystem, token: Token, fence_name: str, history: HistoryRow, watermark_name: str
+    database: TargetSystem,
+    token: Token,
+    fence_name: str,
+    history: HistoryRow,
+    watermark_name: str,
+    other_name: str = "",
 ) -> tuple[Fence, Committed | None, SourceWatermark | None]:
-    """Take the fence, record the run as running and return what the ledger already has about its token."""
+    """Take the fence, record the run as running and return what the ledger already has about its token.
+
+    Runs under the other name of the target may not commit any more either.
+    """
     ledger = Ledger(database)
     session = database.session()
     try:
@@ -365,11 +385,11 @@ def open_run(
         ledger.ensure_fence(session, fence_name, history.started_at)
         failpoint("token.before_insert")
         with transaction(session):
-            fence = ledger.take_fence(session, fence_name, history.started_at)
+            fence = ledger.take_fence(session, fence_name, history.started_at, other_name)
             committed = ledger.find(session, token)
             watermark = ledger.watermark(session, watermark_name)
             if committed is None:
-                ledger.close_interrupted(session, history)
+                ledger.close_interrupted(session, history, other_name)
                 ledger.record(session, history)
         failpoint("token.after_insert")
     finally:

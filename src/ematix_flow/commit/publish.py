@@ -11,6 +11,7 @@ from ematix_flow.commit.feature_views import sync_view
 from ematix_flow.commit.interrupts import uninterrupted
 from ematix_flow.commit.ledger import Ledger
 from ematix_flow.commit.quality import UnmeasuredError, audit
+from ematix_flow.commit.redeclared import rename_watermark
 from ematix_flow.commit.rejects import Rejects
 from ematix_flow.commit.staged_rows import in_own_types, refuse_empty, staged_rows, without_duplicates, work_tables
 from ematix_flow.connect.base.cancellation import current, unwatched
@@ -108,7 +109,7 @@ def _apply(
     _remember(request, ledger, session, now)
     failpoint("commit.watermark")
     _reject(request, database, ledger, session, now)
-    Rejects(ledger).insert_audited(session, request.token, passed.excluded, now)
+    Rejects(ledger).insert_audited(session, request.token, passed.excluded, now, alters=request.alters)
     failpoint("commit.dlq")
     if request.program.adds:
         counts = _add_staged(request, database, session, passed.counts, write_down)
@@ -146,6 +147,8 @@ def _check_permit(request: CommitRequest) -> None:
 def _remember(request: CommitRequest, ledger: Ledger, session: Session, now: datetime) -> None:
     """Record how far the source was read."""
     if request.watermark_after is not None:
+        if request.watermark_from:
+            rename_watermark(ledger, session, request.watermark_from, request.watermark_name)
         ledger.move_watermark(session, request.watermark_name, request.watermark_before, request.watermark_after, now)
     if request.files is not None:
         ledger.remember_files(session, request.files, request.token, now)
@@ -253,7 +256,7 @@ def _reject(request: CommitRequest, database: TargetSystem, ledger: Ledger, sess
     if request.rejects_dropped:
         return
     for row in request.excluded:
-        Rejects(ledger).insert(session, request.token, row, now)
+        Rejects(ledger).insert(session, request.token, row, now, alters=request.alters)
     expected = sum(report.rejected for report in request.reports)
     if not expected or request.stage is None:
         return

@@ -7,17 +7,17 @@ begun anew without it: most databases do nothing more in a transaction in which 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ematix_flow.commit.measurements import Ruler, verdict_of
-from ematix_flow.commit.rejects import row_json
 from ematix_flow.commit.request import Excluded
 from ematix_flow.commit.row_numbers import Only, numbered, with_numbers
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.declare.quality.checks import FAIL, REJECT, WARN
 from ematix_flow.errors import FlowError, QualityCheckFailed, QualityUnrunnable, TransientError
 from ematix_flow.failpoints import failpoint
-from ematix_flow.plan.sql.render import bind_staged, native_column
+from ematix_flow.plan.sql.render import bind_staged
+from ematix_flow.plan.sql.row_json import staged_row
 from ematix_flow.records import Audited, CheckResult
 
 if TYPE_CHECKING:
@@ -164,15 +164,12 @@ def _violating_rows(
 ) -> tuple[Excluded, ...]:
     """Return the rows that are set aside, each with the first expectation that it does not satisfy."""
     violating: dict[int, Excluded] = {}
-    names = [column.name for column in request.columns]
-    listed = ", ".join(f"s.{native_column(name, database.dialect)}" for name in names)
+    row = staged_row(request.columns, database.dialect)
     for one in failed:
         source = with_numbers(request.columns, database.dialect, relation)
-        sql = f"SELECT s._flow_row, {listed} FROM {source} AS s WHERE {one.offending} LIMIT {MOST + 1}"
-        rows: list[tuple[Any, ...]] = database.data(session).query(bind_staged(sql, database.dialect, relation))
-        for number, *values in rows:
-            reason = f"does not satisfy {one.name}"
-            violating.setdefault(int(number), Excluded(int(number), reason, row_json(names, values)))
+        sql = f"SELECT s._flow_row, {row} FROM {source} AS s WHERE {one.offending} LIMIT {MOST + 1}"
+        for number, text in database.data(session).query(bind_staged(sql, database.dialect, relation)):
+            violating.setdefault(int(number), Excluded(int(number), f"does not satisfy {one.name}", str(text)))
         if len(violating) > MOST:
             message = f"more than {MOST} rows of {request.token.pipeline} do not satisfy {one.name}"
             raise _refusal(message, audited, "nothing was loaded. So many are not set aside: fix the source.")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.ledger import Ledger, some_of, transaction
-from ematix_flow.connect.base.stream_source import SQL_FAILED, UNREADABLE
+from ematix_flow.connect.base.stream_source import LATE, SQL_FAILED, UNREADABLE
+from ematix_flow.connect.types.reject_rows import SHAPED, is_shaped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +21,11 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.records import Token
 
+
+_AUDIT, _TARGET, _PLAIN = "q", "c", "p"
+"""Parts of the id of a reject that an expectation or the target refused, and that of a row which is as in the source."""
+
+_REFUSED = re.compile(f":[{_AUDIT}{_TARGET}]({_PLAIN}?)[0-9]+$")
 
 _WAITS = "status IN ('pending', 'sent')"
 """A reject that may be tried again; a topic has a copy of one that is sent."""
@@ -47,24 +54,44 @@ class Reject:
     rejected_at: str
 
     @property
+    def is_typed(self) -> bool:
+        """Return whether its values have the types of the target: an expectation or the target itself refused the row."""
+        return _REFUSED.search(self.reject_id) is not None or is_shaped(self.row_json)
+
+    @property
+    def is_shaped(self) -> bool:
+        """Return whether its row went through column map, normalisers and transforms, so that it may not do so again."""
+        match = _REFUSED.search(self.reject_id)
+        return (match is not None and not match[1]) or is_shaped(self.row_json)
+
+    @property
     def is_message(self) -> bool:
         """Return whether it is a message as it came, and not a row that the SQL of a stream returned."""
         return self.column_name == UNREADABLE or self.reason.startswith(SQL_FAILED)
+
+    @property
+    def is_late(self) -> bool:
+        """Return whether it is a row of a stream that came after its window was closed."""
+        return self.reason.startswith(LATE)
+
+    @property
+    def stage(self) -> str:
+        """Return where a stream has set it aside."""
+        return "late_data" if self.is_late else "transform" if self.is_message else "write"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the reject as plain data, with its row as an object."""
         return {**asdict(self), "row": row_of(self.row_json)}
 
 
-def row_json(names: Sequence[str], row: Sequence[object]) -> str:
-    """Return a row as the rejects table stores it."""
-    return json.dumps(dict(zip(names, row, strict=True)), default=str, ensure_ascii=False)
-
-
-def row_of(text: str, **reading: Any) -> dict[str, Any]:
+def row_of(text: str) -> dict[str, Any]:
     """Return a row that the rejects table stores; what is no object is the only value of one."""
-    value = json.loads(text, **reading)
-    return value if isinstance(value, dict) else {"value": value}
+    value = json.loads(text)
+    return {name: one for name, one in value.items() if name != SHAPED} if isinstance(value, dict) else {"value": value}
+
+
+def _refused_id(token: Token, by: str, row: Excluded, *, alters: bool) -> str:
+    return f"{token.run_id}:{by}{'' if alters else _PLAIN}{row.number}"
 
 
 class Rejects:
@@ -120,14 +147,14 @@ class Rejects:
             "AND known.reason = rejected.reason)"
         )
 
-    def insert(self, session: Session, token: Token, row: Excluded, at: datetime) -> None:
-        """Write one row that the target refuses."""
+    def insert(self, session: Session, token: Token, row: Excluded, at: datetime, *, alters: bool) -> None:
+        """Write one row that the target refuses; `alters` where it is not as in the source."""
         stamp = f"{self._ledger.uuid(token.run_id)}, ?, ?, ?, {self._ledger.at(at)}, 'pending', 1"
         session.execute(
             f"INSERT INTO {self._name} (reject_id, pipeline_name, target_name, run_id, reason, column_name, row_json, "
             f"rejected_at, status, attempt) VALUES (?, ?, ?, {stamp})",
             (
-                f"{token.run_id}:c{row.number}",
+                _refused_id(token, _TARGET, row, alters=alters),
                 token.pipeline,
                 token.target,
                 row.reason,
@@ -136,8 +163,10 @@ class Rejects:
             ),
         )
 
-    def insert_audited(self, session: Session, token: Token, rows: Sequence[Excluded], at: datetime) -> None:
-        """Write rows that do not satisfy what is expected of them."""
+    def insert_audited(
+        self, session: Session, token: Token, rows: Sequence[Excluded], at: datetime, *, alters: bool
+    ) -> None:
+        """Write rows that do not satisfy what is expected of them; `alters` where they are not as in the source."""
         names = "reject_id, pipeline_name, target_name, run_id, reason, row_json, rejected_at, status, attempt"
         one = f"(?, ?, ?, {self._ledger.uuid(token.run_id)}, ?, ?, {self._ledger.at(at)}, 'pending', 1)"
         for some in some_of(rows):
@@ -145,7 +174,7 @@ class Rejects:
                 value
                 for row in some
                 for value in (
-                    f"{token.run_id}:q{row.number}",
+                    _refused_id(token, _AUDIT, row, alters=alters),
                     token.pipeline,
                     token.target,
                     row.reason,

@@ -57,6 +57,8 @@ class CommitRequest:
     """Source query in the target's own dialect: the same-database path."""
     watermark_name: str = ""
     watermark_before: SourceWatermark | None = None
+    watermark_from: str = ""
+    """The name under which that is stored, where it is another one."""
     watermark_after: SourceWatermark | None = None
     files: FileChoice | None = None
     """The files that this load brings, which the metadata tables record."""
@@ -80,6 +82,8 @@ class CommitRequest:
     """Rows that become rejects now are not tried again."""
     excluded: tuple[Excluded, ...] = ()
     """Staged rows that the target's constraints refuse, which become rejects."""
+    alters: bool = True
+    """True when staged rows are not as the source has them, which their rejects have to say."""
     audit: Audit = field(default_factory=Audit)
     """What is measured of the rows before the target is touched."""
     apart: bool = False

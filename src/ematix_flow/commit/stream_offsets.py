@@ -7,16 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.ledger import Ledger, transaction
-from ematix_flow.connect.base.stream_source import as_text, from_text, refuse_other_source
+from ematix_flow.connect.base.stream_source import TURN, as_text, from_text, refuse_other_source
 from ematix_flow.errors import StreamLostError
 from ematix_flow.failpoints import failpoint
 from ematix_flow.records import SourceWatermark
-
-TURN = "turn"
-"""Key in a position for how often an operator has moved it.
-
-The same messages may be read again after that, so their loads must not be taken for the earlier ones.
-"""
 
 STATE = "state"
 """Key in a position for the query that holds the state of a stream, and the batch of it that the target has."""

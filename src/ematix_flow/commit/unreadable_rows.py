@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.commit.rejects import row_json
 from ematix_flow.commit.request import Excluded
 from ematix_flow.connect.base.database import Database
+from ematix_flow.connect.types.reject_rows import json_row
 from ematix_flow.plan.sql.render import native_column
 from ematix_flow.plan.sql.shape.query import NORMALIZED, USER
 
@@ -83,8 +83,8 @@ class _UnreadableSearch:
             names = [column.name for column in self.database.describe(session, sql)]
         finally:
             session.close()
-        pairs = [(n, v) for n, v in zip(names, self._query_rows(sql)[0], strict=True) if n != _NUMBER]
-        return row_json([name for name, _ in pairs], [value for _, value in pairs])
+        pairs = zip(names, self._query_rows(sql)[0], strict=True)
+        return json_row({name: value for name, value in pairs if name != _NUMBER})
 
     def _query_rows(self, sql: str) -> list[tuple[Any, ...]]:
         session = self.database.session()

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from ematix_flow.declare.table.schema import Table
     from ematix_flow.errors import Origin
 
+SCHEDULER_LEASE = "_scheduler_singleton"
+"""The name of the leading scheduler's lease, beside those of pipelines."""
+
+WORKFLOW_PREFIX = "workflow:"
+"""Begins the names under which the run log keeps the states of workflows, beside those of pipelines."""
+
 
 @dataclass(slots=True)
 class Project:
@@ -168,6 +174,11 @@ class Project:
         origin: Origin | None,
         existing: Pipeline | Replication | Stream | Table | Transform | Workflow | None,
     ) -> None:
+        if not isinstance(name, str) or not name:
+            raise DeclareError(f"the name of a {kind} is {name!r}", hint="give it a name=.", origin=origin)
+        if name == SCHEDULER_LEASE or name.startswith(WORKFLOW_PREFIX):
+            message = f"a {kind} cannot be named {name!r}, which the run log uses itself"
+            raise DeclareError(message, hint="give it another name=.", origin=origin)
         if existing is not None:
             message = f"a {kind} named {name!r} is declared already"
             hint = f"the first one is at {existing.origin}; give this one another name=."

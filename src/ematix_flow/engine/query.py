@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 DEFAULT_ROWS = 10_000
 MOST_ROWS = 100_000
 _LONGEST_TEXT = 10_000
+_LARGEST_EXACT = 2**53 - 1
+"""The largest whole number that every reader of JSON reads as it is."""
 
 
 class QueryTimeoutError(RunTimeoutError):
@@ -59,6 +61,8 @@ class Datasources:
     """What can be queried: names, each with the name of a connection or an address."""
 
     addresses: Mapping[str, str]
+    functions: frozenset[str] = frozenset()
+    """Functions that queries may call besides those that are known to be harmless, in lower case."""
 
     def open(self, name: str) -> Database:
         """Return the database of a name."""
@@ -89,7 +93,7 @@ class Datasources:
     def query(self, name: str, sql: str, rows: int, seconds: float) -> QueryResult:
         """Run a query; refuse what does more than read."""
         database, began = self.open(name), time.perf_counter()
-        query = guarded(sql, database.dialect, rows)
+        query = guarded(sql, database.dialect, rows, self.functions)
         with _session(database, seconds) as session:
             described = () if query.is_explain else database.describe(session, query.plain_sql)
             if database.dialect == "sqlite":  # which describes a query by a temporary view
@@ -121,7 +125,7 @@ def _session(database: Database, seconds: float) -> Iterator[Session]:
     timer.daemon = True
     timer.start()
     try:
-        with halt.over(), closing(database.read_only_session()) as session:
+        with halt.over(), closing(database.confined_session()) as session:
             for statement in _BEFORE.get(database.dialect, ()):
                 session.execute(statement)
             if database.dialect != "sqlite":  # whose begin takes the lock of a writer
@@ -139,12 +143,13 @@ def _session(database: Database, seconds: float) -> Iterator[Session]:
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value as JSON can hold it; long texts are cut."""
+    """Return a value as JSON and JavaScript can hold it; long texts are cut."""
     match value:
-        case None | bool() | int():
+        case None | bool():
             return value
-        case float():
-            return value if math.isfinite(value) else str(value)
+        case int() | float():
+            is_exact = math.isfinite(value) if isinstance(value, float) else abs(value) <= _LARGEST_EXACT
+            return value if is_exact else str(value)
         case datetime() | date() | clock_time():
             return value.isoformat()
         case Decimal() | timedelta():

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.commit.rejects import rejects_of, row_of
+from ematix_flow.commit.rejects import rejects_of
+from ematix_flow.connect.base.stream_source import parse_timestamp
 from ematix_flow.connect.registry import open_target
+from ematix_flow.connect.types.reject_rows import SHAPED, values_of
 from ematix_flow.declare.quality.checks import BY_ROW
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.run import run_pipeline
 from ematix_flow.errors import RunError, UnknownNameError
+from ematix_flow.plan.columns import EVENT, OURS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
+
+    import pyarrow as pa
 
     from ematix_flow.commit.rejects import Reject
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
@@ -42,7 +47,7 @@ def replay_rejects(pipeline: Pipeline, ids: Sequence[str] = (), options: Options
     """Load pending rejects again through the pipeline as it is declared now; rows that still do not fit stay rejects.
 
     The replay is a load of its own, and marks the rejects in its own transaction: a crash in the middle never loads a
-    row twice.
+    row twice. Rows of the source and rows that the pipeline has shaped already are a load each; `result` is the last one's.
     """
     options = options or Options()
     chosen = [r for r in list_rejects(pipeline, limit=1_000_000) if not ids or r.reject_id in ids]
@@ -51,13 +56,24 @@ def replay_rejects(pipeline: Pipeline, ids: Sequence[str] = (), options: Options
     if pipeline.fan_out:
         message = "rejects of a fan-out are replayed by the target's own pipeline"
         raise RunError(message, hint="declare a pipeline for that target alone and replay there.")
-    # Every digit of a number goes back into the load as it was written.
-    rows = [row_of(reject.row_json, parse_float=str) for reject in chosen]
     again = replace(pipeline, targets=(_append_only(pipeline.targets[0]),), transforms_post=())
-    known = tuple(reject.reject_id for reject in chosen)
-    result = run_pipeline(again, replace(options, slot=replay_slot(chosen), source_frame=_frame(rows), replays=known))
-    rejected = int(result["rows_rejected"])
-    return {"replayed": len(chosen) - rejected, "rejected": rejected, "result": result}
+    alike = sorted(chosen, key=_kind_of)
+    results = [_replay(again, list(some), options) for _, some in groupby(alike, key=_kind_of)]
+    rejected = sum(int(result["rows_rejected"]) for result in results)
+    return {"replayed": len(chosen) - rejected, "rejected": rejected, "result": results[-1]}
+
+
+def _kind_of(reject: Reject) -> tuple[bool, bool]:
+    return reject.is_shaped, reject.is_typed
+
+
+def _replay(pipeline: Pipeline, rejects: Sequence[Reject], options: Options) -> dict[str, Any]:
+    """Load rejects whose rows are of one kind, and return the result of the load."""
+    shaped, typed = _kind_of(rejects[0])
+    rows, known = _frame(rejects, pipeline.targets[0], typed=typed), tuple(reject.reject_id for reject in rejects)
+    given = replace(options, slot=replay_slot(rejects), source_frame=rows, shaped=shaped, replays=known)
+    result: dict[str, Any] = run_pipeline(pipeline, given)
+    return result
 
 
 def _append_only(target: TargetDeclaration) -> TargetDeclaration:
@@ -84,18 +100,44 @@ def replay_slot(chosen: Sequence[Reject]) -> str:
     return f"replay-{hashlib.sha256(joined.encode()).hexdigest()[:32]}"
 
 
-def _frame(rows: list[dict[str, Any]]) -> Any:
-    """Return the rows as an Arrow table of text, which the shape parses like any text source."""
+def _frame(rejects: Iterable[Reject], target: TargetDeclaration, *, typed: bool) -> pa.Table:
+    """Return the rows as an Arrow table of text and bytes, which the shape parses like any source of text.
+
+    Values that are `typed` may be what no text of a source means: numbers that are infinite.
+    """
     import pyarrow as pa
 
+    rows = [_own_values(reject, target) for reject in rejects]
     names = list(dict.fromkeys(name for row in rows for name in row))
-    return pa.table({name: pa.array([_column_text(row.get(name)) for row in rows], pa.string()) for name in names})
+    kinds = {column.name: column.type.kind for column in target.table.columns}
+    kinds.setdefault(target.write.event_timestamp_column or EVENT, EVENT)
+    read = {name: _TYPED.get(kinds.get(name, "")) if typed else None for name in names}
+    return pa.table({name: _array([row.get(name) for row in rows], read[name]) for name in names})
 
 
-def _column_text(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    return json.dumps(value) if isinstance(value, dict | list | bool) else str(value)
+_TYPED: dict[str, Callable[[str], Any]] = {"float": float, "double": float, EVENT: parse_timestamp}
+"""What reads typed values of a kind that the shape would not."""
+
+
+def _own_values(reject: Reject, target: TargetDeclaration) -> dict[str, str | bytes | None]:
+    """Return the values of a row without those that a load adds for itself; the time of its event has its own name again."""
+    values, event = values_of(reject.row_json), target.write.event_timestamp_column
+    if event is not None and EVENT in values:
+        values.setdefault(event, values[EVENT])
+    return {name: value for name, value in values.items() if name not in (SHAPED, EVENT, *OURS)}
+
+
+def _array(values: Sequence[str | bytes | None], read: Callable[[str], Any] | None) -> pa.Array:
+    import pyarrow as pa
+
+    if any(isinstance(value, bytes) for value in values):
+        return pa.array([value.encode() if isinstance(value, str) else value for value in values], pa.binary())
+    if read is not None and any(values):
+        try:
+            return pa.array([None if value is None else read(str(value)) for value in values])
+        except (ValueError, RunError):
+            pass
+    return pa.array(values, pa.string())
 
 
 def _of_target(pipeline: Pipeline, target: TargetDeclaration, status: str | None, limit: int) -> list[Reject]:

@@ -364,8 +364,11 @@ public final class StreamState {
         @Override
         List<Row> expired(String key, long watermark) {
             List<Row> results = new ArrayList<>();
-            forget(key, true, watermark, results);
-            forget(key, false, watermark, results);
+            // Rows wait by the times of now, and their timers were set by those of their day, which may have been shorter.
+            long next = Math.min(forget(key, true, watermark, results), forget(key, false, watermark, results));
+            if (next != Long.MAX_VALUE) {
+                wakeAt(next + 1);
+            }
             return results;
         }
 
@@ -399,12 +402,15 @@ public final class StreamState {
             return !others.isEmpty();
         }
 
-        private void forget(String key, boolean isLeft, long watermark, List<Row> results) {
+        /** Gives out and forgets rows of a side whose last moment is over; returns the first one of those that wait on. */
+        private long forget(String key, boolean isLeft, long watermark, List<Row> results) {
+            long next = Long.MAX_VALUE;
             MapState<Long, String> state = isLeft ? left : right;
             boolean wanted = settings.outer.equals("full_outer")
                     || settings.outer.equals(isLeft ? "left_outer" : "right_outer");
             for (java.util.Map.Entry<Long, String> one : known(state).entrySet()) {
                 if (lastMoment(isLeft, one.getKey()) >= watermark) {
+                    next = Math.min(next, lastMoment(isLeft, one.getKey()));
                     continue;
                 }
                 for (String entry : one.getValue().split("\n")) {
@@ -418,6 +424,7 @@ public final class StreamState {
                 }
                 state.removeKey(one.getKey());
             }
+            return next;
         }
     }
 
@@ -456,8 +463,13 @@ public final class StreamState {
 
         @Override
         List<Row> expired(String key, long watermark) {
-            if (seen.exists() && seen.get() + settings.longest < watermark) {
+            if (!seen.exists()) {
+                return List.of();
+            }
+            if (seen.get() + settings.longest < watermark) {
                 seen.clear();
+            } else {
+                wakeAt(seen.get() + settings.longest + 1);
             }
             return List.of();
         }

@@ -18,6 +18,7 @@ from ematix_flow.plan.changes import change_columns, change_rules, points_table,
 from ematix_flow.plan.columns import EVENT
 from ematix_flow.plan.existing_tables import over_existing
 from ematix_flow.plan.keys import compare_columns, merge_keys, order_columns, update_columns
+from ematix_flow.plan.metadata_tables import history_name
 from ematix_flow.plan.partitions import never_empty, partition_notes
 from ematix_flow.plan.programs import lake_append, program_of
 from ematix_flow.plan.quality import plan_audit
@@ -36,7 +37,6 @@ from ematix_flow.plan.steps import (
     Commit,
     EnsureTable,
     Read,
-    Shape,
     Stage,
     TargetPlan,
 )
@@ -91,6 +91,8 @@ class Inspection:
     existing: TableSchema | None = None
     watermark: SourceWatermark | None = None
     """Where the last load ended, by whichever column it went."""
+    watermark_from: str = ""
+    """The name under which that is stored, where the target was declared another way then."""
     bounds: Bounds | None = None
     files: FileChoice | None = None
     """The files that are new, where only those are requested."""
@@ -147,11 +149,12 @@ def plan_target(request: PlanRequest, inspection: Inspection) -> TargetPlan:
     ensure = ensure_step(table, write, definition, database, inspection)
     path = WAITING if request.waits else choose_path(pipeline, target, request.source, inspection)
     _check_carried(table, path)
-    shaping = plan_shape(pipeline, target, inspection, path.value, request.source_database)
-    read = _read(inspection, shaping, request.source)
     load = _load(request, inspection, keys.value, compare.value)
     columns = (*load.columns, *load.extra)
     required = () if load.changes is not None else _required(table, keys.value, load, write)
+    given = request.source.shaped
+    shaping = plan_shape(pipeline, target, inspection, path.value, request.source_database, required, given=given)
+    read = _read(inspection, shaping, request.source)
     audit = plan_audit(request, load, exists=bool(ensure.exists))
     by = _staged_by(path, shaping, inspection, read)
     program = program_of(load, write, database)
@@ -172,7 +175,7 @@ def plan_target(request: PlanRequest, inspection: Inspection) -> TargetPlan:
         path=path,
         ensure=ensure,
         read=read,
-        shape=Shape(shaping.place, shaping.dialect, shaping.sql, shaping.marked, shaping.reads_twice),
+        shape=shaping.step,
         check=Check(
             required,
             write.on_bad_row,
@@ -185,6 +188,7 @@ def plan_target(request: PlanRequest, inspection: Inspection) -> TargetPlan:
         connection_info=dict(database.info()),
         notes=(*inspection.notes, *partition_notes(target, database), *_view_notes(table)),
         watermark=inspection.watermark,
+        watermark_from=inspection.watermark_from,
         audit=audit,
         features=table.features,
     )
@@ -215,11 +219,6 @@ def _staged_by(path: Choice, shaping: Shaping, inspection: Inspection, read: Rea
 def after(now: datetime, latest: datetime | None) -> datetime:
     """Return the instant of a load, later than every version that is there, also when a clock went backwards."""
     return now if latest is None or latest < now else latest + timedelta(microseconds=1)
-
-
-def history_name(pipeline: Pipeline, table: Table) -> str:
-    """Return the name under which runs and watermarks of this target are stored."""
-    return f"{pipeline.name}::{table.qualified_name}" if pipeline.fan_out else pipeline.name
 
 
 def schema_hash(definition: TableDefinition) -> str:
@@ -339,6 +338,7 @@ def _load(request: PlanRequest, inspection: Inspection, keys: tuple[str, ...], c
         event=EVENT if by_event else "",
         points=points_table(table, database) if by_event or remembers_keys(write, database) else None,
         delete_absent=write.handle_deletes is not None,
+        replaced=write.replaced,
         expire_before=now - write.ttl if write.ttl is not None else None,
         forget_before=now - write.late_horizon if by_event or write.mode == CHANGES else None,
         extra=(

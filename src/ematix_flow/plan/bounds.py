@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base.columns import SourceColumn
 from ematix_flow.errors import PlanError, did_you_mean
-from ematix_flow.plan.sql.render import native_column, quoted, render, text
+from ematix_flow.plan.assumed_columns import FAMILIES
+from ematix_flow.plan.sql.render import native_column, quoted, render
+from ematix_flow.plan.sql.watermark_values import (
+    NUMBERS,
+    TIMES,
+    highest_value_sql,
+    value_before_sql,
+    value_sql,
+)
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -14,9 +22,6 @@ if TYPE_CHECKING:
     from ematix_flow.declare.pipeline.write import Write
     from ematix_flow.plan.steps import Bounds
     from ematix_flow.records import SourceWatermark
-
-NUMBERS = ("integer", "decimal", "float")
-TIMES = ("timestamp", "timestamp_tz", "date")
 
 
 def watermark_column(write: Write, columns: tuple[SourceColumn, ...]) -> SourceColumn:
@@ -45,30 +50,11 @@ def check_comparable(column: SourceColumn, dialect: str) -> None:
     raise PlanError(message, hint="use a number, a date or a timestamp; cast it in the query.")
 
 
-def value_sql(value: str, column: SourceColumn, dialect: str) -> str:
-    """Return a stored watermark as an SQL literal of the source column's type."""
-    if column.family in NUMBERS:
-        return value
-    literal = text(value)
-    if column.family in TIMES and dialect in ("postgres", "duckdb", "spark"):
-        types = {"date": "DATE", "timestamp": "TIMESTAMP", "timestamp_tz": "TIMESTAMPTZ"}
-        return f"CAST({literal} AS {types[column.family]})"
-    return literal
-
-
 def lower_sql(lo: str, column: SourceColumn, dialect: str, lookback: timedelta | None) -> str:
     """Return the lower bound, moved back by the look-back."""
-    base = value_sql(lo, column, dialect)
     if lookback is None:
-        return base
-    seconds = int(lookback.total_seconds())
-    if column.family in NUMBERS:
-        return f"({base} - {seconds})"
-    if dialect == "sqlite":
-        return f"strftime('%Y-%m-%d %H:%M:%f', {base}, '-{seconds} seconds')"
-    if dialect == "mysql":
-        return f"DATE_SUB({base}, INTERVAL {seconds} SECOND)"
-    return f"({base} - INTERVAL '{seconds} seconds')"
+        return value_sql(lo, column, dialect)
+    return value_before_sql(lo, column, dialect, lookback)
 
 
 def bounded_sql(user_sql: str, bounds: Bounds, column: SourceColumn, write: Write, dialect: str) -> str:
@@ -93,14 +79,14 @@ def _joined(conditions: list[str], bounds: Bounds) -> str:
 
 
 def highest_sql(user_sql: str, lo: str | None, column: SourceColumn, write: Write, dialect: str) -> str:
-    """Return the query for the upper bound (as text) and the number of NULLs."""
-    kind = "CHAR" if dialect == "mysql" else "STRING" if dialect == "spark" else "VARCHAR"
-    return _highest(user_sql, lo, column, write, dialect, f"CAST(MAX({{name}}) AS {kind})")
+    """Return the query for the upper bound, of which `stored_value` makes the text, and the number of NULLs."""
+    return _highest(user_sql, lo, column, write, dialect, highest_value_sql("{name}", column, dialect))
 
 
 def highest_of_some_sql(user_sql: str, lo: str | None, column: SourceColumn, write: Write, dialect: str) -> str:
     """Return the query for the highest value of some of the rows, in its own type, and their number of NULLs."""
-    highest_sql = _highest(user_sql, lo, column, write, dialect, "MAX({name})")
+    aggregate = "CAST(MAX({name}) AS DOUBLE)" if column.family == "float" else "MAX({name})"
+    highest_sql = _highest(user_sql, lo, column, write, dialect, aggregate)
     return f"SELECT hi, CAST(nulls AS BIGINT) AS nulls FROM ({highest_sql}) AS _some(hi, nulls)"
 
 
@@ -124,13 +110,9 @@ def _native(canonical: str, dialect: str) -> str:
     return render(f"SELECT {canonical}", dialect).removeprefix("SELECT ")
 
 
-_FAMILIES = {"date": "date", "timestamp": "timestamp", "timestamp_tz": "timestamp_tz"}
-
-
 def range_condition(bounds: Bounds, kind: str, write: Write, dialect: str) -> str:
     """Return the condition on shaped rows, for a declared column of this kind."""
-    family = _FAMILIES.get(kind, "text" if kind in ("text", "string") else "integer")
-    column = SourceColumn(bounds.column, family)
+    column = SourceColumn(bounds.column, FAMILIES[kind])
     name = native_column(bounds.column, dialect)
     conditions = []
     if bounds.lo is not None:

@@ -11,6 +11,7 @@ from ematix_flow.plan.sql.ddl import ColumnDefinition, TableDefinition, create_t
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base.metadata_store import MetadataStore
+    from ematix_flow.declare.pipeline.pipeline import Pipeline
     from ematix_flow.declare.table.schema import Table
     from ematix_flow.declare.table.types import ColumnType
 
@@ -132,6 +133,20 @@ TABLES = tuple(_TABLES)
 
 COLUMNS = {name: tuple(column for column, _, _ in columns) for name, columns in _TABLES.items()}
 """Names of the columns of each table."""
+
+
+def history_name(pipeline: Pipeline, table: Table) -> str:
+    """Return the name under which runs and watermarks of this target are stored."""
+    return _history_name(pipeline, table, fan_out=pipeline.fan_out)
+
+
+def other_history_name(pipeline: Pipeline, table: Table) -> str:
+    """Return the name that this target had if it was declared the other way before: alone, or in a list."""
+    return _history_name(pipeline, table, fan_out=not pipeline.fan_out)
+
+
+def _history_name(pipeline: Pipeline, table: Table, *, fan_out: bool) -> str:
+    return f"{pipeline.name}::{table.qualified_name}" if fan_out else pipeline.name
 
 
 def metadata_table(name: str, database: MetadataStore) -> TableDefinition:

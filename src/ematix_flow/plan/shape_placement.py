@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -23,10 +23,10 @@ from ematix_flow.plan.columns import (
 )
 from ematix_flow.plan.spark_reasons import TASK_DIALECT, spark_reason
 from ematix_flow.plan.sql.render import native_column
-from ematix_flow.plan.sql.shape.query import read_columns, shape_query, unsupported_on
-from ematix_flow.plan.sql.shape.transforms import wraps
+from ematix_flow.plan.sql.shape.query import RawRow, read_columns, shape_query, unsupported_on
+from ematix_flow.plan.sql.shape.transforms import column_of, wraps
 from ematix_flow.plan.sql.user.query import read_query
-from ematix_flow.plan.steps import SPARK, TASK, Choice
+from ematix_flow.plan.steps import SPARK, TASK, Choice, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -56,12 +56,51 @@ class Shaping:
     """True when rows can fail to parse, so that the query also returns the column that names the failure."""
     reads_twice: bool = False
     """True when the query reads its rows twice: for SQL of the user, and for the rows that go round it."""
+    alters: bool = True
+    """True when the declaration makes other rows of those of the source than their types alone do."""
+    given: bool = False
+    """True when the rows were shaped before, and are only read."""
+
+    @property
+    def step(self) -> Shape:
+        """Return the step of a plan."""
+        return Shape(self.place, self.dialect, self.sql, self.marked, self.reads_twice, self.alters, self.given)
 
 
-def plan_shape(
-    pipeline: Pipeline, target: TargetDeclaration, inspection: Inspection, path: str, source: SqlSource | None
+def plan_shape(  # noqa: PLR0913 - a load and its two sides
+    pipeline: Pipeline,
+    target: TargetDeclaration,
+    inspection: Inspection,
+    path: str,
+    source: SqlSource | None,
+    required: tuple[str, ...] = (),
+    *,
+    given: bool = False,
 ) -> Shaping:
-    """Return the query of the load in the dialect of the engine that evaluates it."""
+    """Return the query of the load in the dialect of the engine that evaluates it; rows that are `given` in shape are read.
+
+    Where bad rows are kept, one that lacks a `required` column comes with its source row, as one that cannot be read does;
+    so does one with a text that is too long.
+    """
+    normalizes = any(column.normalizers for column in target.table.columns)
+    alters = bool(normalizes or target.column_map or pipeline.transforms_pre)
+    if given:
+        plain = tuple(replace(column, normalizers=()) for column in target.table.columns)
+        target = replace(target, table=replace(target.table, columns=plain), column_map=None)
+        pipeline = replace(pipeline, transforms_pre=())
+    keeps = alters and not given and "reject" in (target.write.on_bad_row, target.write.null_watermark)
+    shaping = _shape(pipeline, target, inspection, path, source, required if keeps else None)
+    return replace(shaping, alters=alters, given=given)
+
+
+def _shape(
+    pipeline: Pipeline,
+    target: TargetDeclaration,
+    inspection: Inspection,
+    path: str,
+    source: SqlSource | None,
+    required: tuple[str, ...] | None,
+) -> Shaping:
     evaluator = _choose_evaluator(pipeline, target, inspection, path)
     user = inspection.user_dialect or inspection.source_dialect
     over_rows = evaluator.value in _OVER_ROWS
@@ -75,18 +114,22 @@ def plan_shape(
         from_database = inspection.source_dialect != "spark"
         read = _bounded(inspection.source_sql, target, inspection) if from_database else inspection.source_sql
         event, transforms = target.write.event_timestamp_column, pipeline.transforms_pre
-        rows = _Rows(repr(target.table), event, tuple(columns.items()), dialect, user, target, transforms)
+        rows = _Rows(repr(target.table), event, tuple(columns.items()), dialect, user, required, target, transforms)
         alone = not target.column_map and not transforms
         final, marked = _known_rows(rows) if alone else _over_rows(rows)
         twice = marked and wraps(transforms)
         return Shaping(evaluator, dialect, _bounded_after(final, target, inspection, dialect), read, marked, twice)
     reading = read_columns(target.table, dialect, columns, column_map=target.column_map, user_dialect=user)
     marked = reading.can_fail or CORRUPT in columns
-    failure_columns: tuple[str, ...] = (FAILED, RAW) if marked else ()
+    families = {column.name: column.family for column in inspection.source_columns}
+    raw = RawRow(RAW, families, required) if marked or required is not None else None
     bounded = _bounded(inspection.source_sql, target, inspection)
-    shaped = _shaped(bounded, pipeline.transforms_pre, target, columns, reading, user, failure_columns=failure_columns)
+    shaped = _shaped(bounded, pipeline.transforms_pre, target, columns, reading, user, marked=marked, raw=raw)
     read_as = _interchanged(inspection, source, dialect) if source is not None and evaluator.value == "source" else {}
-    final = _final(shaped, target, columns, dialect, read_as, failure_columns=failure_columns)
+    reject_columns = [
+        native_column(name, dialect) for name, is_there in ((FAILED, marked), (RAW, raw is not None)) if is_there
+    ]
+    final = _final(shaped, target, columns, dialect, read_as, reject_columns)
     return Shaping(evaluator, dialect, final, "", marked)
 
 
@@ -101,6 +144,7 @@ class _Rows:
     """The columns of the rows with their families."""
     dialect: str
     user_dialect: str
+    required: tuple[str, ...] | None
     target: TargetDeclaration = field(compare=False)
     transforms_pre: Sequence[object] = field(compare=False)
 
@@ -110,10 +154,17 @@ def _over_rows(rows: _Rows) -> tuple[str, bool]:
     columns, target, user = dict(rows.columns), rows.target, rows.user_dialect
     reading = read_columns(target.table, rows.dialect, columns, column_map=target.column_map, user_dialect=user)
     marked = reading.can_fail or CORRUPT in columns
-    failure_columns: tuple[str, ...] = (FAILED,) if marked else ()
     everything = f"SELECT * FROM {SOURCE_VIEW}"
-    shaped = _shaped(everything, rows.transforms_pre, target, columns, reading, user, failure_columns=failure_columns)
-    return _final(shaped, target, columns, rows.dialect, {}, failure_columns=failure_columns), marked
+    shaped = _shaped(everything, rows.transforms_pre, target, columns, reading, user, marked=marked)
+    failed = native_column(FAILED, rows.dialect)
+    reject_columns = [failed] if marked else []
+    suspect = [f"{failed} IS NOT NULL"] if marked else []
+    if rows.required is not None:
+        conditions = reading.suspicious(rows.required, [column_of(name) for name in target.table.column_names])
+        suspect += [condition.sql(dialect=rows.dialect) for condition in conditions]
+    if suspect:
+        reject_columns.append(f"CASE WHEN {' OR '.join(suspect)} THEN {RAW} END AS {RAW}")
+    return _final(shaped, target, columns, rows.dialect, {}, reject_columns), marked
 
 
 _known_rows = lru_cache(maxsize=64)(_over_rows)
@@ -211,7 +262,8 @@ def _shaped(  # noqa: PLR0913 - the parts of a shape
     reading: Reading,
     user_dialect: str,
     *,
-    failure_columns: tuple[str, ...],
+    marked: bool,
+    raw: RawRow | None = None,
 ) -> str:
     dialect = reading.inputs.dialects.dialect
     event = target.write.event_timestamp_column
@@ -230,8 +282,8 @@ def _shaped(  # noqa: PLR0913 - the parts of a shape
         own=[name for name in (*CHANGE_COLUMNS, PAYLOAD, ORDER_AT, ORDER, POSITION, RAW) if name in columns],
         corrupt=CORRUPT if CORRUPT in columns else None,
         user_dialect=user_dialect,
-        failure_column=FAILED if FAILED in failure_columns else None,
-        raw=RAW if RAW in failure_columns else None,
+        failure_column=FAILED if marked else None,
+        raw=raw,
         reading=reading,
     )
     return query.sql(dialect=dialect)
@@ -243,8 +295,7 @@ def _final(
     columns: dict[str, str],
     dialect: str,
     read_as: dict[str, str],
-    *,
-    failure_columns: tuple[str, ...],
+    reject_columns: Sequence[str],
 ) -> str:
     """Return the outermost projection: exactly the staged columns, and the marks of rows that do not parse."""
     natives = {column.name: native_column(column.name, dialect) for column in target.table.columns}
@@ -254,14 +305,7 @@ def _final(
         parts.append(f"{native_column(event, dialect)} AS {native_column(EVENT, dialect)}")
     own = (*CHANGE_COLUMNS, PAYLOAD, ORDER_AT, ORDER, POSITION)
     parts += [native_column(name, dialect) for name in own if name in columns]
-    if failure_columns:
-        failed = native_column(FAILED, dialect)
-        parts.append(failed)
-        if RAW in failure_columns:
-            parts.append(native_column(RAW, dialect))
-        if RAW in columns:
-            parts.append(f"CASE WHEN {failed} IS NOT NULL THEN {RAW} END AS {RAW}")
-    return f"SELECT {', '.join(parts)} FROM ({shaped}) AS _shaped"
+    return f"SELECT {', '.join([*parts, *reject_columns])} FROM ({shaped}) AS _shaped"
 
 
 def _interchanged(inspection: Inspection, source: SqlSource, dialect: str) -> dict[str, str]:

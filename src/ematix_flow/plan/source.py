@@ -37,6 +37,8 @@ class SourceValue:
     options: Mapping[str, Any] = field(default_factory=dict)
     connections: Mapping[str, str | Connection] = field(default_factory=dict)
     """The connections of a query over several of them, by their aliases in it."""
+    shaped: bool = False
+    """Whether the rows in memory went through the pipeline before, and are in the shape of the target."""
 
 
 def source_value(

@@ -145,6 +145,10 @@ class Shape:
     """True when the query also returns a column that names what could not be parsed."""
     reads_twice: bool = False
     """True when the query reads its rows twice: for SQL of the user, and for the rows that go round it."""
+    alters: bool = True
+    """True when the pipeline has a column map, normalisers or pre-load transforms, so that a shaped row is no source row."""
+    given: bool = False
+    """True when the rows were shaped before, as those of rejects may be; the query only reads them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +262,8 @@ class TargetPlan:
     notes: tuple[str, ...] = ()
     watermark: SourceWatermark | None = None
     """Where the last load ended."""
+    watermark_from: str = ""
+    """The name under which that is stored, where it is not `history_name` yet: this load moves it there."""
     audit: Audit = field(default_factory=Audit)
     features: Features | None = None
     """What the table states as a feature view; its commit registers the load."""

@@ -34,7 +34,7 @@ COLUMNS = (
 )
 TABLE = ChangeTable("shop.things", COLUMNS, ("id",), ("id", "name"))
 VALUES: dict[str, tuple[Any, ...]] = {
-    "id": (1, 2, 3, "4", None, -5),
+    "id": (1, 2, 3, "4", None, -5, ABSENT),
     "name": ("x", "", 'say "x"', "a\\b", "line\nbreak", "\u00e9\u4e2d", "\U0001f600", "null", "true", ABSENT, None, 5, True),
     "amount": (1, 1.50, "2.5", 1e10, True, False, None, 123456789012345678901234567890, "x"),
     "day": (0, 20_000, "2026-01-01", None, -3, 10**9, 1.5),
@@ -57,6 +57,12 @@ def places(chance: random.Random, number: int) -> dict[str, Any]:
         "ts_ms": chance.choice([1_767_225_600_000 + number, 1_767_225_600, None]),
         "snapshot": "false",
     }
+
+
+def anew(chance: random.Random, number: int) -> dict[str, Any]:
+    """Give the source block of a message from a log that began anew."""
+    log = places if number % 2 else binlog
+    return log(chance, number) | {"epoch": chance.choice([1, 1, 12, 0, None, "3"])}
 
 
 def binlog(chance: random.Random, number: int) -> dict[str, Any]:
@@ -124,7 +130,7 @@ def one_by_one(decoder: ChangeDecoder, payloads: list[bytes | None], monkeypatch
         return rows(decoder, payloads)
 
 
-@pytest.mark.parametrize("source", [places, binlog, timed])
+@pytest.mark.parametrize("source", [places, binlog, timed, anew])
 @pytest.mark.parametrize(
     "cdc",
     [

@@ -50,6 +50,26 @@ def test_debezium_with_and_without_its_schema() -> None:
 
 
 @pytest.mark.parametrize(
+    "payload", ["{}", {"id": 77, "__op": "d"}, {"op": "d", "before": {"id": 77}, "source": {}}, None]
+)
+def test_a_flattened_row_may_have_columns_that_are_named_as_fields_of_an_envelope(payload: Any) -> None:
+    more = {
+        "payload": payload,
+        "schema": "s",
+        "op": "d",
+        "before": {"id": 78},
+        "after": {"id": 79},
+        "source": {"lsn": 1},
+    }
+    flat = {"id": 3, "name": "y", **more, "__op": "c"}
+    gone = {"id": 3, **more, "__deleted": "true"}
+    assert short(CDC(), flat, gone) == [("c", "3", "y"), ("d", "3", None)]
+    assert short(CDC(), {"schema": {}, "payload": flat}) == [("c", "3", "y")]
+    event = {"op": "c", "after": {"id": 3, "name": "y"}, "source": {"lsn": 1}}
+    assert short(CDC(), event | {"payload": payload}) == [("c", "3", "y")]
+
+
+@pytest.mark.parametrize(
     "message",
     [
         None,
@@ -62,6 +82,22 @@ def test_debezium_with_and_without_its_schema() -> None:
 )
 def test_what_changes_no_row_is_skipped(message: Any) -> None:
     assert short(CDC(), message) == [("s", None, None)]
+
+
+@pytest.mark.parametrize("value", [1_767_225_600_000_000, -62_135_596_800_001, "1.5e400", "1" * 5000 + ".0"])
+def test_a_time_that_no_calendar_has_is_reported(value: Any) -> None:
+    custom = CDC("custom", op_field="o", after_field="r", key_field="r.id", ts_field="t", op_map={"I": "create"})
+    messages: list[tuple[CDC, dict[str, Any]]] = [
+        (CDC(), {"op": "c", "after": {"id": 1}, "source": {"lsn": 1, "ts_ms": value}}),
+        (CDC(ts_field="source.ts_us"), {"op": "c", "after": {"id": 1}, "source": {"lsn": 1, "ts_us": value}}),
+        (CDC(), {"id": 1, "__op": "c", "__ts_ms": value}),
+        (CDC("maxwell"), {"type": "insert", "data": {"id": 1}, "ts": value}),
+        (custom, {"o": "I", "r": {"id": 1}, "t": value}),
+    ]
+    for cdc, message in messages:
+        [(operation, *_, wrong)] = decoded(cdc, message)
+        assert operation == "s"
+        assert "which no calendar has" in wrong
 
 
 @pytest.mark.parametrize(
@@ -102,6 +138,12 @@ def test_the_order_is_the_logs_own() -> None:
     assert [version(one) for one in binlogs] == sorted(version(one) for one in binlogs)
     server = [{"commit_lsn": "0000:0a:1", "change_lsn": "0000:0a:1", "event_serial_no": n} for n in (1, 2)]
     assert version(server[0]) < version(server[1])
+    for place in ({"lsn": 1, "sequence": '["1","1"]'}, {"file": "bin.000001", "pos": 4}):
+        epochs = [version(place | {"epoch": number}) for number in (1, 2, 10)]
+        assert epochs == sorted(epochs), "a log that begins anew is later, wherever it begins"
+        assert version(place | {"epoch": 0}) == version(place) < epochs[0]
+        assert version({"lsn": 2**64 - 1}) < epochs[0]
+        assert version({"file": "bin.999999", "pos": 2**32}) < epochs[0]
     assert version({"ts_ms": 1_800_000_000_000}) < version({"lsn": 1}), "a snapshot without a place is never newer"
     assert version({"ts_ms": 1_700_000_000}) == version({"ts_ms": 1_700_000_000_000}), "seconds where it is that small"
 

@@ -257,6 +257,11 @@ def test_a_range_is_written_for_the_database() -> None:
         "(\"instant\" > CAST('2026-01-02 02:59:05.500000+00:00' AS TIMESTAMPTZ) "
         'AND "instant" <= CAST(\'2026-01-03 00:00:00+00:00\' AS TIMESTAMPTZ) OR "instant" IS NULL)'
     )
+    part = timedelta(milliseconds=500)
+    assert bound_sql(number, "-5", None, part, "mysql") == "(`id` > -6 OR `id` IS NULL)"
+    assert bound_sql(instant, "2026-01-02 03:04:05", None, part, "postgres") == (
+        '("instant" > CAST(\'2026-01-02 03:04:04.500000+00:00\' AS TIMESTAMPTZ) OR "instant" IS NULL)'
+    ), "no later than the bound of the load itself"
     assert bound_sql(instant, "2026-01-02 03:04:05", None, None, "mysql") == ""
     assert bound_sql(instant, "some day", "2026-01-03 00:00:00", None, "postgres") == ""
     assert bound_sql(number, None, None, None, "postgres") == ""

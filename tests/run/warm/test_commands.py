@@ -81,6 +81,7 @@ def engines_of_runs(project: Path, engines: Path) -> list[str]:
     return [run["extras"].get("engine_id", "") for run in runs if run["status"] == "succeeded"]
 
 
+@pytest.mark.deep
 def test_without_the_warm_engine_nothing_would_run_here(project: Path, engines: Path) -> None:
     done = flow(project, engines, "run", "count_items", "-m", "flows", EMATIX_FLOW_SPARK_WARM="off", **NO_JAVA)
     assert done.returncode == 1
@@ -95,7 +96,7 @@ PAST = ("--from", f"{AN_HOUR_AGO:%Y-%m-%dT%H:00:00}Z", "--to", f"{AN_HOUR_AGO:%Y
     "words",
     [
         ("run", "count_items"),
-        ("run-due",),
+        pytest.param(("run-due",), marks=pytest.mark.deep),
         pytest.param(("scheduler", *ONCE), marks=pytest.mark.deep),
         pytest.param(("scheduler", "--executor", "subprocess://", *ONCE), marks=pytest.mark.deep),
         pytest.param(("backfill", "count_items", *PAST), marks=pytest.mark.deep),

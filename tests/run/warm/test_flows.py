@@ -132,6 +132,7 @@ def test_a_query_over_files(project: Path, engines: Path) -> None:
     assert rows(project, "totals") == [(" tea", 1), ("none", 1), ("salt", 1), ("tea ", 1)]
 
 
+@pytest.mark.deep
 def test_an_expression_of_the_user(project: Path, engines: Path) -> None:
     run(project, engines, "by_expression")
     assert rows(project, "items") == [(1, "TEA"), (2, "SALT")]

@@ -153,6 +153,7 @@ def test_the_server_has_no_variable_of_the_command_that_started_it(monkeypatch: 
     lease.release()
 
 
+@pytest.mark.deep
 def test_an_engine_that_is_stopped_serves_its_users_to_the_end() -> None:
     session, lease = join(SETTINGS)
     stop(lease.state)
@@ -217,6 +218,7 @@ def test_the_stop_of_a_service_ends_java_and_who_watches_over_it() -> None:
     lease.release()
 
 
+@pytest.mark.deep
 def test_a_note_with_another_token_is_passed_over() -> None:
     lease = lease_of(SETTINGS)
     write_state(lease.folder, replace(lease.state, token="another"))
@@ -265,6 +267,7 @@ def _runs(pid: int) -> bool:
         return False
 
 
+@pytest.mark.deep
 def test_an_engine_that_nobody_uses_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     described = client._described
     monkeypatch.setattr(client, "_described", lambda *about: {**described(*about), "idle_seconds": 1})

@@ -85,6 +85,23 @@ def test_a_slot_that_was_given_up_is_tried_again_at_once(flow: Flow, log: RunLog
     assert (state(log).slot_status, state(log).attempt, state(log).last_slot) == ("succeeded", 1, SLOT)
 
 
+def test_a_slot_that_is_named_is_repeated_in_its_own_interval(flow: Flow, log: RunLog) -> None:
+    run_due(SlotRunner(log, now=NOW))
+    assert flow("runs", "rerun", f"fragile@{SLOT}", *LOG).code == 0
+    assert [action.run_id for action in log.all(Action)] == [f"fragile@{SLOT}"]
+    said = flow("runs", "rerun", "fragile@2001-03-02T09:00:00Z", *LOG)
+    assert said.code == 2
+    assert "no run of slot 2001-03-02T09:00:00Z of fragile" in said.err
+
+
+def test_a_run_that_is_not_the_one_that_runs_is_left_alone(flow: Flow, log: RunLog) -> None:
+    run_due(SlotRunner(log, now=NOW))
+    said = flow("runs", "cancel", f"fragile@{SLOT}", *LOG)
+    assert (said.code, "has ended, so there is nothing to stop" in said.err) == (1, True)
+    said = flow("runs", "resume", "fragile@2001-03-02T09:00:00Z", *LOG)
+    assert (said.code, "flow backfill fragile --from 2001-03-02T09:00:00Z" in said.err) == (1, True)
+
+
 def test_there_is_nothing_to_resume_after_a_success(flow: Flow, log: RunLog) -> None:
     run_due(SlotRunner(log, now=NOW))
     said = flow("runs", "resume", "fragile", *LOG)

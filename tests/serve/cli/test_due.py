@@ -152,3 +152,30 @@ def test_a_backfill_of_nothing_is_wrong_usage(flow: Flow, due: tuple[str, ...]) 
     assert said.code == 2
     assert "raw" in said.err
     assert flow("backfill", "raw", "-m", "my_pipelines", "--from", "2026-03-01").code == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run-due", "--interval", "nan"),
+        ("run-due", "--interval", "inf"),
+        ("run-due", "--now", "0001-01-01"),
+        ("runs", "list", "--since", "99999999d"),
+        ("runs", "list", "--since", "999999d"),
+        ("runs", "list", "--since", "0001-01-01T00:00:00+05:00"),
+        ("next", "--hours", "99999999"),
+        ("next", "--hours", "nan"),
+        ("backfill", "NAME", "--from", "0001-01-01", "--to", "2026-01-01"),
+        ("backfill", "NAME", "--from", "2026-01-01", "--to", "9999-12-31"),
+        ("scheduler", "--poll-interval", "nan"),
+        ("scheduler", "--lease-seconds", "99999999999999"),
+        ("status", "--watch", "nan"),
+    ],
+)
+def test_numbers_and_instants_beyond_all_calendars_are_wrong_usage(
+    flow: Flow, due: tuple[str, ...], command: tuple[str, ...]
+) -> None:
+    said = flow(*("daily" if word == "NAME" else word for word in command), *due[1:3])
+    assert said.code == 2
+    assert "Traceback" not in said.err
+    assert any(word in said.err for word in command[2:])

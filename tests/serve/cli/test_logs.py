@@ -356,3 +356,43 @@ def test_what_java_says_belongs_to_the_only_run_that_is_under_way_and_is_shown_n
     ]
     assert not [name for name, text in kept.items() if "java of nobody" in text]
     assert screen.getvalue() == ""
+
+
+NAMES = ["a_b", "a/b", "a b", "ä", "日本", "中国", "../x", "-x", "n" * 300, "n" * 299 + "m"]
+
+
+def test_every_name_has_logs_of_its_own(flow: Flow) -> None:
+    capture = Capture(io.StringIO(), alone=False)
+    for name in NAMES:
+        slot = f"{name}@2026-03-02T09:00:00Z"
+        capture.on_event(AttemptBegan(name, "", slot, 1))
+        capture.write(f"this is {name}\n")
+        capture.on_event(AttemptEnded(name, "", slot, 1))
+    for name in NAMES:
+        for word in (name, f"{name}@2026-03-02T09:00:00Z"):
+            said = flow("logs", "--", word).out
+            assert f"this is {name}\n" in said
+            assert said.count("this is") == 1
+    assert flow("logs", "x" * 400).code == 1, "there is none"
+    assert {file.parent for file in Path.home().rglob("*.log")} == {folder()}
+
+
+def test_a_log_that_cannot_be_written_takes_no_other_with_it(flow: Flow) -> None:
+    screen = io.StringIO()
+    capture = Capture(screen, alone=False)
+    (folder() / "broken-20260302T090000Z-1.log").mkdir(parents=True)
+    for name in ("broken", "orders"):
+        began(capture, f"{name}@2026-03-02T09:00:00Z")
+        capture.write(f"this is {name}\n")
+        capture.on_event(AttemptEnded(name, "", f"{name}@2026-03-02T09:00:00Z", 1))
+    assert screen.getvalue().count("the log of this run is not kept") == 1
+    assert "this is orders" in flow("logs", "orders").out
+
+
+@pytest.mark.parametrize("name", ["orders", "o" * 120])
+def test_logs_of_earlier_versions_are_found(flow: Flow, name: str) -> None:
+    folder().mkdir(parents=True)
+    (folder() / f"{name}-20260302T090000Z-1.log").write_text("from before\n", encoding="utf-8")
+    (folder() / f"{name}_2026-03-02T09_00_00Z.log").symlink_to(f"{name}-20260302T090000Z-1.log")
+    for word in (name, f"{name}@2026-03-02T09:00:00Z", f"{name}-20260302T090000Z-1"):
+        assert flow("logs", word).out == "from before\n"

@@ -141,3 +141,8 @@ def test_a_terminal_shows_one_moving_line_per_target() -> None:
         assert [task.finished for task in progress.tasks] == [True, False]
     assert "the last run did not finish" in screen.getvalue()
     assert "s.t  committed, 9,000 inserted" in screen.getvalue()
+
+
+def test_json_of_a_result_can_be_read_by_every_program(capsys: pytest.CaptureFixture[str]) -> None:
+    emit_json({"mean": float("nan"), "rows": [float("-inf"), 2]})
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {"mean": "nan", "rows": ["-inf", 2]}

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from ematix_flow.engine.query import plain_value
+from ematix_flow.serve.web.answers import PlainJSON
+from ematix_flow.serve.web.limits import RateLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,3 +179,50 @@ def test_postgres_is_queried_in_a_read_only_transaction_within_its_time(
         assert ask(api, sql).status_code == 400
     wrong = ask(api, "SELECT nothing FROM nowhere")
     assert (wrong.status_code, postgres_url in wrong.text) == (400, False)
+
+
+def test_a_dashboard_that_is_opened_counts_as_a_query(lab: TestClient) -> None:
+    key = lab.post("/api/dashboards", json={"name": "all", "charts": []}).json()["id"]
+    app: Any = lab.app
+    app.state.flow.query_limit = RateLimit(2, 60.0)
+    assert [lab.get(f"/dashboards/{key}").status_code for _ in range(3)] == [200, 200, 429]
+    assert ask(lab, "SELECT 1").status_code == 429
+
+
+def refuse_constant(name: str) -> None:
+    raise AssertionError(f"{name} is no JSON")
+
+
+def test_responses_are_json_whatever_numbers_they_have() -> None:
+    content = {"a": [float("nan"), -float("inf"), 1.5, 2], "b": {"c": (float("inf"), True, None)}}
+    text = PlainJSON(content).body.decode()
+    assert json.loads(text, parse_constant=refuse_constant) == {
+        "a": ["nan", "-inf", 1.5, 2],
+        "b": {"c": ["inf", True, None]},
+    }
+
+
+def test_numbers_that_a_browser_would_round_are_texts(lab: TestClient) -> None:
+    largest = 2**53 - 1
+    numbers = ask(
+        lab, f"SELECT {largest} AS a, {largest + 1} AS b, -{largest} AS c, -{largest + 2} AS d, 9e999 AS e"
+    ).json()
+    assert numbers["rows"] == [[largest, str(largest + 1), -largest, str(-largest - 2), "inf"]]
+    assert [plain_value(one) for one in (True, {"a": [2**53]}, 2**63 - 1)] == [
+        True,
+        {"a": [str(2**53)]},
+        str(2**63 - 1),
+    ]
+
+
+def test_the_threshold_of_an_alert_is_a_number(lab: TestClient) -> None:
+    query = {"name": "many", "datasource_id": "lite", "sql": f"SELECT {2**53 + 1} AS n"}
+    saved = lab.post("/api/saved-queries", json=query).json()["id"]
+    alert = {"name": "few", "query_id": saved, "column": "n", "op": ">"}
+    for wrong in ('"nan"', "NaN", "Infinity", '"-inf"', "1e999"):
+        body = json.dumps(alert)[:-1] + f', "threshold": {wrong}}}'
+        refused = lab.post("/api/alerts", content=body, headers={"Content-Type": "application/json"})
+        json.loads(refused.text, parse_constant=refuse_constant)
+        assert refused.status_code == 422
+    key = lab.post("/api/alerts", json={**alert, "threshold": 1}).json()["id"]
+    assert lab.post(f"/api/alerts/{key}/check").json()["triggered"] is True

@@ -6,14 +6,14 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from starlette.testclient import TestClient
 
 from ematix_flow.errors import DeclareError
+from ematix_flow.serve.web.guard import HEADERS
 from ematix_flow.serve.web.settings import PERMISSIONS, Rbac
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from starlette.testclient import TestClient
 
 ROLES = {"identity_header": "X-User", "groups_header": "X-Groups", "default_role": None,
          "group_roles": {"readers": "viewer", "writers": "editor"}, "admins": ["root"]}  # fmt: skip
@@ -126,3 +126,19 @@ def test_every_response_has_the_headers_that_keep_scripts_of_others_out(api: Tes
     assert "frame-ancestors 'none'" in policy
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["cache-control"] == "no-store"
+
+
+def test_a_failure_of_the_page_has_these_headers_too(
+    page: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("ematix_flow.serve.web.pages.routes.overview_facts", fail)
+    monkeypatch.setattr("ematix_flow.serve.web.api.runs.run_page", fail)
+    client = TestClient(page().app, base_url="http://localhost", raise_server_exceptions=False)
+    for address in ("/", "/api/runs"):
+        failed = client.get(address)
+        assert failed.status_code == 500
+        assert {name: failed.headers.get(name) for name in HEADERS} == HEADERS
+        assert failed.headers["cache-control"] == "no-store"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -11,6 +12,8 @@ import pytest
 from ematix_flow.commit.runlog.open import from_url, open_run_log
 from ematix_flow.commit.runlog.records import Action
 from ematix_flow.records import PipelineState, RunRecord
+from ematix_flow.serve.cli.common.log_files import log_file
+from ematix_flow.serve.web.run_logs import PART, log_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,6 +81,57 @@ def test_the_log_of_a_run_is_read_in_parts(api: TestClient) -> None:
     assert whole["complete"]
     rest = api.get(address, params={"offset": whole["next_offset"]}).json()
     assert (rest["text"], rest["offset"]) == ("", whole["next_offset"])
+
+
+def parts_of(run: RunRecord) -> list[str]:
+    """Read a log to its end, as the page does."""
+    texts, offset = [], 0
+    while True:
+        part = log_part(run, offset)
+        if part["next_offset"] == offset:
+            return texts
+        texts, offset = [*texts, part["text"]], part["next_offset"]
+
+
+def test_a_line_that_is_longer_than_a_part_does_not_end_the_log() -> None:
+    runs = [RunRecord("long", "copy", "running", "2026-01-01T00:00:00+00:00")]
+    runs.append(replace(runs[0], status="failed", finished_at="2026-01-01T00:01:00+00:00"))
+    file = log_file("long")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lines = ["begin", "é" * PART, "ERROR the reason", ""]
+    for text in ("\n".join(lines), "\n".join(lines) + "y" * (3 * PART)):
+        file.write_text(text, encoding="utf-8")
+        for run in runs:
+            shown = parts_of(run)
+            assert shown[0] == "begin\n"
+            assert shown[1].startswith("éé")
+            assert "bytes in one line, of which this is the beginning" in shown[1]
+            assert shown[2].startswith("ERROR the reason\n")
+            assert len(shown) == 3 + (text[-1] == "y" and run.finished_at is not None)
+            assert all(len(part) <= PART + 100 for part in shown)
+
+
+def test_a_secret_where_a_long_line_is_cut_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ematix_flow.connect.config.redact.known_secrets", lambda: frozenset({"c4n4ry-c4n4ry"}))
+    file = log_file("long")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("x" * (PART - 6) + "c4n4ry-c4n4ry" + "x" * PART + "\nend\n", encoding="utf-8")
+    run = RunRecord("long", "copy", "failed", "2026-01-01T00:00:00+00:00", finished_at="2026-01-01T00:01:00+00:00")
+    shown = parts_of(run)
+    assert shown[-1] == "end\n"
+    assert "c4n4ry" not in "".join(shown)
+
+
+def test_instants_that_no_year_has_are_refused(api: TestClient) -> None:
+    for since in ("9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+14:00"):
+        refused = api.get("/api/runs", params={"since": since})
+        assert (refused.status_code, "years 1 to 9999" in refused.json()["detail"]) == (400, True)
+        assert api.get("/runs", params={"since": since}).status_code == 200
+        body = {"from": since, "to": since}
+        assert api.post("/api/pipelines/copy/backfill", json=body).status_code == 400
+    edges = {"from": "0001-01-01T00:00:00Z", "to": "9999-12-31T23:59:59Z"}
+    assert api.post("/api/pipelines/copy/backfill", json=edges).status_code == 400
+    assert api.get("/api/backfills").json() == {"backfills": []}
 
 
 @pytest.mark.usefixtures("history")

@@ -72,6 +72,8 @@ class Action:
     taken_by: str = ""
     ended_at: str = ""
     outcome: str = ""
+    interruptions: int = 0
+    """How often a process that worked on it died."""
     version: int = 0
 
 

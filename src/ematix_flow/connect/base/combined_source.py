@@ -102,6 +102,10 @@ class CombinedSource(StreamSource):
         for part in self.parts:
             part.begin()
 
+    def warnings(self) -> tuple[str, ...]:
+        """Return what is to know of any source."""
+        return tuple(message for part in self.parts for message in part.warnings())
+
     def start(self, where: str) -> Position:
         """Return where a word or an instant is in every source, or the positions that are written out."""
         if where.lstrip().startswith("{"):

@@ -17,6 +17,9 @@ ATTEMPT = "_attempt"
 FAILED = "_flow_failed"
 """Column in which a read or a shape says why a row cannot be carried, as `column: reason`; NULL for good rows."""
 
+UNREAD = "_flow_unread"
+"""Column in which a read gives the values that it could not carry, as an object of texts; their columns have NULL."""
+
 NULL_REASON = "is NULL but the column is NOT NULL"
 UNPARSED = "could not be parsed"
 """Why a row without a value that it needs is rejected."""

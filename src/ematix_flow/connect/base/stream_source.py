@@ -50,9 +50,18 @@ UNREADABLE = "line"
 SQL_FAILED = "transform: "
 """How the reason of a reject begins where the SQL of a stream failed at a row."""
 
+LATE = "late_data: "
+"""How the reason of a reject begins that came after its window was closed."""
+
 _BASE64 = "base64:"
 
 EARLIEST, LATEST = "earliest", "latest"
+
+TURN = "turn"
+"""Key in a position for how often an operator has moved it.
+
+The same messages may be read again after that, so their loads must not be taken for the earlier ones.
+"""
 
 REWIND = "say where to go on with: flow stream rewind NAME --to earliest | latest | an instant | offsets as JSON."
 
@@ -127,6 +136,10 @@ class StreamSource(ABC):
 
     def begin(self) -> None:  # noqa: B027 - most sources keep their messages themselves
         """Prepare to be read by a stream that runs; without it a source can be queried, and changes nothing."""
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return what of the source messages will not say, and an operator should know of; asked when it has begun."""
+        return ()
 
     @abstractmethod
     def start(self, where: str) -> Position:

@@ -77,6 +77,11 @@ def source_text(source: Mapping[str, object]) -> str:
     return json.dumps(source, ensure_ascii=False, separators=(",", ":"))
 
 
+def epoch_block(epoch: int) -> dict[str, object]:
+    """Return what that block says of an epoch; the first one goes without saying."""
+    return {"epoch": epoch} if epoch else {}
+
+
 def as_tables(changes: Iterable[Change], requested: Sequence[str]) -> Iterator[pa.Table]:
     """Return messages as a source of streams hands them over."""
     batch: list[Change] = []

@@ -5,15 +5,35 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
-from ematix_flow.connect.base.stream_source import StreamSource
+from ematix_flow.connect.base.stream_source import TURN, StreamSource
 from ematix_flow.connect.change_log.lag import LagLimits
 from ematix_flow.connect.change_log.messages import COLUMNS
+from ematix_flow.errors import StreamLostError
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base.columns import SourceColumn
+    from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.stream_source import Position
     from ematix_flow.connect.change_log.lag import LogLag
     from ematix_flow.connect.change_log.tables import TableId
+
+
+EPOCH = "epoch"
+"""Key in a position that an operator chose in the log that was read before: its epoch, which goes on."""
+
+
+def epoch_of(position: Position) -> int:
+    """Return in which epoch the messages behind a position are: those of a later one are later, whatever their places.
+
+    The log behind a position that an operator chose may be another one than before, with lower places. So every turn is an
+    epoch of its own, unless the position says otherwise.
+    """
+    return int(position[EPOCH] if EPOCH in position else position.get(TURN, 0))
+
+
+def in_epoch(position: Position, end: Position) -> Position:
+    """Return the end of a range with the epoch that the position before it says."""
+    return end | {EPOCH: position[EPOCH]} if EPOCH in position else end
 
 
 class ChangeLogSource(StreamSource):
@@ -29,5 +49,24 @@ class ChangeLogSource(StreamSource):
         """Return how far a position is behind the log, and what the server keeps for the stream; None: before the first load."""
 
     @abstractmethod
+    def catalog(self) -> Database:
+        """Return the database whose log is read, which knows the types of columns."""
+
+    @abstractmethod
     def tables(self) -> tuple[TableId, ...]:
         """Return the tables that the query names and that are there."""
+
+    @abstractmethod
+    def refuse_other_log(self, position: Position) -> None:
+        """Refuse a position in a log that is not the one of this server, or no longer."""
+
+    def seek(self, position: Position | None, where: str) -> Position:
+        """Return the position that an operator means; only one that is written out for the same log stays in its epoch."""
+        chosen = self.start(where)
+        if position is None or not where.lstrip().startswith("{"):
+            return chosen
+        try:
+            self.refuse_other_log(position)
+        except StreamLostError:
+            return chosen
+        return chosen | {EPOCH: epoch_of(position)}

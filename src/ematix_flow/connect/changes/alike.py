@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ematix_flow.connect.changes.debezium import unwrapped
+from ematix_flow.connect.changes.debezium import is_flattened, unwrapped
 from ematix_flow.connect.changes.order import LOCATIONS
 from ematix_flow.connect.formats.json_patterns import (
     DIGITS,
@@ -36,6 +36,7 @@ Path: TypeAlias = tuple[str, ...]
 OP: Path = ("op",)
 LSN: Path = ("source", "lsn")
 COMMIT: Path = ("source", "sequence")
+EPOCH: Path = ("source", "epoch")
 TIMES: tuple[Path, ...] = (("source", "ts_ms"), ("ts_ms",))
 """Where the time of a change is; the first that is there counts."""
 
@@ -52,6 +53,7 @@ _TEXT = r'"[^"\\\x00-\x1f]*+(?:\\["\\/bfnrt][^"\\\x00-\x1f]*+)*+"'
 _VALUE = rf"{_TEXT}|{UNQUOTED}"
 _SPECIAL = {
     LSN: f"({DIGITS})",
+    EPOCH: "([1-9][0-9]*+)",
     # PostgreSQL's locations as a text of JSON: that of the commit, and that of the change itself.
     COMMIT: r'(?:"\[(?:\\"([0-9]++)\\"|null),\\"[0-9]++\\"\]"|null)',
     **dict.fromkeys(TIMES, "(0|[1-9][0-9]{0,13}+|null)"),
@@ -140,7 +142,7 @@ def _is_readable(layout: Layout, decoder: ChangeDecoder) -> bool:
 def _layout_of(text: str, document: Mapping[str, Any], keys: Sequence[str]) -> Layout | None:
     """Return the layout of a message; None where it has to be read by itself."""
     payload, semantics = unwrapped(document)
-    if payload is None or not isinstance(payload.get("source"), dict):
+    if payload is None or is_flattened(payload) or not isinstance(payload.get("source"), dict):
         return None
     row = "after" if isinstance(payload.get("after"), dict) else "before"
     if not isinstance(payload.get(row), dict):

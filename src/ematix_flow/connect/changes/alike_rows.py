@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ematix_flow.connect.changes.alike import COMMIT, LSN, OP, TIMES
+from ematix_flow.connect.changes.alike import COMMIT, EPOCH, LSN, OP, TIMES
 from ematix_flow.connect.changes.change import UPDATE
 from ematix_flow.connect.changes.debezium import ABSENT_TEXTS
 from ematix_flow.connect.changes.order import (
+    ANEW,
     LOCATIONS,
     LOGGED,
     SECONDS_BELOW,
@@ -126,7 +127,7 @@ class _Reading:
         """Leave to the exact reader what has no key, or had another one before."""
         for key in self._decoder.table.keys:
             written = self._column((self._layout.row, key))
-            self._question(pc.equal(written, NULL))
+            self._question(pc.or_(pc.equal(written, NULL), pc.is_in(written, value_set=_ABSENT)))
             if self._layout.written and ("before", key) in self._columns:
                 before = self._column(("before", key))
                 self._question(pc.and_not(pc.not_equal(before, written), pc.equal(before, NULL)))
@@ -149,8 +150,9 @@ class _Reading:
         if LSN in self._columns:
             lsn = self._column(LSN)
             commit = pc.coalesce(self._column(COMMIT), lsn) if COMMIT in self._columns else lsn
-            digits = [pc.ascii_lpad(one, WIDE, "0") for one in (commit, lsn)]
-            return pc.binary_join_element_wise(LOGGED, *digits, "")
+            epoch = [self._column(EPOCH)] if EPOCH in self._columns else []
+            digits = [pc.ascii_lpad(one, WIDE, "0") for one in (*epoch, commit, lsn)]
+            return pc.binary_join_element_wise(LOGGED + ANEW if epoch else LOGGED, *digits, "")
         names = [name for name in LOCATIONS if ("source", name) in self._columns and ("source", name) != COMMIT]
         blocks = list(zip(*(self._columns["source", name] for name in names), strict=True)) or [()] * self._size
         arrivals = [""] * self._size if locations is None else locations.to_pylist()

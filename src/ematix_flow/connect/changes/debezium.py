@@ -16,6 +16,7 @@ from ematix_flow.connect.changes.change import (
 )
 from ematix_flow.connect.changes.order import log_order, milliseconds
 from ematix_flow.connect.changes.paths import at_path, object_at, same_key
+from ematix_flow.connect.changes.values import FLOATS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,6 +34,9 @@ _ABSENT_LISTS = ([ABSENT], [_AS_BYTES], [_ABSENT_UUID], [str(code) for code in A
 
 _LENGTHS = {len(one) for one in _ABSENT_LISTS}
 
+_NAMELESS = ("bytes", *FLOATS)
+"""Types of a schema that say what a value means, without a name."""
+
 _OPERATIONS = {"c": CREATE, "r": READ, "u": UPDATE, "d": DELETE, "t": TRUNCATE}
 _FLAT = "__"
 """How the fields begin that a flattened row has besides its columns."""
@@ -44,7 +48,7 @@ def read_debezium(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) ->
     if payload is None:
         return []
     operation = _OPERATIONS.get(str(at_path(payload, cdc.op_field or "op")))
-    if operation is None:
+    if operation is None or (is_flattened(payload) and not cdc.op_field):
         return _flattened(payload, keys, semantics)
     source = payload.get("source")
     order, unique = log_order(source if isinstance(source, dict) else {})
@@ -66,11 +70,17 @@ def read_debezium(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) ->
 
 def unwrapped(document: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, dict[str, Semantic]]:
     """Return the payload without its schema, and what that says of the columns."""
-    if "payload" not in document or "op" in document:
+    is_change = "op" in document or is_flattened(document)
+    if "payload" not in document or is_change:  # a row may have a column of that name
         return document, {}
     payload = document["payload"]
     semantics = _semantics(document.get("schema"))
     return (payload if isinstance(payload, dict) else None), semantics
+
+
+def is_flattened(payload: Mapping[str, Any]) -> bool:
+    """Return whether a payload is a row that Debezium flattened, whose columns may be named as fields of an envelope."""
+    return f"{_FLAT}op" in payload or f"{_FLAT}deleted" in payload
 
 
 def _semantics(schema: Any) -> dict[str, Semantic]:
@@ -86,10 +96,10 @@ def _semantics(schema: Any) -> dict[str, Semantic]:
     )
     semantics = {}
     for one in fields or ():
-        if isinstance(one, dict) and (one.get("name") or one.get("type") == "bytes"):
+        if isinstance(one, dict) and (one.get("name") or one.get("type") in _NAMELESS):
             parameters = one.get("parameters")
             scale = parameters.get("scale", 0) if isinstance(parameters, dict) else 0
-            semantics[str(one.get("field"))] = Semantic(str(one.get("name") or "bytes"), int(scale))
+            semantics[str(one.get("field"))] = Semantic(str(one.get("name") or one.get("type")), int(scale))
     return semantics
 
 
@@ -131,7 +141,7 @@ def _is_moved(before: Mapping[str, Any] | None, after: Mapping[str, Any], keys: 
 
 def _flattened(row: Mapping[str, Any], keys: Sequence[str], semantics: dict[str, Semantic]) -> list[Change]:
     """Return the change of a row that Debezium flattened, which tells its operation in a field of its own."""
-    if f"{_FLAT}op" not in row and f"{_FLAT}deleted" not in row:
+    if not is_flattened(row):
         return []
     deleted = str(row.get(f"{_FLAT}deleted", "")).lower() == "true"
     operation = DELETE if deleted else _OPERATIONS.get(str(row.get(f"{_FLAT}op", "u")))

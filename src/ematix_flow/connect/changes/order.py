@@ -9,15 +9,21 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.connect.base.event_time import FIRST_MS, LAST_MS
+from ematix_flow.connect.changes.change import ChangeError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LOGGED, TIMED = "1", "0"
+ANEW = "9"
+"""Comes behind LOGGED where the log began anew: no place in a log begins with this digit."""
+
 WIDE, WIDEST, NARROW = 20, 60, 10
 SECONDS_BELOW = 100_000_000_000
 """Times of events below this count seconds, those above milliseconds."""
 
-LOCATIONS = ("lsn", "sequence", "file", "pos", "row", "commit_lsn", "change_lsn", "event_serial_no", "scn")
+LOCATIONS = ("epoch", "lsn", "sequence", "file", "pos", "row", "commit_lsn", "change_lsn", "event_serial_no", "scn")
 """Fields of the source block of a connector that tell the place of a change in its log."""
 
 _NUMBER = re.compile(r"\d+")
@@ -27,6 +33,13 @@ _POSITION = re.compile(r"(?P<file>.*):(?P<pos>\d+)")
 
 def log_order(source: Mapping[str, Any]) -> tuple[str, bool]:
     """Return the place that the source block of a connector tells, and whether a row has one change there at most."""
+    order, unique = _order_in_log(source)
+    epoch = _digits(source.get("epoch")).lstrip("0")
+    # Places of two logs cannot be compared, so all of a later epoch come after all of an earlier one.
+    return (f"{ANEW}{epoch.zfill(WIDE)}{order}" if order and epoch else order), unique
+
+
+def _order_in_log(source: Mapping[str, Any]) -> tuple[str, bool]:
     lsn = _digits(source.get("lsn"))
     if lsn:
         return f"{(_commit(source.get('sequence')) or lsn).zfill(WIDE)}{lsn.zfill(WIDE)}", True
@@ -66,14 +79,29 @@ def version_of(order: str, arrival: str, at_ms: int | None, *, unique: bool) -> 
 
 
 def milliseconds(value: Any) -> int | None:
-    """Return the time of an event: milliseconds, seconds where the number is that small, or an instant as text."""
+    """Return the time of an event: milliseconds, seconds where the number is that small, or an instant as text.
+
+    One that no calendar has is a `ChangeError`.
+    """
     if value is None or isinstance(value, bool):
         return None
     try:
         number = int(float(value)) if "." in str(value) else int(str(value))
+    except OverflowError:
+        raise _timeless(value) from None
     except ValueError:
-        return _instant(str(value))
-    return number * 1000 if abs(number) < SECONDS_BELOW else number
+        at_ms = _instant(str(value))
+    else:
+        at_ms = number * 1000 if abs(number) < SECONDS_BELOW else number
+    if at_ms is not None and not FIRST_MS <= at_ms <= LAST_MS:
+        raise _timeless(value)
+    return at_ms
+
+
+def _timeless(value: Any) -> ChangeError:
+    """Return the error of a time that is out of range, as one in smaller units is."""
+    message = f"the change has {str(value)[:80]} for its time, which no calendar has in milliseconds since 1970"
+    return ChangeError(f"{message}; ts_field= of CDC(...) can name another field")
 
 
 def _instant(text: str) -> int | None:

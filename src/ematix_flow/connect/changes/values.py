@@ -35,6 +35,8 @@ DATES = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
 DECIMAL, _VARIABLE = "org.apache.kafka.connect.data.Decimal", "io.debezium.data.VariableScaleDecimal"
 _SIZES = ((10**11, ""), (10**14, "ms"), (10**17, "us"), (10**20, "ns"))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FLOATS = ("float", "double")
+"""Types of a schema without a name of their own that are no exact numbers."""
 TIME_KINDS = ("timestamp", "timestamp_tz")
 _NONE = Semantic()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -42,9 +43,36 @@ def _redacted(value: Any, clean: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):
-        return {key: _redacted(item, clean) for key, item in value.items()}
+        return {
+            _redacted(key, clean) if isinstance(key, str) else key: _redacted(one, clean) for key, one in value.items()
+        }
     if isinstance(value, list | tuple):
         return [_redacted(item, clean) for item in value]
+    return value
+
+
+def redacted_json(value: Any, replacement: str = REDACTED, indent: int | None = None) -> str:
+    """Return plain data as JSON that every program reads, with every text in it redacted; numbers that JSON lacks are texts."""
+
+    def text(one: object) -> str:
+        return redact(str(one), replacement)
+
+    separators = (",", ":") if indent is None else None
+    ready = _json_ready(redacted(value, replacement), text)
+    return json.dumps(ready, indent=indent, ensure_ascii=False, allow_nan=False, separators=separators, default=text)
+
+
+def _json_ready(value: Any, text: Callable[[object], str]) -> Any:
+    """Return plain data with the names of NaN and of infinite numbers in their place, and with keys that JSON takes."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, dict):
+        return {
+            key if key is None or isinstance(key, str | int) else text(key): _json_ready(one, text)
+            for key, one in value.items()
+        }
+    if isinstance(value, list):
+        return [_json_ready(one, text) for one in value]
     return value
 
 

@@ -109,6 +109,12 @@ class DuckDB(FileDatabase):
         """Open the file read-only, which other readers may do at the same time; one held by a writer is an error."""
         return open_memory(self.name) if self.in_memory else open_file(self.path, read_only=True, wait=0)
 
+    def confined_session(self) -> DuckDBSession:
+        """Open the file read-only in an instance that reaches nothing else; memory has no instance but that of the loads."""
+        if self.in_memory:
+            return self.read_only_session()
+        return open_file(self.path, read_only=True, confined=True, wait=0)
+
     def is_transient(self, error: BaseException) -> bool:
         """Return True for a conflict with a concurrent transaction."""
         return isinstance(error, duckdb.TransactionException) and "onflict" in str(error)

@@ -24,6 +24,10 @@ CATALOG = "flow_file"
 IDLE_HOSTS = 8
 """Instances that stay ready for files which were open before: to make one takes fifteen times as long as to attach."""
 
+_SETTINGS = ("TimeZone = 'UTC'", "preserve_insertion_order = false")
+_CONFINED = ("python_enable_replacements = false", "enable_external_access = false", "lock_configuration = true")
+"""What keeps queries from variables of this process, files and servers, in this order."""
+
 _HELD = re.compile("Could not set lock|Unique file handle conflict")
 _DETACHABLE = "SELECT database_name FROM duckdb_databases() WHERE NOT internal AND database_name <> 'memory'"
 
@@ -34,6 +38,8 @@ class _OpenFile:
 
     host: duckdb.DuckDBPyConnection
     read_only: bool
+    confined: bool
+    """Whether its instance reaches nothing but this file; settings are an instance's, and cannot be taken back."""
     sessions: int = 0
 
 
@@ -109,15 +115,22 @@ class DuckDBSession(Session):
             self._release = None
 
 
-def open_file(path: str, *, read_only: bool = False, wait: float | None = None) -> DuckDBSession:
-    """Open a file, waiting a while for another process to release it."""
+def open_file(
+    path: str, *, read_only: bool = False, confined: bool = False, wait: float | None = None
+) -> DuckDBSession:
+    """Open a file, waiting a while for another process to release it.
+
+    Confined and other sessions of one process always wait for each other: two instances cannot have one file.
+    """
     policy = DUCKDB_FILE if wait is None else replace(DUCKDB_FILE, seconds=wait)
     try:
-        for attempt in attempts(policy, on=_is_held):
-            with attempt:
-                session = _shared(os.path.realpath(path), read_only=read_only)
-    except (duckdb.Error, _OpenForReadingError) as error:
-        if not _is_held(error):
+        for alone in attempts(DUCKDB_FILE, on=(_OtherInstanceError,)):
+            with alone:
+                for attempt in attempts(policy, on=_is_held):
+                    with attempt:
+                        session = _shared(os.path.realpath(path), read_only=read_only, confined=confined)
+    except (duckdb.Error, _InUseError) as error:
+        if not _is_held(error) and not isinstance(error, _OtherInstanceError):
             raise
         raise _held(path, error) from None
     return session
@@ -131,26 +144,36 @@ def open_memory(name: str) -> DuckDBSession:
         return DuckDBSession(_prepared(_MEMORY[name].cursor()), lambda: None)
 
 
-class _OpenForReadingError(Exception):
-    """A session of this process has the file open for reading only."""
+class _InUseError(Exception):
+    """A session of this process has the file open in a way that does not go together with another one."""
+
+
+class _OpenForReadingError(_InUseError):
+    """It is open for reading only."""
+
+
+class _OtherInstanceError(_InUseError):
+    """It is open in an instance that is confined, or in one that is not."""
 
 
 def _is_held(error: Exception) -> bool:
     return isinstance(error, _OpenForReadingError) or bool(_HELD.search(str(error)))
 
 
-def _shared(path: str, *, read_only: bool) -> DuckDBSession:
+def _shared(path: str, *, read_only: bool, confined: bool) -> DuckDBSession:
     with _LOCK:
         file = _FILES.get(path)
         if file is None:
-            file = _FILES[path] = _attached(path, read_only=read_only)
+            file = _FILES[path] = _attached(path, read_only=read_only, confined=confined)
+        elif file.confined != confined:
+            raise _OtherInstanceError
         elif file.read_only and not read_only:
             raise _OpenForReadingError
         file.sessions += 1
     try:
         cursor = file.host.cursor()
         cursor.execute(f"USE {CATALOG}")
-        return DuckDBSession(_prepared(cursor), lambda: _leave(path))
+        return DuckDBSession(cursor if confined else _prepared(cursor), lambda: _leave(path))
     except BaseException:
         _leave(path)
         raise
@@ -163,6 +186,9 @@ def _leave(path: str) -> None:
         if file.sessions:
             return
         del _FILES[path]
+        if file.confined:
+            file.host.close()
+            return
         try:
             for (name,) in file.host.execute(_DETACHABLE).fetchall():
                 file.host.execute(f"DETACH {quoted(name)}")
@@ -175,24 +201,30 @@ def _leave(path: str) -> None:
             _IDLE.pop(next(iter(_IDLE))).close()
 
 
-def _attached(path: str, *, read_only: bool) -> _OpenFile:
-    host = _IDLE.pop(path, None) or duckdb.connect(":memory:")
+def _attached(path: str, *, read_only: bool, confined: bool) -> _OpenFile:
+    host = (None if confined else _IDLE.pop(path, None)) or duckdb.connect(":memory:")
     try:
         host.execute(f"ATTACH {text(path)} AS {CATALOG}{' (READ_ONLY)' if read_only else ''}")
+        if confined:
+            for setting in (*_SETTINGS, *_CONFINED):
+                host.execute(f"SET GLOBAL {setting}")
     except duckdb.Error:
         host.close()
         raise
-    return _OpenFile(host, read_only)
+    return _OpenFile(host, read_only, confined)
 
 
 def _prepared(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    connection.execute("SET TimeZone = 'UTC'")
-    connection.execute("SET preserve_insertion_order = false")
+    for setting in _SETTINGS:
+        connection.execute(f"SET {setting}")
     return connection
 
 
 def _held(path: str, error: BaseException) -> TransientError:
     pid = re.search(r"PID (\d+)", str(error))
     holder = f"process {pid[1]}" if pid else "another process"
+    if isinstance(error, _OtherInstanceError):
+        message = f"the DuckDB file {path} is held by another session of this process"
+        return TransientError(message, hint="queries of people and loads take turns: try again when it has ended.")
     message = f"the DuckDB file {path} is held by {holder}"
     return TransientError(message, hint="DuckDB lets one process write at a time: close the other one and run again.")

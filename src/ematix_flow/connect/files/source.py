@@ -17,7 +17,7 @@ from ematix_flow.connect.formats.json_lines import keys_of, lines_of
 from ematix_flow.connect.formats.text import for_arrow, side_by_side, translating_read_errors, unreadable
 from ematix_flow.connect.metadata.session import COMMITS, HOME
 from ematix_flow.connect.storage.base import LocalStore
-from ematix_flow.declare.connection.registry import format_from_path
+from ematix_flow.declare.connection.file_names import format_from_path
 from ematix_flow.errors import RunError
 from ematix_flow.records import SourceFile
 

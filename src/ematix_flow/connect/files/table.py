@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from ematix_flow.connect.base.capabilities import FOUR_DIGITS
 from ematix_flow.connect.base.columns import TableName
 from ematix_flow.connect.files import FILES_LOCAL
 from ematix_flow.connect.files.transaction import FILES, FileSession
@@ -60,6 +61,8 @@ class FileTables(SQLiteMetadataTables, StoreTarget):
         self.store = store
         if self.format == "orc":
             self.capabilities = replace(self.capabilities, cannot_store=("far_instant",))
+        elif self.format != "parquet":
+            self.capabilities = replace(self.capabilities, times=FOUR_DIGITS)
 
     def __repr__(self) -> str:
         return f"FileTables({self.display_path!r})"

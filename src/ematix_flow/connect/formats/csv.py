@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.formats.csv_records import WHOLE, Dialect, grammar_of, records_of
 from ematix_flow.connect.formats.text import LONGEST_RECORD, NOT_UTF8, ParsedRows
+from ematix_flow.declare.connection.file_names import has_tabs
 from ematix_flow.errors import DeclareError, RunError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def dialect_of(path: str, options: Mapping[str, Any]) -> Dialect:
     """Return the dialect from the options of a connection and the name of the file."""
     quote, terminator = str(options.get("quote") or '"'), options.get("terminator")
     dialect = Dialect(
-        delimiter=str(options.get("delimiter") or ("\t" if ".tsv" in path else ",")),
+        delimiter=str(options.get("delimiter") or ("\t" if has_tabs(path) else ",")),
         quote=quote,
         escape=str(options.get("escape") or quote),
         comment=str(options.get("comment") or ""),

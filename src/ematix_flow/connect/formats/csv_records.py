@@ -16,7 +16,6 @@ from typing import IO, TYPE_CHECKING, Protocol
 
 from ematix_flow.connect.formats.text import (
     BOM,
-    COMPRESSED,
     LONGEST_RECORD,
     StoredFile,
     naming,
@@ -24,6 +23,7 @@ from ematix_flow.connect.formats.text import (
     open_raw,
     size_of,
 )
+from ematix_flow.declare.connection.file_names import codec_from_path
 from ematix_flow.errors import RunError
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def byte_ranges_of(path: str, dialect: Dialect, every: int) -> list[ByteRange]:
     first part.
     """
     size = size_of(path)
-    if path.endswith(COMPRESSED) or size <= every:
+    if codec_from_path(path) or size <= every:
         return [WHOLE]
     begins = [(0, 1)]
     try:

@@ -9,7 +9,6 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ematix_flow.connect.formats.text import (
     BOM,
-    COMPRESSED,
     LONGEST_RECORD,
     NOT_UTF8,
     ParsedRows,
@@ -19,6 +18,7 @@ from ematix_flow.connect.formats.text import (
     size_of,
     unreadable,
 )
+from ematix_flow.declare.connection.file_names import codec_from_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ BATCH_BYTES = 8 << 20
 def byte_ranges_of(path: str, every: int) -> list[tuple[int, int]]:
     """Return the ranges of about so many bytes that tasks may read on their own; a compressed file is one."""
     size = size_of(path)
-    if path.endswith(COMPRESSED) or size <= every:
+    if codec_from_path(path) or size <= every:
         return [(0, -1)]
     return [(start, start + every if start + every < size else -1) for start in range(0, size, every)]
 
@@ -77,7 +77,7 @@ def keys_of(line: bytes) -> tuple[str, ...]:
 
 
 def _open_lines(path: str) -> IO[bytes]:
-    if path.endswith(COMPRESSED):
+    if codec_from_path(path):
         return io.BufferedReader(open_bytes(path))  # type: ignore[type-var]
     return open_raw(path)
 

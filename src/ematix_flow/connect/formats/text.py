@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self, TypeVar
 
 from ematix_flow.connect.storage.base import StoreError, StoreUnavailableError
+from ematix_flow.declare.connection.file_names import codec_from_path
 from ematix_flow.errors import RunError, TransientError
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ LONGEST_RECORD = 256 << 20
 """Bytes after which a record that does not end is refused; most often it is a quote that was not closed."""
 
 BOM = b"\xef\xbb\xbf"
+SNAPPY = "snappy"
 NOT_UTF8 = "with bytes that are not UTF-8: "
-COMPRESSED = (".gz", ".bz2", ".zst", ".zstd", ".lz4", ".br")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +66,12 @@ def open_bytes(path: str) -> IO[bytes]:
     """Open a file for reading, decompressed as its name requires."""
     import pyarrow as pa
 
+    codec = codec_from_path(path)
+    if codec == SNAPPY:
+        raise unreadable(path, f"text that is compressed with {codec} cannot be read a part at a time")
     with naming(path):
-        if not isinstance(path, StoredFile):
-            return pa.input_stream(path, compression="detect")  # type: ignore[no-any-return]
-        codec = pa.Codec.detect(path).name if path.endswith(COMPRESSED) else None
-        return pa.input_stream(open_raw(path), compression=codec)  # type: ignore[no-any-return]
+        source = open_raw(path) if isinstance(path, StoredFile) else path
+        return pa.input_stream(source, compression=codec)  # type: ignore[no-any-return]
 
 
 def open_raw(path: str) -> IO[bytes]:

@@ -1,6 +1,6 @@
 """MySQL and MariaDB."""
 
-from ematix_flow.connect.base.capabilities import ALL_MODES, Capabilities
+from ematix_flow.connect.base.capabilities import ALL_MODES, FOUR_DIGITS, Capabilities
 from ematix_flow.connect.base.system import BROKER, DATABASE, SystemRecord
 from ematix_flow.declare.connection.change_logs import MySQLCDCConnection
 from ematix_flow.declare.connection.databases import MySQLConnection
@@ -18,6 +18,7 @@ MYSQL = SystemRecord(
         guarantee="exactly once; tables must be InnoDB",
         float_bits=False,
         cannot_store=("nan", "infinity"),
+        times=FOUR_DIGITS,
         max_character="\uffff",
     ),
 )

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pymysql.constants import FIELD_TYPE as CODE
 
-from ematix_flow.connect.base.stage import FAILED
 from ematix_flow.connect.mysql.protocol import RowStream
 from ematix_flow.connect.mysql.session import connect
 from ematix_flow.connect.mysql.types import arrow_type
+from ematix_flow.connect.types.unread import Unread, marked_batch
 from ematix_flow.errors import RunError
 
 if TYPE_CHECKING:
@@ -45,22 +45,17 @@ def read_rows(settings: MySQLSettings, name: str, sql: str) -> Iterator[pa.Recor
 
 def batch_of(fields: Sequence[Field], columns: Sequence[ColumnData]) -> pa.RecordBatch:
     """Return a chunk as a batch; a row with a date that does not exist is marked as failed."""
-    names, arrays, failed = [field.name for field in fields], [], None
+    arrays, unread = [], []
     for field, column in zip(fields, columns, strict=True):
-        array, reasons = _array(field, column)
+        array, texts = _array(field, column)
         arrays.append(array)
-        if reasons is not None:
-            failed = reasons if failed is None else pc.coalesce(failed, reasons)
-    if failed is not None and FAILED in names:
-        index = names.index(FAILED)
-        arrays[index] = pc.coalesce(arrays[index], failed)
-    elif failed is not None:
-        names, arrays = [*names, FAILED], [*arrays, failed]
-    return pa.RecordBatch.from_arrays(arrays, names=names)
+        if texts is not None:
+            unread.append(Unread(field.name, texts, "{!r} is no day of the calendar"))
+    return marked_batch([field.name for field in fields], arrays, unread)
 
 
 def _array(field: Field, column: ColumnData) -> tuple[pa.Array, pa.Array | None]:
-    """Return the values in the type of `arrow_type`, and why some of them cannot be carried."""
+    """Return the values in the type of `arrow_type`, and the texts of those that it cannot carry."""
     valid = None if column.nulls is None else pa.py_buffer(np.packbits(~column.nulls, bitorder="little"))
     buffers = [valid, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
     raw = pa.Array.from_buffers(pa.binary(), len(column.offsets) - 1, buffers)
@@ -79,28 +74,28 @@ def _array(field: Field, column: ColumnData) -> tuple[pa.Array, pa.Array | None]
     try:
         return _temporal(text, target_type), None
     except pa.ArrowInvalid:
-        return _valid_temporal(field, text, target_type)
+        return _valid_temporal(text, target_type)
 
 
 def _temporal(text: pa.Array, target_type: pa.DataType) -> pa.Array:
     return pc.cast(pc.cast(text, pa.timestamp("us")) if pa.types.is_timestamp(target_type) else text, target_type)
 
 
-def _valid_temporal(field: Field, text: pa.Array, target_type: pa.DataType) -> tuple[pa.Array, pa.Array]:
+def _valid_temporal(text: pa.Array, target_type: pa.DataType) -> tuple[pa.Array, pa.Array]:
     """Leave out days such as 0000-00-00 and 2020-02-30, which MySQL can hold."""
     parse = datetime.fromisoformat if pa.types.is_timestamp(target_type) else date.fromisoformat
     good: list[str | None] = []
-    reasons: list[str | None] = []
+    others: list[str | None] = []
     for value in text.to_pylist():
         try:
             parse(value or "2000-01-01")
         except ValueError:
             good.append(None)
-            reasons.append(f"{field.name}: {value!r} is no day of the calendar")
+            others.append(value)
         else:
             good.append(value)
-            reasons.append(None)
-    return _temporal(pa.array(good, pa.string()), target_type), pa.array(reasons, pa.string())
+            others.append(None)
+    return _temporal(pa.array(good, pa.string()), target_type), pa.array(others, pa.string())
 
 
 def _refuse_altered(wire: Wire) -> None:

@@ -11,12 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ematix_flow.background import in_background
-from ematix_flow.connect.base.stage import FAILED, Stager
+from ematix_flow.connect.base.stage import Stager
 from ematix_flow.connect.config.redact import safe_text
-from ematix_flow.connect.postgres.session import PREPARE, is_transient
+from ematix_flow.connect.postgres.session import PREPARE, is_transient, is_unwritable
 from ematix_flow.connect.postgres.stager import STAGE_SCHEMA, attempt_column, rejects_name
 from ematix_flow.connect.types.arrow import REJECTS
 from ematix_flow.connect.types.digits import MAX_DIGITS
+from ematix_flow.connect.types.unread import Unread, marked_batch
 from ematix_flow.errors import CommitError, RunError, TransientError
 from ematix_flow.failpoints import failpoint
 
@@ -32,7 +33,7 @@ WAITING_BATCHES = 2
 
 REFUSED = "PostgreSQL did not take the rows for staging"
 
-# PostgreSQL's infinities after the driver has moved them from the epoch 2000 to 1970; no finite value lands there.
+# PostgreSQL's infinity and -infinity after the driver has moved them from the epoch 2000 to 1970; no finite value lands there.
 _EPOCH_SHIFT = 946_684_800_000_000
 _INFINITE_TIMES = (-(2**63) + _EPOCH_SHIFT - 1, -(2**63) + _EPOCH_SHIFT)
 _INFINITE_DATES = (-(2**31) + 10_957 - 1, -(2**31) + 10_957)
@@ -132,24 +133,13 @@ def _share(connection: ArrowConnection, snapshot: str) -> None:
 def carried(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch in plain Arrow types, with rows marked as failed whose dates are infinite."""
     arrays = [_storage_array(batch.column(index), field) for index, field in enumerate(batch.schema)]
-    failed: pa.Array | None = None
-    for index, field in enumerate(batch.schema):
-        infinite = _infinite(arrays[index])
-        if infinite is None:
-            continue
-        arrays[index] = pc.if_else(infinite, pa.scalar(None, arrays[index].type), arrays[index])
-        reason = pc.if_else(infinite, f"{field.name}: is infinite, which no other system can hold", None)
-        failed = reason if failed is None else pc.coalesce(failed, reason)
-    return _with_failures(arrays, batch.schema.names, failed)
-
-
-def _with_failures(arrays: list[pa.Array], names: list[str], failed: pa.Array | None) -> pa.RecordBatch:
-    if failed is not None and FAILED in names:
-        index = names.index(FAILED)
-        arrays[index] = pc.coalesce(arrays[index], failed)
-    elif failed is not None:
-        arrays, names = [*arrays, failed], [*names, FAILED]
-    return pa.RecordBatch.from_arrays(arrays, names=names)
+    unread = []
+    for index, name in enumerate(batch.schema.names):
+        texts = _infinite(arrays[index])
+        if texts is not None:
+            arrays[index] = pc.if_else(pc.is_valid(texts), pa.scalar(None, arrays[index].type), arrays[index])
+            unread.append(Unread(name, texts, "is infinite, which no other system can hold"))
+    return marked_batch(batch.schema.names, arrays, unread)
 
 
 def _storage_array(array: pa.Array, field: pa.Field) -> pa.Array:
@@ -169,7 +159,7 @@ def _storage_array(array: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _infinite(array: pa.Array) -> pa.Array | None:
-    """Return which values are infinite, or None when none is."""
+    """Return the texts of the values that are infinite, or None when none is."""
     if pa.types.is_timestamp(array.type):
         raw, signs = array.view(pa.int64()), pa.array(_INFINITE_TIMES, pa.int64())
     elif pa.types.is_date32(array.type):
@@ -179,7 +169,8 @@ def _infinite(array: pa.Array) -> pa.Array | None:
     lowest = pc.min(raw).as_py()
     if lowest is None or lowest > max(signs.to_pylist()):
         return None
-    return pc.is_in(raw, value_set=signs)
+    future, past = (pc.equal(raw, sign) for sign in signs)
+    return pc.if_else(future, "infinity", pc.if_else(past, "-infinity", None))
 
 
 class PostgresStager(Stager):
@@ -291,4 +282,5 @@ def _explained(what: str) -> Iterator[None]:
     except (adbc_driver_manager.Error, OSError) as error:
         # Errors in the middle of a stream come from Arrow as OSError, which has no state.
         kind = TransientError if is_transient(error) else RunError
-        raise kind(f"{what}: {safe_text(error)}") from None
+        hint = "a value of the rows is beyond what PostgreSQL's types can hold." if is_unwritable(error) else ""
+        raise kind(f"{what}: {safe_text(error)}", hint=hint) from None

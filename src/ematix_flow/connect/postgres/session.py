@@ -248,8 +248,13 @@ def is_transient(error: BaseException) -> bool:
         return False
     # Without a state the connection broke or was never made, unless the text shows that the server answered.
     text = str(error)
-    refused = "FATAL:" in text or "ERROR:" in text
+    refused = "FATAL:" in text or "ERROR:" in text or is_unwritable(error)
     return not refused or any(fragment in text for fragment in _NOT_NOW)
+
+
+def is_unwritable(error: BaseException) -> bool:
+    """Return whether the driver had no form for a value that it was to send: the connection itself has no complaint."""
+    return str(error).rstrip().endswith("writing COPY data:")
 
 
 def is_running(session: PostgresSession) -> bool:

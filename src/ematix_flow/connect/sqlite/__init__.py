@@ -1,6 +1,6 @@
 """SQLite."""
 
-from ematix_flow.connect.base.capabilities import ALL_MODES, Capabilities
+from ematix_flow.connect.base.capabilities import ALL_MODES, FOUR_DIGITS, Capabilities
 from ematix_flow.connect.base.system import DATABASE, SystemRecord
 from ematix_flow.declare.connection.databases import SQLiteConnection
 
@@ -18,6 +18,7 @@ SQLITE = SystemRecord(
         transactional_ddl=True,
         enforces_types=False,
         cannot_store=("nan",),
+        times=FOUR_DIGITS,
     ),
 )
 SYSTEMS = (SQLITE,)

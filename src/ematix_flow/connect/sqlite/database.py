@@ -87,6 +87,12 @@ class SQLite(FileDatabase):
         """Open the file that is there; it may be read while another process writes."""
         return open_memory(self.name) if self.in_memory else open_file(Path(self.path), create=False)
 
+    def confined_session(self) -> SQLiteSession:
+        """Open the file so that no other one can be attached to it."""
+        session = self.read_only_session()
+        session.connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+        return session
+
     def is_transient(self, error: BaseException) -> bool:
         """Return True for locks and a full disk: they may be gone later."""
         return isinstance(error, sqlite3.Error) and primary_code(error) in _AWAY

@@ -17,6 +17,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+from ematix_flow.connect.types.reject_rows import json_value
+
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable
@@ -229,6 +231,7 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Value]]] = {
     "flow_sha256": (1, sha256),
     "flow_float_bits": (1, float_bits),
     "flow_numeric_text": (2, numeric_text),
+    "flow_json": (1, json_value),
     "flow_random": (0, random.random),
 }
 """Name -> number of arguments and function."""

@@ -56,6 +56,12 @@ def carrier_type(database: Catalog, column: ColumnSchema, incoming: ColumnType) 
     return None if carried is None else CarrierType(carried, native)
 
 
+def mirrored_type(database: Catalog, column: ColumnSchema) -> ColumnType:
+    """Return the type of a column that mirrors one of a database; what no other system has is a text."""
+    carrier = carrier_type(database, column, types.Text())
+    return types.Text() if carrier is None or (carrier.native and not column.base) else carrier.type
+
+
 def column_over(database: Catalog, column: ColumnSchema, incoming: ColumnType, *, primary_key: bool) -> Column | None:
     """Return the declared column for values of type `incoming` in one that is there; None where no load can write it."""
     kind = carrier_type(database, column, incoming)

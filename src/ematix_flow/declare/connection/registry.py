@@ -45,7 +45,7 @@ from ematix_flow.declare.origin import caller_origin
 from ematix_flow.errors import DeclareError, DeclareTypeError, UnknownNameError, did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from ematix_flow.errors import Origin
 
@@ -81,7 +81,6 @@ __all__ = [
     "connection_from_url",
     "dsn_of",
     "fields_of_url",
-    "format_from_path",
     "get_connection",
     "is_open",
     "register_connection",
@@ -117,18 +116,6 @@ KINDS: Mapping[str, type[Connection]] = {
         BigQueryConnection,
         RedshiftConnection,
     )
-}
-
-_COMPRESSION = (".gz", ".bz2", ".zst", ".zstd", ".snappy", ".lz4")
-_SUFFIXES = {
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".tsv": "csv",
-    ".csv": "csv",
-    ".ndjson": "json_lines",
-    ".jsonl": "json_lines",
-    ".json": "json_lines",
-    ".orc": "orc",
 }
 
 _registry: dict[str, Connection] = {}
@@ -286,14 +273,3 @@ def registered_connections() -> dict[str, Connection]:
 def clear_registry() -> None:
     """Forget every registered connection."""
     _registry.clear()
-
-
-def format_from_path(path: str) -> str | None:
-    """Return the file format that a path's ending names, under at most one compression suffix."""
-    lowered = str(path).lower()
-    lowered = lowered.removesuffix(_ending(lowered, _COMPRESSION) or "")
-    return _SUFFIXES.get(_ending(lowered, _SUFFIXES) or "")
-
-
-def _ending(text: str, endings: Iterable[str]) -> str | None:
-    return next((ending for ending in endings if text.endswith(ending)), None)

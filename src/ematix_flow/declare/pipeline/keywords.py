@@ -151,11 +151,17 @@ def _durations(options: dict[str, Any]) -> None:
             options[name] = duration(name, options[name])
 
 
+LONGEST = timedelta(days=1_000_000)
+"""What a duration may be at most."""
+
+
 def duration(option: str, value: Any) -> timedelta:
     """Return a duration for a timedelta, a number of seconds or text such as 30m."""
     if isinstance(value, timedelta):
         result = value
     elif isinstance(value, int | float) and not isinstance(value, bool):
+        if not abs(value) <= LONGEST.total_seconds():
+            raise _too_long(option, value)
         result = timedelta(seconds=value)
     else:
         units = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -163,8 +169,15 @@ def duration(option: str, value: Any) -> timedelta:
         if text[-1:] not in units or not text[:-1].isdigit():
             message = f"{option}={value!r} is not a duration"
             raise DeclareError(message, hint="use a timedelta, a number of seconds, or text such as 90s, 30m, 6h, 1d.")
-        result = timedelta(seconds=int(text[:-1]) * units[text[-1]])
+        seconds = int(text[:-1]) * units[text[-1]]
+        if seconds > LONGEST.total_seconds():
+            raise _too_long(option, value)
+        result = timedelta(seconds=seconds)
     if result < timedelta(0):
         message = f"{option} is negative"
         raise DeclareError(message)
     return result
+
+
+def _too_long(option: str, value: Any) -> DeclareError:
+    return DeclareError(f"{option}={value!r} is longer than a million days, or no number")

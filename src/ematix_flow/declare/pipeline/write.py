@@ -59,6 +59,15 @@ DEFAULT_LATE_HORIZON = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
+class Replaced:
+    """Which rows a row replaces besides that of its key: those of its group that begin between its own beginning and end."""
+
+    group_by: tuple[str, ...]
+    begin: str
+    end: str
+
+
+@dataclass(frozen=True, slots=True)
 class Write:
     """A mode with its options."""
 
@@ -87,6 +96,8 @@ class Write:
     """How change events are applied; only streams have it."""
     versions_of: str = ""
     """The name under which the last change of every key is remembered: that of the stream, also for a range of it."""
+    replaced: Replaced | None = None
+    """Rows that a merge removes because others take their place; only sessions that are computed again have it."""
 
 
 def write(mode: object, **options: Any) -> Write:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 CRON_FIELDS = 5
 BACKOFFS = ("fixed", "linear", "exponential")
 CATCHUPS = ("last", "all", "none")
+
+LONGEST_PAUSE = timedelta(days=3650)
+"""Between two attempts, and for all of them."""
 
 RETRY_KEYS = {
     "max_attempts": "max_attempts",
@@ -148,7 +152,7 @@ def _checked(fields: dict[str, Any]) -> Retry:
 
 
 def _check_number(key: str, value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         message = f"retry {key}={value!r} must be a number from 0"
         raise DeclareError(message)
     return value
@@ -164,7 +168,11 @@ def _fraction(value: Any) -> float:
 
 
 def _seconds(key: str, value: Any, per_second: int) -> timedelta | None:
-    return None if value is None else timedelta(seconds=_check_number(key, value) / per_second)
+    if value is None:
+        return None
+    if _check_number(key, value) > LONGEST_PAUSE.total_seconds() * per_second:
+        raise DeclareError(f"retry {key}={value!r} is longer than ten years")
+    return timedelta(seconds=value / per_second)
 
 
 def _reasons(value: Any) -> tuple[str, ...]:

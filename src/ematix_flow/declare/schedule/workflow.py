@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.origin import caller_origin
 from ematix_flow.declare.pipeline.pipeline import Source
-from ematix_flow.declare.project import PROJECT
+from ematix_flow.declare.project import PROJECT, WORKFLOW_PREFIX
 from ematix_flow.declare.schedule.schedule import check_schedule
 from ematix_flow.errors import DeclareError, DeclareTypeError, FlowError, did_you_mean
 
@@ -79,7 +79,7 @@ class Workflow:
 
 def workflow_key(name: str) -> str:
     """Return the name under which the run log keeps the state of a workflow; no pipeline can have it."""
-    return f"workflow:{name}"
+    return f"{WORKFLOW_PREFIX}{name}"
 
 
 def workflow(

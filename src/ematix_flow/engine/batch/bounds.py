@@ -14,6 +14,7 @@ from ematix_flow.errors import RunError
 from ematix_flow.plan.assumed_columns import FAMILIES
 from ematix_flow.plan.bounds import check_comparable, highest_of_some_sql, highest_sql, lower_bound
 from ematix_flow.plan.shape_placement import plan_shape
+from ematix_flow.plan.sql.watermark_values import stored_value
 from ematix_flow.plan.steps import TASK
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def bound_rows(request: BoundsRequest, inspection: Inspection, spark: Callable[[
     if highest is not None and column.family == "timestamp_tz":
         # As Spark writes it, so that either may go on where the other one ended.
         highest = highest.removesuffix("+00")
-    return with_bounds(request.target, inspection, lo, highest, nulls)
+    return with_bounds(request.target, inspection, lo, stored_value(highest, column, shaping.dialect), nulls)
 
 
 def _shaping(request: BoundsRequest, inspection: Inspection) -> Shaping:
@@ -98,7 +99,7 @@ def _bound_of(request: BoundsRequest, inspection: Inspection, spark: Callable[[]
     lo = lower_bound(inspection.watermark, target.write)
     sql = highest_sql(shaping.sql, lo, column, target.write, "spark")
     row = shaped_frame(spark(), raw, sql).collect()[0]
-    return with_bounds(target, inspection, lo, row[0], int(row[1] or 0))
+    return with_bounds(target, inspection, lo, stored_value(row[0], column, "spark"), int(row[1] or 0))
 
 
 def _undeclared(target: TargetDeclaration) -> RunError:

@@ -33,6 +33,7 @@ def commit_request_for(
         inline=plan.read.sql if spec is None else "",
         watermark_name=plan.history_name,
         watermark_before=plan.watermark,
+        watermark_from=plan.watermark_from,
         watermark_after=_watermark_after(plan),
         files=plan.read.files,
         refuse_empty=_refuses_empty(plan),
@@ -41,6 +42,7 @@ def commit_request_for(
         may_lack=plan.check.may_lack,
         marked=plan.shape.marked and spec is None,
         required=plan.check.required if spec is None else (),
+        alters=plan.shape.alters,
         audit=plan.audit,
     )
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ematix_flow.commit.ledger import Ledger, parse_instant
+from ematix_flow.commit.redeclared import find_watermark
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.files.source import ALL_FILES
 from ematix_flow.connect.types.frames import is_spark_frame
@@ -13,14 +14,15 @@ from ematix_flow.engine.batch.frame_columns import frame_columns
 from ematix_flow.engine.batch.joins import inspect_join
 from ematix_flow.engine.batch.new_files import new_files
 from ematix_flow.errors import FlowError, PlanError, RunError
-from ematix_flow.plan.batch import Inspection, history_name
-from ematix_flow.plan.bounds import check_comparable, highest_sql, lower_bound, watermark_column
+from ematix_flow.plan.batch import Inspection
+from ematix_flow.plan.bounds import check_comparable, highest_sql, lower_bound, lower_sql, watermark_column
 from ematix_flow.plan.columns import ORDER, ORDER_AT
 from ematix_flow.plan.source import table_query
 from ematix_flow.plan.sql.ddl import table_definition
 from ematix_flow.plan.sql.render import native_name, render
 from ematix_flow.plan.sql.user.named_tables import tables_named
 from ematix_flow.plan.sql.user.query import statements_in
+from ematix_flow.plan.sql.watermark_values import stored_value
 from ematix_flow.plan.steps import Bounds
 from ematix_flow.plan.timezones import zoned
 from ematix_flow.wording import quantity
@@ -211,10 +213,21 @@ def inspect_target(
             column.name for column in existing.columns
         }
         latest = _latest_version(session, target, database, definition.place) if versioned else None
-        watermark = ledger.watermark(session, history_name(pipeline, target.table)) if ledger.exists(session) else None
+        watermark, stored_as = (
+            find_watermark(ledger, session, pipeline, target) if ledger.exists(session) else (None, "")
+        )
     finally:
         session.close()
-    return replace(inspection, target_known=True, existing=existing, watermark=watermark, latest_version=latest)
+    note = f"goes on from the watermark of {stored_as}: as that this target was loaded before" if stored_as else ""
+    return replace(
+        inspection,
+        target_known=True,
+        existing=existing,
+        watermark=watermark,
+        watermark_from=stored_as,
+        latest_version=latest,
+        notes=(*inspection.notes, *([note] if note else [])),
+    )
 
 
 def _latest_version(
@@ -242,20 +255,23 @@ def fix_bounds(source: OpenSource, target: TargetDeclaration, inspection: Inspec
         rows = session.query(highest_sql(inspection.source_sql, lo, column, write, source.dialect))
     finally:
         session.close()
-    return with_bounds(target, inspection, lo, rows[0][0], int(rows[0][1] or 0))
+    hi = stored_value(rows[0][0], column, source.dialect)
+    if hi is not None:
+        # Refused before the first load, and not when the second one finds that it cannot go back.
+        lower_sql(hi, column, source.dialect, write.lookback)
+    return with_bounds(target, inspection, lo, hi, int(rows[0][1] or 0))
 
 
-def with_bounds(target: TargetDeclaration, inspection: Inspection, lo: str | None, hi: Any, nulls: int) -> Inspection:
+def with_bounds(
+    target: TargetDeclaration, inspection: Inspection, lo: str | None, hi: str | None, nulls: int
+) -> Inspection:
     """Return the inspection with its bounds; NULLs in the watermark column follow the declared policy."""
     column = str(target.write.incremental_column)
     if nulls and target.write.null_watermark == "fail":
         message = f"{quantity(nulls, 'row')} with NULL in {column!r} would never be seen by an incremental load"
         hint = "fix the source, or declare null_watermark='load' (with merge) or null_watermark='reject'."
         raise RunError(message, hint=hint)
-    if str(hi).lower().lstrip("+-") in ("infinity", "inf", "nan"):
-        message = f"the highest {column!r} is {hi}: after it, an incremental load would never see another row"
-        raise RunError(message, hint="leave such rows out in the query, or give them a real value.")
-    return replace(inspection, bounds=Bounds(column, lo, None if hi is None else str(hi), nulls))
+    return replace(inspection, bounds=Bounds(column, lo, hi, nulls))
 
 
 def try_inspect_target(

@@ -41,7 +41,7 @@ from ematix_flow.errors import (
 )
 from ematix_flow.events import QualityMeasured, RowsStaged, RunCommitted, RunFailed, RunPlanned, RunStarted
 from ematix_flow.failpoints import failpoint
-from ematix_flow.plan.batch import history_name
+from ematix_flow.plan.metadata_tables import history_name, other_history_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -172,7 +172,8 @@ def _open_run(load: _Load) -> tuple[Fence, Committed | None]:
     try:
         for attempt in attempts(OVERTAKEN):
             with attempt:
-                fence, committed, _ = open_run(database, load.token, history.pipeline, history, history.pipeline)
+                name, other = history.pipeline, other_history_name(load.pipeline, load.target.table)
+                fence, committed, _ = open_run(database, load.token, name, history, name, other)
     except database.errors as error:
         if not database.is_duplicate_key(error) and not database.is_transient(error):
             raise

@@ -37,6 +37,8 @@ class Options:
     """What is rejected now is not tried again."""
     replays: tuple[str, ...] = ()
     """Rejects whose rows `source_frame` has; the load marks them as replayed."""
+    shaped: bool = False
+    """The rows of `source_frame` went through the pipeline before and are in the shape of the target."""
     retain_result: bool = False
     """Leave a finished request unclosed, with its result, until the caller has delivered that."""
     halt: Halt | None = None

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.config.redact import redacted
+from ematix_flow.connect.config.redact import redact, redacted
 from ematix_flow.plan.steps import IN_PROCESS, SPARK
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def result_to_text(result: Any) -> str:
 def _as_json(value: Any) -> str:
     """Return a value as JSON; nothing when it cannot be written so, as with keys that are no text."""
     try:
-        return json.dumps(redacted(value), default=str)
+        return json.dumps(redacted(value), default=lambda one: redact(str(one)))
     except (TypeError, ValueError, RecursionError):
         return ""
 

@@ -176,7 +176,9 @@ def _run_post(pipeline: Pipeline, post: Post, parent: ParentContext, options: Op
         if recorded.done:
             return
         if isinstance(step, Pipeline):
-            recorded.succeeded(run_pipeline(step, replace(options, slot=slot, source_frame=None, replays=())))
+            recorded.succeeded(
+                run_pipeline(step, replace(options, slot=slot, source_frame=None, shaped=False, replays=()))
+            )
         else:
             recorded.run(step, parent)
 

@@ -181,7 +181,8 @@ def source_for(pipeline: Pipeline, options: Options, spark: Callable[[], Any]) -
 
 def provided_source(options: Options) -> OpenSource:
     """Return the source that a test hands in instead of the declared one: rows in memory."""
-    return OpenSource(SourceValue(None, frame=options.source_frame), "given rows", user_dialect=options.user_dialect)
+    value = SourceValue(None, frame=options.source_frame, shaped=options.shaped)
+    return OpenSource(value, "given rows", user_dialect=options.user_dialect)
 
 
 def _kind_and_name(reference: str | Declared | None) -> tuple[str, str]:

@@ -103,7 +103,10 @@ def _staged(
         columns=plan.stage.columns,
         required=frozenset(plan.check.required),
         forbidden=database.capabilities.cannot_store,
+        times=database.capabilities.times,
         filled=frozenset(plan.check.filled),
+        alters=plan.shape.alters,
+        given=plan.shape.given,
     )
     try:
         with ExitStack() as resources:

@@ -11,6 +11,8 @@ from ematix_flow.engine.executors.base import (
     DispatchError,
     DispatchHandle,
     has_secret,
+    is_secret_alerter,
+    is_secret_sink,
     worker_arguments,
 )
 from ematix_flow.errors import MissingExtraError
@@ -69,8 +71,8 @@ def payload(spec: DispatchSpec) -> dict[str, Any]:
     fields = asdict(spec)
     if has_secret(spec.run_log_url):
         fields["run_log_url"] = None
-    fields["alerter_urls"] = [url for url in spec.alerter_urls if not has_secret(url)]
-    if spec.metrics_url and has_secret(spec.metrics_url):
+    fields["alerter_urls"] = [url for url in spec.alerter_urls if not is_secret_alerter(url)]
+    if spec.metrics_url and is_secret_sink(spec.metrics_url):
         fields["metrics_url"] = None
     argv = worker_arguments(spec)
     if VARIABLE in spec.env:  # the environment of a function is the same for all its calls

@@ -63,10 +63,10 @@ def worker_arguments(spec: DispatchSpec) -> list[str]:
     arguments += ["--lease-seconds", str(spec.lease_seconds)]
     if not has_secret(spec.run_log_url):
         arguments += ["--run-log-url", spec.run_log_url]
-    if not any(has_secret(url) for url in spec.alerter_urls):
+    if not any(is_secret_alerter(url) for url in spec.alerter_urls):
         for url in spec.alerter_urls:
             arguments += ["--alerter", url]
-    if spec.metrics_url and not has_secret(spec.metrics_url):
+    if spec.metrics_url and not is_secret_sink(spec.metrics_url):
         arguments += ["--metrics", spec.metrics_url]
     return [*arguments, spec.pipeline_name]
 
@@ -76,16 +76,26 @@ def worker_environment(spec: DispatchSpec) -> dict[str, str]:
     environment = dict(spec.env)
     if has_secret(spec.run_log_url):
         environment[RUN_LOG] = spec.run_log_url
-    if any(has_secret(url) for url in spec.alerter_urls):
+    if any(is_secret_alerter(url) for url in spec.alerter_urls):
         environment[ALERTERS] = ",".join(spec.alerter_urls)
-    if spec.metrics_url and has_secret(spec.metrics_url):
+    if spec.metrics_url and is_secret_sink(spec.metrics_url):
         environment[METRICS] = spec.metrics_url
     return environment
 
 
 def has_secret(url: str) -> bool:
-    """Return whether an address holds a password or a key: those of alerts are secrets as a whole."""
+    """Return whether the address of a run log holds a password or a key; the name of a user or a container is none."""
     parts = urlsplit(url)
-    if parts.scheme in ("slack", "pagerduty", "http", "https") or parts.password:
+    if parts.scheme in ("http", "https") or parts.password:
         return True
     return any(secret_name in name.lower() for name, _ in parse_qsl(parts.query) for secret_name in _SECRET_NAMES)
+
+
+def is_secret_alerter(url: str) -> bool:
+    """Return whether the address of an alerter is a secret: each service has its keys in another part of it."""
+    return url.partition("://")[0] != "stdout" and not url.startswith("${")
+
+
+def is_secret_sink(url: str) -> bool:
+    """Return whether the address of metrics holds a secret; a name without a password may be a key."""
+    return has_secret(url) or bool(urlsplit(url).username)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from pathlib import Path
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 FORMAT = 1
 SPINE = ".spine.parquet"
 """What the name of the file with the spine ends with, next to its manifest."""
+
+_ARROW_SCHEMA = b"ARROW:schema"
+"""Where Arrow writes the schema of a table into a Parquet file."""
 
 
 def write_manifest(
@@ -58,8 +62,6 @@ def write_manifest(
 
 def replay(path: Any, connection: Any = None) -> dict[str, Any]:
     """Build the training set of a manifest again and return whether its rows are the same, with what differs."""
-    import pyarrow.parquet as pq
-
     file = Path(path)
     contents = _read(file)
     views, differences = [], []
@@ -71,7 +73,7 @@ def replay(path: Any, connection: Any = None) -> dict[str, Any]:
         if view.fingerprint != one["declaration"]:
             differences.append(f"feature view {one['name']} is declared with other columns now")
         views.append(view)
-    spine = pq.read_table(_spine_file(file))
+    spine = _read_spine(_spine_file(file))
     if table_hash(spine) != contents["spine"]["sha256"]:
         differences.append("the spine is not the one of the manifest")
     columns = {one["name"]: one["columns"] for one in contents["views"]}
@@ -91,6 +93,18 @@ def table_hash(table: pa.Table) -> str:
         for value in column.to_pylist():
             digest.update(repr(value).encode() + b"\0")
     return digest.hexdigest()
+
+
+def _read_spine(file: Path) -> pa.Table:
+    """Return the spine in the types that it had: Parquet has no seconds, no `date64`, and other names inside of lists and maps."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file) as opened:
+        table, written = opened.read(), opened.metadata.metadata or {}
+    if _ARROW_SCHEMA not in written:
+        return table
+    return table.cast(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(written[_ARROW_SCHEMA]))))
 
 
 def _spine_file(manifest: Path) -> Path:

@@ -83,12 +83,16 @@ def _lacks(what: str, name: str, names: Sequence[str]) -> DeclareError:
 
 
 def instants_of(spine: pa.Table) -> pa.Array:
-    """Return the instants of a spine as they are compared, whatever the spine had them as."""
+    """Return the instants of a spine as they are compared, whatever the spine had them as; parts of a microsecond are dropped."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     column, kind = spine.column(AS_OF), pa.timestamp("us", tz="UTC")
     if pa.types.is_timestamp(column.type):
-        values = column.cast(pa.timestamp("us", tz=column.type.tz), safe=False).cast(kind)
+        values = column.cast(pa.timestamp(column.type.unit, tz="UTC"))
+        if column.type.unit == "ns":  # a cast would round to 1970, which is the future for what was before
+            values = pc.floor_temporal(values, unit="microsecond")
+        values = values.cast(kind, safe=False)
         if not values.null_count:
             return values.combine_chunks()
         column = values

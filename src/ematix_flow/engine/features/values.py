@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from ematix_flow.declare.table.schema import Column
 
-_MICROSECONDS = "%Y-%m-%d %H:%M:%S.%f"
 _NO_KEYS = ("bytes", "json", "jsonb")
 
 
@@ -36,7 +35,12 @@ def instant_of(value: Any, where: str) -> datetime:
 
 def instant_text(value: datetime, dialect: str) -> str:
     """Return an instant as the dialect's databases store or read it; parts of a microsecond are dropped."""
-    return value.strftime(_MICROSECONDS) + ("" if dialect == "mysql" else "+00:00")
+    return _local_text(value) + ("" if dialect == "mysql" else "+00:00")
+
+
+def _local_text(value: datetime) -> str:
+    """Return date and time of day in microseconds; unlike `strftime`, with four digits of every year."""
+    return value.replace(tzinfo=None).isoformat(" ", "microseconds")
 
 
 def check_key(column: Column, view: str) -> None:
@@ -56,7 +60,7 @@ def key_value(value: Any, kind: str, dialect: str) -> Any:  # noqa: PLR0911 - on
         case "timestamp_tz":
             return instant_text(value, dialect)
         case "timestamp":
-            return value.strftime(_MICROSECONDS)
+            return _local_text(value)
         case "date":
             return value.isoformat()
         case "numeric":

@@ -27,8 +27,8 @@ from ematix_flow.engine.review.compare import compare
 from ematix_flow.engine.review.preview import refuse_plain
 from ematix_flow.engine.spark.session import session_for
 from ematix_flow.errors import PlanError
-from ematix_flow.plan.batch import history_name
 from ematix_flow.plan.explain.diff import diff_lines
+from ematix_flow.plan.metadata_tables import history_name
 from ematix_flow.plan.quality import without_functions
 from ematix_flow.records import Fence
 

@@ -24,6 +24,7 @@ from ematix_flow.engine.stream.names import filled_in
 from ematix_flow.engine.stream.open import open_context, refuse_impossible, sink_for
 from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.engine.stream.sinks.broker import BrokerSink, is_broker, rejected
+from ematix_flow.engine.stream.sinks.changes import refuse_many_tables
 from ematix_flow.engine.stream.sinks.table import pipeline_into
 from ematix_flow.engine.stream.sinks.table_schema import name_of
 from ematix_flow.errors import DriftError
@@ -64,6 +65,7 @@ def validate_stream(stream: Stream, options: StreamOptions | None = None) -> Val
         refuse_impossible(stream, options)
         findings.note(*(text for text in (size_warning(stream),) if text))
         context = open_context(stream, options, resources)
+        refuse_many_tables(stream, context.source)
         for part in context.source.parts:
             with findings.about(f"source {part.query!r}", Exception):
                 part.waiting(part.start(EARLIEST))
@@ -85,6 +87,7 @@ def _reviewed(stream: Stream, options: StreamOptions, *, simulates: bool) -> Pre
     refuse_impossible(stream, options)
     with ExitStack() as resources:
         context = open_context(stream, options, resources)
+        refuse_many_tables(stream, context.source)
         notes = [text for text in (size_warning(stream),) if text]
         notes += [IN_THE_QUEUE] if any(part.kind in QUEUES for part in context.source.parts) else []
         targets = []

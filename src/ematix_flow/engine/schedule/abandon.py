@@ -8,10 +8,10 @@ from ematix_flow.commit.ledger import Ledger, transaction
 from ematix_flow.engine.batch.planner import token_for
 from ematix_flow.engine.batch.run_records import CANCELLED, INTERRUPTED, SUCCEEDED, end_left
 from ematix_flow.engine.batch.target import target_for
-from ematix_flow.engine.schedule.slot_run import ended_event, own_slot_id
+from ematix_flow.engine.schedule.slot_run import INTERRUPTED_RUN, ended_event, own_slot_id
 from ematix_flow.engine.spark.session import session_for
 from ematix_flow.errors import FlowError, RunCancelledError
-from ematix_flow.plan.batch import history_name
+from ematix_flow.plan.metadata_tables import history_name, other_history_name
 from ematix_flow.plan.schedule import retry as retrying
 from ematix_flow.records import PipelineState, Request
 
@@ -48,7 +48,7 @@ def _ended(pipeline: Pipeline, state: PipelineState, runner: SlotRunner) -> tupl
     """Return the state of the slot, the status of its run and the class of what went wrong."""
     now = runner.decision_time()
     if not state.cancelled_by:
-        return retrying.interrupted(state, now), INTERRUPTED, "InterruptedRun"
+        return retrying.interrupted(state, now), INTERRUPTED, INTERRUPTED_RUN
     slot = own_slot_id(pipeline, state.last_slot, runner)
     if pipeline.targets and all(_committed(pipeline, one, slot, runner) for one in pipeline.targets):
         run_id = token_for(pipeline, pipeline.targets[0], slot).run_id
@@ -65,10 +65,10 @@ def _committed(pipeline: Pipeline, target: TargetDeclaration, slot: str, runner:
         try:
             if not ledger.exists(session):
                 return False
-            fence = history_name(pipeline, target.table)
+            fence, other = history_name(pipeline, target.table), other_history_name(pipeline, target.table)
             ledger.ensure_fence(session, fence, now)
             with transaction(session):
-                ledger.take_fence(session, fence, now)
+                ledger.take_fence(session, fence, now, other)
                 return ledger.find(session, token_for(pipeline, target, slot)) is not None
         finally:
             session.close()

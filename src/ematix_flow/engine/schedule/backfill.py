@@ -14,7 +14,16 @@ from ematix_flow.engine.schedule.lease import PipelineLease
 from ematix_flow.engine.schedule.slot_run import leased, own_slot_id, run_leased, slot_interval
 from ematix_flow.errors import DeclareError, UnknownNameError
 from ematix_flow.failpoints import failpoint
-from ematix_flow.plan.schedule.cron import count_slots, instant_of, slot_id, slot_text, slots_between
+from ematix_flow.plan.schedule.cron import (
+    FIRST_YEAR,
+    LAST_YEAR,
+    count_slots,
+    instant_of,
+    is_in_calendar,
+    slot_id,
+    slot_text,
+    slots_between,
+)
 from ematix_flow.plan.schedule.decide import Skip
 from ematix_flow.plan.schedule.retry import MIN_SLOT_GAP
 
@@ -49,6 +58,11 @@ def open_backfill(
     if pipeline.schedule is None:
         message = f"pipeline {pipeline.name!r} has no schedule, so there are no slots to run"
         raise DeclareError(message, hint="give it schedule=, or run it now: flow run.", origin=pipeline.origin)
+    if not (is_in_calendar(first) and is_in_calendar(last)):
+        message = (
+            f"the interval {slot_text(first)} to {slot_text(last)} is not in the years {FIRST_YEAR} to {LAST_YEAR}"
+        )
+        raise DeclareError(message, hint="give the slots that the pipeline has missed.")
     if last < first:
         message = f"the interval ends ({slot_text(last)}) before it begins ({slot_text(first)})"
         raise DeclareError(message)

@@ -8,13 +8,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.runlog.records import Claim, PeriodicJob, format_instant, instant
+from ematix_flow.declare.project import SCHEDULER_LEASE
 from ematix_flow.errors import RunLogError
 from ematix_flow.plan.schedule.cron import slot_text
 
 if TYPE_CHECKING:
     from ematix_flow.commit.runlog.log import RunLog
 
-LEADER = "_scheduler_singleton"
+LEADER = SCHEDULER_LEASE
 """The lease that one scheduler has at a time."""
 
 LATELY = timedelta(minutes=5)

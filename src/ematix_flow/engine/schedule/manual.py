@@ -19,6 +19,7 @@ from ematix_flow.engine.schedule.actions import (
     workflow_of,
 )
 from ematix_flow.engine.schedule.lease import held_now
+from ematix_flow.engine.schedule.run_names import Meant
 from ematix_flow.engine.schedule.status import WINDOW
 from ematix_flow.errors import RunError, UnknownNameError, did_you_mean
 from ematix_flow.plan.schedule import retry as retrying
@@ -89,7 +90,7 @@ def restart(log: RunLog, run: RunRecord, from_step: str, by: str) -> tuple[str, 
         return action.id, [run.pipeline]
     if from_step:
         return restart_workflow(log, workflow.name, from_step, by)
-    state = resume(log, run.pipeline, by)
+    state = resume(log, Meant(run.pipeline, run), by)
     return slot_id(workflow.key, state.last_slot), list(workflow.jobs)
 
 

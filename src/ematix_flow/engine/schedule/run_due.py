@@ -25,7 +25,7 @@ from ematix_flow.observe.bus import Bus
 from ematix_flow.observe.observers import incident_store_in, observers
 from ematix_flow.plan.schedule import retry as retrying
 from ematix_flow.plan.schedule.cron import aware, instant_of, last_slot, slot_text
-from ematix_flow.plan.schedule.decide import Fire, Lose, Situation, Skip, decide
+from ematix_flow.plan.schedule.decide import Fire, Lose, Situation, Skip, decide, with_waiting_slot
 from ematix_flow.records import PipelineState
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _run_requested(runner: SlotRunner, at: Situation, report: Reporter | None) -
 
 def run_named(names: Sequence[str], runner: SlotRunner, report: Reporter | None = None) -> RunDueResult:
     """Run pipelines that the caller found to be due, with the same gates; one that has begun does not begin again."""
-    runner, at = situation_or_empty(runner, WINDOW, None)
+    runner, at = situation_or_empty(runner, WINDOW, None, remember=False)  # what is due is the caller's to know
     requested_slots = {name: _newest_slot(at.project.pipeline(name), at) for name in names}
     return _round(at.project.order(list(names)), runner, replace(at, requested=requested_slots), report)
 
@@ -164,23 +164,36 @@ def run_due_with_dag(due: Sequence[str], **options: Any) -> list[str]:
     return [event.name for event in run_due_with_dag_detailed(due, **options).fired]
 
 
-def situation_or_empty(runner: SlotRunner, window: timedelta, catchup: str | None) -> tuple[SlotRunner, Situation]:
+def situation_or_empty(
+    runner: SlotRunner, window: timedelta, catchup: str | None, *, remember: bool = True
+) -> tuple[SlotRunner, Situation]:
     """Return the situation of decisions; when the run log is away, an empty one that ends with the process."""
     try:
-        return runner, read_situation(runner, window, catchup)
+        return runner, read_situation(runner, window, catchup, remember=remember)
     except RunLogError as error:
         text = f"{error.what}; slots that ran before are known by their targets only"
         warnings.warn(text, UserWarning, stacklevel=3)
         runner = replace(runner, log=forgotten_run_log())
-        return runner, read_situation(runner, window, catchup)
+        return runner, read_situation(runner, window, catchup, remember=remember)
 
 
-def read_situation(runner: SlotRunner, window: timedelta, catchup: str | None) -> Situation:
-    """Return the state in the run log, with workflows started and ended."""
+def read_situation(runner: SlotRunner, window: timedelta, catchup: str | None, *, remember: bool = True) -> Situation:
+    """Return the state in the run log, with workflows started and ended; `remember` writes due slots down that may wait."""
     log = runner.log
     states = {state.pipeline: state for state in log.all(PipelineState)}
     at = Situation(PROJECT, runner.decision_time(), states, held_now(log), window, catchup)
-    return advance_workflows(at, log)
+    at = advance_workflows(at, log)
+    return _remember_due(at, log) if remember else at
+
+
+def _remember_due(at: Situation, log: RunLog) -> Situation:
+    """Return the situation after due slots were written down that would be forgotten if they cannot begin at once."""
+    states = dict(at.states)
+    for name, pipeline in at.project.pipelines.items():
+        after = with_waiting_slot(pipeline, at)
+        if after is not None:
+            states[name] = log.swap(states.get(name), after) or log.find(PipelineState, name) or after
+    return replace(at, states=states)
 
 
 def _newest_slot(pipeline: Pipeline, at: Situation) -> str:

@@ -54,6 +54,17 @@ def current_run(log: RunLog, run: RunRecord) -> RunRecord:
     return _with_current_status(log, [run])[0]
 
 
+def is_running(log: RunLog, run: RunRecord) -> bool:
+    """Return whether a run goes on now; of those under the lease of a pipeline only the newest can."""
+    if current_run(log, run).status != RUNNING:
+        return False
+    if not run.extras.get(LEASED):
+        return True
+    listed, _ = log.list_runs(pipeline=run.pipeline, status=RUNNING, limit=_MOST)
+    newest = next((one for one in listed if one.extras.get(LEASED)), run)
+    return newest.request_id == run.request_id
+
+
 def current_runs(log: RunLog, runs: list[RunRecord]) -> list[RunRecord]:
     """Return runs with the status that is true now."""
     return _with_current_status(log, runs)

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from ematix_flow.declare.pipeline.pipeline import Pipeline, Retry
     from ematix_flow.plan.schedule.decide import Decision
 
+INTERRUPTED_RUN = "InterruptedRun"
+"""The class of error in events about runs whose process died and that are not repeated by themselves."""
+
 
 @dataclass(frozen=True, slots=True)
 class SlotRunner:
@@ -132,10 +135,12 @@ def _begun(
     decide: Callable[[PipelineState], Decision | None],
     token: str,
 ) -> ClaimedSlot | Skip:
-    existing = runner.log.find(PipelineState, pipeline.name)
-    state = existing or PipelineState(pipeline.name)
-    decided = decide(state)
-    if isinstance(decided, Fire) and (decided.slot, decided.attempt) == (due_slot.slot, due_slot.attempt):
+    while True:  # others may pause the pipeline or write down what they saw of it meanwhile
+        existing = runner.log.find(PipelineState, pipeline.name)
+        state = existing or PipelineState(pipeline.name)
+        decided = decide(state)
+        if not isinstance(decided, Fire) or (decided.slot, decided.attempt) != (due_slot.slot, due_slot.attempt):
+            break
         after = retrying.begun(state, due_slot.slot, runner.decision_time(), interrupted=due_slot.interrupted)
         stored = runner.log.swap(existing, after)
         if stored is not None:

@@ -6,8 +6,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.commit.stream_offsets import TURN, position_in, remember, without_state
+from ematix_flow.commit.stream_offsets import position_in, remember, without_state
 from ematix_flow.connect.base.sink import SinkCheckpointKey
+from ematix_flow.connect.base.stream_source import TURN
 from ematix_flow.connect.files.stream_source import FileStream
 from ematix_flow.engine.stream.names import filled_in
 from ematix_flow.engine.stream.sinks.broker import is_broker, sink_of

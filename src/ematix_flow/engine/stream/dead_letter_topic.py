@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 from ematix_flow.commit.ledger import parse_instant
 from ematix_flow.commit.rejects import resolve_rejects
 from ematix_flow.connect.base.combined_source import source_in
-from ematix_flow.connect.base.stream_source import UNREADABLE, payload_of
+from ematix_flow.connect.base.stream_source import LATE, UNREADABLE, payload_of
 from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.kafka.dead_letters import DeadLetter, send
 from ematix_flow.engine.rejects import list_rejects
@@ -108,7 +108,7 @@ def _fields_of_row(stream: Stream, row: dict[str, Any], now: datetime) -> _DeadL
     position = row["source_position"]
     return {
         "id": str(uuid.uuid5(uuid.NAMESPACE_OID, f"{stream.name}\x1f{position}\x1f{row['row_json']}")),
-        "stage": "transform",
+        "stage": "late_data" if row["reason"].startswith(LATE) else "transform",
         "error": row["reason"],
         "place": position or "",
         "failed_at_ms": int(now.timestamp() * 1000),
@@ -121,7 +121,7 @@ def _fields_of_reject(reject: Reject) -> _DeadLetterFields:
     about = reject.column_name not in (None, UNREADABLE)
     return {
         "id": reject.reject_id,
-        "stage": "transform" if reject.is_message else "write",
+        "stage": reject.stage,
         "error": f"{reject.column_name}: {reject.reason}" if about else reject.reason,
         "place": reject.source_position or "",
         "failed_at_ms": int(parse_instant(reject.rejected_at).timestamp() * 1000),

@@ -11,6 +11,7 @@ from ematix_flow.commit.rejects import resolve_rejects
 from ematix_flow.connect.base.stream_source import payload_of
 from ematix_flow.connect.registry import open_target
 from ematix_flow.engine.batch.load import SourceRows, load_target
+from ematix_flow.engine.batch.planner import token_for
 from ematix_flow.engine.batch.source import OpenSource
 from ematix_flow.engine.rejects import list_rejects, replay_slot
 from ematix_flow.engine.stream.dead_letter_topic import SENT
@@ -26,6 +27,7 @@ from ematix_flow.engine.stream.sinks.table import (
 )
 from ematix_flow.engine.stream.sinks.table_schema import name_of
 from ematix_flow.engine.stream.sources import source_of
+from ematix_flow.engine.stream.state.late_rows import refuse_topic, refuse_uncounted, replay_late
 from ematix_flow.engine.stream.transform import StreamRows
 from ematix_flow.errors import RunError, UnknownNameError, UnsupportedError
 from ematix_flow.plan.source import SourceValue
@@ -141,14 +143,21 @@ def _replayed(stream: Stream, chosen: Selection, options: StreamOptions) -> Coun
     if not any(map(_is_table, stream.targets)):
         from ematix_flow.engine.stream.topic_replay import replay_topic
 
+        refuse_topic(stream)
         return Counter(replay_topic(stream, chosen, options, stream.dlq_max_attempts or ATTEMPTS))
     dead_letters = chosen.among(waiting(stream))
+    refuse_uncounted(stream, dead_letters)
     done = Counter({"taken": len(dead_letters)})
+    for target in _tables(stream):
+        late = [one for one in _of_target(dead_letters, stream, target) if one.is_late]
+        if late:
+            done.update(replay_late(stream, target, late, options))
+    dead_letters = [dead_letter for dead_letter in dead_letters if not dead_letter.is_late]
     with ExitStack() as resources:
         source = resources.enter_context(closing(source_of(stream, options)))
         replayer = _Replay(stream, source, StreamRows(stream, source, options, resources), options)
         for target in _tables(stream):
-            for group in _groups(dead_letters, target):
+            for group in _groups(_of_target(dead_letters, stream, target)):
                 done.update(replayer.load(target, group))
     return done
 
@@ -189,7 +198,7 @@ class _Replay:
     ) -> tuple[TargetDeclaration, OpenSource]:
         typed = self.rows.of_payloads(payloads, transform=dead_letters[0].is_message)
         declared, rows = typed_declaration(self.stream, target, typed.rows, refuse=False)
-        value = SourceValue(self.stream.sources[0].connection, frame=rows)
+        value = SourceValue(self.stream.sources[0].connection, frame=rows, shaped=dead_letters[0].is_shaped)
         return declared, OpenSource(value, "dead letters", rejects=typed.rejects, ordered=requires_order(target))
 
     def _changes(
@@ -199,11 +208,11 @@ class _Replay:
         return ChangeTarget(self.stream, target, database).replayed(self.source, payloads)
 
 
-def _groups(dead_letters: Sequence[Reject], target: StreamTarget) -> list[list[Reject]]:
-    groups: dict[tuple[int, bool], list[Reject]] = {}
+def _groups(dead_letters: Sequence[Reject]) -> list[list[Reject]]:
+    groups: dict[tuple[int, bool, bool], list[Reject]] = {}
     for dead_letter in dead_letters:
-        if _belongs(dead_letter, target):
-            groups.setdefault((dead_letter.attempt or 1, dead_letter.is_message), []).append(dead_letter)
+        alike = (dead_letter.attempt or 1, dead_letter.is_message, dead_letter.is_shaped)
+        groups.setdefault(alike, []).append(dead_letter)
     return list(groups.values())
 
 
@@ -215,14 +224,28 @@ def waiting(stream: Stream) -> list[Reject]:
 def _update_status(stream: Stream, dead_letters: Sequence[Reject], status: str | None) -> int:
     stream, changed = filled_in(stream), 0
     for target in _tables(stream):
-        mine = [dead_letter.reject_id for dead_letter in dead_letters if _belongs(dead_letter, target)]
+        mine = [dead_letter.reject_id for dead_letter in _of_target(dead_letters, stream, target)]
         if mine:
             changed += resolve_rejects(open_target(target.connection, name_of(target)), mine, status)
     return changed
 
 
-def _belongs(dead_letter: Reject, target: StreamTarget) -> bool:
-    return dead_letter.target_name.endswith(f":{'.'.join(name_of(target))}")
+def _of_target(dead_letters: Sequence[Reject], stream: Stream, target: StreamTarget) -> list[Reject]:
+    """Return the dead letters of one target: those under its name, or its table's under one that no target has any more."""
+    own, names = _stored_name(stream, target), {_stored_name(stream, one) for one in _tables(stream)}
+    table = own.partition(":")[2]
+    return [
+        dead_letter
+        for dead_letter in dead_letters
+        if dead_letter.target_name == own
+        or (dead_letter.target_name not in names and dead_letter.target_name.endswith(f":{table}"))
+    ]
+
+
+def _stored_name(stream: Stream, target: StreamTarget) -> str:
+    """Return the name under which loads of a target keep what they reject."""
+    pipeline = pipeline_into(stream, target, stream.name)
+    return token_for(pipeline, pipeline.targets[0], "").target
 
 
 def _tables(stream: Stream) -> list[StreamTarget]:

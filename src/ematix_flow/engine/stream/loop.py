@@ -51,6 +51,8 @@ class Tally:
     rows: int = 0
     batches: int = 0
     end_offset: Position | None = None
+    warned: set[str] = field(default_factory=set)
+    """What was warned of the source; once is enough."""
 
 
 @dataclass

@@ -35,7 +35,7 @@ def dlq_stats(pipeline: Any) -> dict[str, Any]:
     return {
         "pipeline": stream.name,
         "depth": {"pending": len(waiting), "parked": counted["parked"]},
-        "by_stage": dict(Counter(_stage(dead_letter) for dead_letter in waiting)),
+        "by_stage": dict(Counter(dead_letter.stage for dead_letter in waiting)),
         "replayed": counted["replayed"],
     }
 
@@ -113,15 +113,11 @@ def _where(to: Any) -> str:
     raise DeclareError(message, hint=hint)
 
 
-def _stage(dead_letter: Reject) -> str:
-    return "transform" if dead_letter.is_message else "write"
-
-
 def _dead_letter_dict(stream: Stream, dead_letter: Reject) -> dict[str, Any]:
     return {
         "id": dead_letter.reject_id,
         "status": dead_letter.status,
-        "stage": _stage(dead_letter),
+        "stage": dead_letter.stage,
         "error": dead_letter.reason,
         "source_id": source_in(dead_letter.source_position) or stream.sources[0].id,
         "offset": dead_letter.source_position,

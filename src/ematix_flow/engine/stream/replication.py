@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.connect.change_log.source import ChangeLogSource
 from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.registry import open_database, open_stream
-from ematix_flow.connect.types.reflected import carrier_type
+from ematix_flow.connect.types.reflected import mirrored_type
 from ematix_flow.declare.connection.change_logs import MySQLCDCConnection, PostgresCDCConnection
 from ematix_flow.declare.connection.databases import MySQLConnection, PostgresConnection
 from ematix_flow.declare.stream.build import stream_from_keywords
 from ematix_flow.declare.table.schema import Column, Table
-from ematix_flow.declare.table.types import Text
 from ematix_flow.errors import FlowError, PlanError, UnsupportedError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ematix_flow.connect.base.columns import TableSchema
     from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.change_log.tables import TableId
@@ -36,9 +37,22 @@ def streams_of(replication: Replication) -> list[Stream]:
         if not tables:
             message = f"{replication.tables!r} names no table of {source.name!r}"
             raise PlanError(message, hint="create one, or name others.")
+        _refuse_shared(replication, tables)
         return [_stream(replication, log, database, table) for table in tables]
     except FlowError as error:
         raise error.at(replication.origin) from None
+
+
+def _refuse_shared(replication: Replication, tables: Sequence[TableId]) -> None:
+    """Refuse two tables with one mirror, in which each would overwrite the rows of the other."""
+    mirrors: dict[tuple[str, str], TableId] = {}
+    for table in tables:
+        mirror = _mirror_name(replication, table)
+        if mirror in mirrors:
+            message = f"{mirrors[mirror]} and {table} would both be mirrored into {'.'.join(mirror)}"
+            hint = "leave schema= out, so that each goes into the schema of its own, or declare two replications."
+            raise PlanError(message, hint=hint)
+        mirrors[mirror] = table
 
 
 def stream_name(replication: Replication, table: TableId) -> str:
@@ -88,11 +102,15 @@ def _mirror(replication: Replication, database: Database, table: TableId) -> Tab
     """Return the table that mirrors one of the source; types that no target has become texts."""
     existing, columns = _schema(database, table), []
     for column in existing.columns:
-        carrier = carrier_type(database, column, Text())
         is_key = column.name in existing.primary_key and replication.mode != LOG  # which has many rows of a key
-        kind = Text() if carrier is None or (carrier.native and not column.base) else carrier.type
-        columns.append(Column(kind, nullable=not is_key, primary_key=is_key, name=column.name))
-    return Table(replication.schema or table.schema, table.name, tuple(columns))
+        columns.append(
+            Column(mirrored_type(database, column), nullable=not is_key, primary_key=is_key, name=column.name)
+        )
+    return Table(*_mirror_name(replication, table), tuple(columns))
+
+
+def _mirror_name(replication: Replication, table: TableId) -> tuple[str, str]:
+    return replication.schema or table.schema, table.name
 
 
 def _schema(database: Database, table: TableId) -> TableSchema:

@@ -23,7 +23,8 @@ from ematix_flow.engine.stream.names import filled_in
 from ematix_flow.engine.stream.open import open_context, refuse_impossible, sink_for
 from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.engine.stream.restart_policy import RestartPolicy
-from ematix_flow.events import StreamFailed, StreamStarted
+from ematix_flow.engine.stream.sinks.changes import refuse_many_tables
+from ematix_flow.events import StreamFailed, StreamStarted, StreamWarning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +87,9 @@ def _pause(stream: Stream, options: StreamOptions, policy: RestartPolicy, error:
 def _run_once(stream: Stream, options: StreamOptions, tally: Tally) -> None:
     with ExitStack() as resources:
         context = open_context(stream, options, resources)
+        refuse_many_tables(stream, context.source)  # before the server keeps its log for the stream
         context.source.begin()
+        _warn_once(context, tally)
         if tally.end_offset is None:
             tally.end_offset = _end_offset(context.source, options)
         require(OWN)
@@ -95,6 +98,14 @@ def _run_once(stream: Stream, options: StreamOptions, tally: Tally) -> None:
         loop = Loop(stream, context.source, options, tally, _target_states(context))
         resources.callback(loop.close)
         loop.run()
+
+
+def _warn_once(context: StreamContext, tally: Tally) -> None:
+    """Emit what an operator should know of the source, also where the stream is started again."""
+    for message in context.source.warnings():
+        if message not in tally.warned:
+            tally.warned.add(message)
+            context.options.bus.emit(StreamWarning(context.stream.name, "", message))
 
 
 def _target_states(context: StreamContext) -> list[TargetState]:

@@ -26,6 +26,7 @@ from ematix_flow.run.read.infer_messages import (
     json_payload,
     nameable,
     raw_payload,
+    rejected_row,
     rows_of_payloads,
     typed_rows,
 )
@@ -89,7 +90,7 @@ class StreamRows:
 
     def of_payloads(self, messages: Sequence[tuple[bytes, str]], *, transform: bool) -> TypedRows:
         """Return the rows of payloads, each with its location; with the SQL of the stream, or as they are."""
-        typed = rows_of_payloads(messages, self._read if transform else json_payload)
+        typed = rows_of_payloads(messages, self._read if transform else rejected_row)
         if self._stage is None or not transform:
             return typed
         return self._answered(self._stage, typed, lenient=True)

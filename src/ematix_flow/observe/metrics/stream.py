@@ -12,6 +12,7 @@ from ematix_flow.errors import RunError
 from ematix_flow.events import (
     BatchLoaded,
     LogLagMeasured,
+    RowsWithoutTime,
     StateChanged,
     StreamFailed,
     StreamIdle,
@@ -45,6 +46,7 @@ COUNTERS = {
     "cdc_late_total": "Those among them that are older than what is there by more than is tolerated.",
     "cdc_left_out_total": "Values of changes whose columns the table lacks.",
     "windows_emitted_total": "Windows that were given to the targets.",
+    "rows_without_event_time_total": "Rows that are in no window because they have no event time.",
 }
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -106,13 +108,19 @@ class StreamMetrics:
                 # With one source, what holds for it holds for the stream.
                 for source in (event.source, GLOBAL):
                     self._watermark.labels(event.pipeline, source).set(event.at.timestamp())
-            case StateChanged():
-                self._add(event, "windows_emitted_total", event.windows)
-                self._late.labels(event.pipeline, event.policy).inc(event.late)
+            case StateChanged() | RowsWithoutTime():
+                self._remembered(event)
             case StreamIdle():
                 self._add(event, "idle_iterations_total", 1)
             case StreamFailed():
                 self._add(event, "errors_total", 1)
+
+    def _remembered(self, event: StateChanged | RowsWithoutTime) -> None:
+        if isinstance(event, RowsWithoutTime):
+            self._add(event, "rows_without_event_time_total", event.rows)
+            return
+        self._add(event, "windows_emitted_total", event.windows)
+        self._late.labels(event.pipeline, event.policy).inc(event.late)
 
     def _loaded(self, event: BatchLoaded) -> None:
         self._add(event, "rows_consumed_total", event.new_messages)

@@ -24,6 +24,9 @@ _MONDAY = datetime(2024, 1, 1, tzinfo=UTC)
 BETWEEN_CHANGES = timedelta(days=7)
 """No zone changes its clocks twice in so short a time."""
 
+FIRST_YEAR, LAST_YEAR = 1000, 9000
+"""Schedules are for these years."""
+
 LOOKBACKS = tuple(timedelta(days=days) for days in (1 / 24, 1.2, 8, 40, 400, 3000))
 """How far back the newest slot is searched for, step by step, so that frequent ones are found quickly."""
 
@@ -195,6 +198,11 @@ def instant_of(text: str) -> datetime:
     return aware(datetime.fromisoformat(text))
 
 
+def is_in_calendar(at: datetime) -> bool:
+    """Return whether slots around an instant can be computed: no calendar has a day before its first or after its last."""
+    return FIRST_YEAR <= at.year <= LAST_YEAR
+
+
 def slot_id(pipeline: str, slot: str, project: str = "") -> str:
     """Return the name of a pipeline's run for a slot: the same for every attempt, every host and every backfill.
 
@@ -206,6 +214,19 @@ def slot_id(pipeline: str, slot: str, project: str = "") -> str:
 def without_project(slot: str) -> str:
     """Return the name of a slot as people know it within one project."""
     return re.sub(r"(@\S+) of .*?(#bf-\w+)?$", r"\1\2", slot)
+
+
+def slot_of(name: str, pipeline: str) -> str | None:
+    """Return the slot that a load of a pipeline is named after, also in a backfill; None for loads with other names."""
+    before, _, text = without_project(name).rpartition("@")
+    text = text.partition("#")[0]
+    if before != pipeline:
+        return None
+    try:
+        instant_of(text)
+    except ValueError:
+        return None
+    return text
 
 
 def aware(at: datetime) -> datetime:

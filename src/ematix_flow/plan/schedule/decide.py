@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from ematix_flow.plan.schedule.cron import around, instant_of, next_slot, slot_text, slots_after
-from ematix_flow.plan.schedule.retry import CANCELLED, FAILED, GAVE_UP, INTERRUPTED, INTERRUPTIONS, RUNNING, SUCCESS
+from ematix_flow.plan.schedule.cron import around, instant_of, latest_slot, next_slot, slot_text, slots_after
+from ematix_flow.plan.schedule.retry import (
+    CANCELLED,
+    FAILED,
+    GAVE_UP,
+    INTERRUPTED,
+    INTERRUPTIONS,
+    MIN_SLOT_GAP,
+    RUNNING,
+    SUCCESS,
+)
 from ematix_flow.plan.schedule.workflows import retained_jobs
 from ematix_flow.records import PipelineState
 
@@ -94,6 +103,21 @@ def due_slot(pipeline: Pipeline, at: Situation) -> str | None:
     return slot if slot is not None and _is_later(slot, state.last_slot) else None
 
 
+def with_waiting_slot(pipeline: Pipeline, at: Situation) -> PipelineState | None:
+    """Return the state that remembers a due slot which would be forgotten with the window; None when there is none.
+
+    With a last slot every later one is known to be missing, unless nothing is caught up.
+    """
+    state, catchup = at.state(pipeline.name), at.catchup or pipeline.catchup
+    known = bool(state.last_slot) and catchup != "none"
+    if known or (state.paused and catchup == "none"):
+        return None
+    slot = _own_slot(pipeline, state, catchup, at)
+    if slot is None or slot == state.waiting_slot or not _is_later(slot, state.last_slot):
+        return None
+    return replace(state, waiting_slot=slot)
+
+
 def next_fire(pipeline: Pipeline, at: Situation) -> datetime | None:
     """Return when a pipeline fires next if nothing fails; None for what only runs on request."""
     if pipeline.schedule is None:
@@ -104,15 +128,31 @@ def next_fire(pipeline: Pipeline, at: Situation) -> datetime | None:
 def _own_slot(pipeline: Pipeline, state: PipelineState, catchup: str, at: Situation) -> str | None:
     if pipeline.schedule is None:
         return None
-    since = at.now - at.window
+    since, schedule, zone = _since(state, catchup, at), pipeline.schedule, pipeline.timezone
+    newest, _ = around(schedule, zone, at.now)
+    if newest is not None and newest > since:
+        return slot_text(next(slots_after(schedule, zone, since)) if catchup == "all" else newest)
+    return _waiting_slot(schedule, zone, state, at) if catchup == "none" else None
+
+
+def _since(state: PipelineState, catchup: str, at: Situation) -> datetime:
+    """Return the instant after which slots are due: the last slot, what was seen of a first one, or the window's beginning."""
+    window_start = at.now - at.window
     if state.last_slot:
         last = instant_of(state.last_slot)
-        since = max(since, last) if catchup == "none" else last
-    schedule, zone = pipeline.schedule, pipeline.timezone
-    newest, _ = around(schedule, zone, at.now)
-    if newest is None or newest <= since:
+        return max(window_start, last) if catchup == "none" else last
+    if state.waiting_slot and catchup != "none":
+        return min(window_start, instant_of(state.waiting_slot) - MIN_SLOT_GAP)
+    return window_start
+
+
+def _waiting_slot(schedule: str, zone: str | None, state: PipelineState, at: Situation) -> str | None:
+    """Return a slot that was due and has waited since; None when it has run, or when the schedule has it no more."""
+    if not state.waiting_slot:
         return None
-    return slot_text(next(slots_after(schedule, zone, since)) if catchup == "all" else newest)
+    waiting = instant_of(state.waiting_slot)
+    still_there = latest_slot(schedule, zone, waiting - MIN_SLOT_GAP, waiting) is not None
+    return state.waiting_slot if waiting <= at.now and still_there else None
 
 
 def _workflow_slot(pipeline: Pipeline, at: Situation) -> str | None:

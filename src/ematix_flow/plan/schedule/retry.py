@@ -11,9 +11,11 @@ from datetime import UTC, timedelta
 from typing import TYPE_CHECKING
 
 from ematix_flow.declare.pipeline.pipeline import Retry
+from ematix_flow.declare.schedule.schedule import LONGEST_PAUSE
 from ematix_flow.plan.schedule.cron import instant_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from ematix_flow.records import PipelineState
@@ -24,6 +26,8 @@ SUCCESS, FAILURE = "success", "failure"
 
 INTERRUPTIONS = 10
 """A slot whose process has died so often is not begun by itself again: it may be what kills it."""
+
+INTERRUPTED_TEXT = "interrupted: its process ended without a report"
 
 ERROR_LENGTH = 1000
 
@@ -94,10 +98,8 @@ def not_begun(state: PipelineState, due: datetime) -> PipelineState:
 
 def interrupted(state: PipelineState, now: datetime) -> PipelineState:
     """Return the state of a slot whose process died and that is not taken up by itself."""
-    text = "interrupted: its process ended without a report"
-    return replace(
-        state, slot_status=INTERRUPTED, next_attempt_at="", last_run_at=written(now), last_outcome=FAILURE, error=text
-    )
+    ended = replace(state, slot_status=INTERRUPTED, next_attempt_at="", last_run_at=written(now))
+    return replace(ended, last_outcome=FAILURE, error=INTERRUPTED_TEXT)
 
 
 def cancelled(state: PipelineState, now: datetime) -> PipelineState:
@@ -112,9 +114,9 @@ def pause(policy: Retry, tried: int, name: str) -> timedelta:
     number = max(1, tried)
     match policy.backoff:
         case "linear":
-            wait = policy.base * number
+            wait = _bounded(lambda: policy.base * number)
         case "exponential":
-            wait = _times(policy.base, policy.factor, number - 1)
+            wait = _bounded(lambda: policy.base * policy.factor ** (number - 1))
         case _:
             wait = policy.base
     if policy.max_backoff is not None:
@@ -125,12 +127,12 @@ def pause(policy: Retry, tried: int, name: str) -> timedelta:
     return wait
 
 
-def _times(base: timedelta, factor: float, power: int) -> timedelta:
-    longest = timedelta(days=3650)
+def _bounded(wait: Callable[[], timedelta]) -> timedelta:
+    """Return a pause that a calendar can hold."""
     try:
-        return min(longest, base * factor**power)
+        return min(LONGEST_PAUSE, wait())
     except OverflowError:
-        return longest
+        return LONGEST_PAUSE
 
 
 def written(instant: datetime) -> str:

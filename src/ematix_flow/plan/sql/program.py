@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.columns import TableName
     from ematix_flow.connect.base.session import Statement
     from ematix_flow.connect.base.stage import StageColumn, WorkTable
+    from ematix_flow.declare.pipeline.write import Replaced
 
 
 INCOMING = "_flow_incoming"
@@ -90,6 +91,8 @@ class Load:
     """Staged column with the event time, for scd2 by event time."""
     points: TableName | None = None
     delete_absent: bool = False
+    replaced: Replaced | None = None
+    """Rows without a staged key that staged rows take the place of; None where there are none."""
     expire_before: datetime | None = None
     """Current versions that are older than this are closed (ttl)."""
     forget_before: datetime | None = None

@@ -45,8 +45,9 @@ class StatePlan:
 
 
 def instant_of(micros: int) -> datetime:
-    """Return the instant so many microseconds after 1970."""
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    """Return the instant so many microseconds after 1970; of one before the year 1 or after 9999 the nearest that there is."""
+    first, last = micros_of(datetime.min.replace(tzinfo=UTC)), micros_of(datetime.max.replace(tzinfo=UTC))
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=min(max(micros, first), last))
 
 
 def micros_of(instant: datetime) -> int:
@@ -129,7 +130,7 @@ class StateChange:
 
 RETAINS_ROWS = "rows are kept for late_data"
 
-_BEYOND = ("deduplicate", "left_source", "right_source", "event_time_column")
+_BEYOND = ("deduplicate", "left_source", "right_source", "left_keys", "right_keys", "event_time_column")
 """Parts of definitions without which nothing of what was given out can be compared with what would be."""
 
 _MAY_GROW = ("gap_ms", "max_session_duration_ms")
@@ -188,6 +189,22 @@ def horizon(plan: StatePlan) -> int:
             return max(abs(plan.least), abs(plan.most)) + (plan.most - plan.least) + plan.allowed
         case _:
             return plan.longest
+
+
+def last_end(definition: Mapping[str, object], watermark: int) -> int:
+    """Return the end of the last window of a fixed length that a watermark has closed: no later event was given out."""
+    length, hop = (definition.get(name) for name in ("duration_ms", "hop_ms"))
+    assert isinstance(length, int)  # noqa: S101 - windows of a fixed length have one
+    every = hop if isinstance(hop, int) else length
+    return watermark - (watermark - length * MICROS) % (every * MICROS)
+
+
+def sessions_of(definition: Mapping[str, object]) -> StatePlan | None:
+    """Return the sessions that a state was built for; None where it was built for something else."""
+    gap, longest = (definition.get(name) for name in ("gap_ms", "max_session_duration_ms"))
+    if definition.get("window") != SESSION or not isinstance(gap, int) or not isinstance(longest, int):
+        return None
+    return StatePlan("session", gap=gap * MICROS, longest=longest * MICROS)
 
 
 MOST_WINDOWS = 10_000

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.types.frames import arrow_table, is_spark_frame
 from ematix_flow.connect.types.identifiers import backticked
+from ematix_flow.connect.types.reject_rows import BYTES
 from ematix_flow.errors import RunError
 from ematix_flow.plan.columns import OURS, RAW, SOURCE_VIEW
 from ematix_flow.plan.sql.render import native_column
@@ -215,9 +216,14 @@ def with_raw(frame: DataFrame) -> DataFrame:
     """Return the frame with each source row as JSON; Spark evaluates it only where the shape uses it."""
     from pyspark.sql import functions as sf
 
-    own = [name for name in frame.columns if name not in OURS]
-    quoted = [sf.col(backticked(name)) for name in own]
-    return frame.select("*", sf.to_json(sf.struct(*quoted), _RAW).alias(RAW))
+    kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields if field.name not in OURS}
+    columns = {name: sf.col(backticked(name)) for name in kinds}
+    bytes_of = {name: sf.struct(sf.hex(columns[name]).alias(BYTES)) for name, kind in kinds.items() if kind == "binary"}
+    written = [
+        sf.when(column.isNotNull(), bytes_of[name]).alias(name) if name in bytes_of else column
+        for name, column in columns.items()
+    ]
+    return frame.select("*", sf.to_json(sf.struct(*written), _RAW).alias(RAW))
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from ematix_flow.connect.base.stream_source import (
     format_payload,
 )
 from ematix_flow.connect.types.arrow import REJECTS
+from ematix_flow.connect.types.reject_rows import SHAPED, bytes_of
 from ematix_flow.declare.table.schema import check_name
 from ematix_flow.errors import DeclareError
 from ematix_flow.run.read.arrival import Arrival, in_order, order_of
@@ -118,6 +119,15 @@ def json_payload(payload: bytes) -> dict[str, Any] | str:
     if not isinstance(value, dict):
         return "not a JSON object"
     return value if len(value) <= MOST_FIELDS else f"has {len(value)} values, more than the {MOST_FIELDS} of a row"
+
+
+def rejected_row(payload: bytes) -> dict[str, Any] | str:
+    """Return the values of a row that a reject keeps instead of a message."""
+    values = json_payload(payload)
+    if isinstance(values, str):
+        return values
+    known = {name: bytes_of(value) for name, value in values.items() if name != SHAPED}
+    return {name: values[name] if value is None else value for name, value in known.items()}
 
 
 def _constant(name: str) -> None:

@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ematix_flow.connect.base.stage import NULL_REASON
+from ematix_flow.connect.base.stage import NULL_REASON, UNREAD
+from ematix_flow.connect.base.stream_source import PAYLOAD
 from ematix_flow.connect.types.arrow import REJECTS, arrow_type
+from ematix_flow.connect.types.reject_rows import as_shaped, json_row
 from ematix_flow.plan.columns import FAILED, OURS, POSITION, RAW
 from ematix_flow.plan.row_reasons import reason_of
+from ematix_flow.run.stage.raw_json import python_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ematix_flow.connect.base.capabilities import TimeRange
     from ematix_flow.connect.base.stage import StageColumn
 
 
@@ -29,8 +33,14 @@ class Rules:
     """Columns that may not be NULL."""
     forbidden: tuple[str, ...] = ()
     """Values that the target cannot store: nul, nan, infinity, far_instant."""
+    times: TimeRange | None = None
+    """Dates and times that the target can store, where it cannot store all of them."""
     filled: frozenset[str] = frozenset()
     """Columns of text that divide a table whose target takes some texts for NULL there."""
+    alters: bool = False
+    """True when a row is no row of the source any more, so that a reject of it has to say so."""
+    given: bool = False
+    """True when the rows of the source are in the shape of the target already."""
 
 
 def conform(batch: pa.RecordBatch, rules: Rules) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
@@ -44,7 +54,7 @@ def conform(batch: pa.RecordBatch, rules: Rules) -> tuple[pa.RecordBatch, pa.Rec
         return fitted, None
     bad = sorted(reasons)
     good = pa.array([row not in reasons for row in range(batch.num_rows)], pa.bool_())
-    return fitted.filter(good), _rejects(batch, bad, reasons)
+    return fitted.filter(good), _rejects(batch, bad, reasons, rules)
 
 
 def _marked(batch: pa.RecordBatch, reasons: dict[int, tuple[str, str]]) -> None:
@@ -71,6 +81,8 @@ def _fit(batch: pa.RecordBatch, column: StageColumn, rules: Rules, reasons: dict
         _check_folder(fitted, column, reasons)
     if pa.types.is_floating(target_type):
         _check_float(fitted, column, rules, reasons)
+    if rules.times is not None and pa.types.is_temporal(target_type):
+        _check_time(fitted, column, rules.times, reasons)
     if "far_instant" in rules.forbidden and pa.types.is_timestamp(target_type):
         _check_instant(fitted, column, reasons)
     return fitted
@@ -85,6 +97,18 @@ def _check_folder(array: pa.Array, column: StageColumn, reasons: dict[int, tuple
         for row in _rows(pc.fill_null(pc.equal(array, text), fill_value=False)):
             reason = f"is {meaning}, which the target keeps as NULL where it divides a table"
             reasons.setdefault(row, (column.name, reason))
+
+
+def _check_time(array: pa.Array, column: StageColumn, times: TimeRange, reasons: dict[int, tuple[str, str]]) -> None:
+    is_date = pa.types.is_date(array.type)
+    counted = array.view(pa.int32()) if is_date else array.view(pa.int64())
+    (low, high), years = (times.days, times.of_dates) if is_date else (times.micros, times.of_instants)
+    ends = pc.min_max(counted).as_py()
+    if ends["min"] is None or (low <= ends["min"] and ends["max"] <= high):
+        return
+    outside = pc.fill_null(pc.or_(pc.less(counted, low), pc.greater(counted, high)), fill_value=False)
+    for row in _rows(outside):
+        reasons.setdefault(row, (column.name, f"is not between the years {years}, and the target cannot store it"))
 
 
 NANOSECOND_SECONDS = (1 << 63) // 10**9 - 1
@@ -197,22 +221,38 @@ def _rows(mask: pa.Array) -> Sequence[int]:
     return pc.indices_nonzero(mask).to_pylist() if isinstance(mask, pa.Array) else []
 
 
-def _rejects(batch: pa.RecordBatch, bad: list[int], reasons: dict[int, tuple[str, str]]) -> pa.RecordBatch:
-    hidden = (FAILED, RAW, *OURS)
+def _rejects(
+    batch: pa.RecordBatch, bad: list[int], reasons: dict[int, tuple[str, str]], rules: Rules
+) -> pa.RecordBatch:
     chosen = batch.take(pa.array(bad, pa.int64()))
     index = batch.schema.get_field_index(POSITION)
     positions = chosen.column(index).to_pylist() if index >= 0 else [None] * len(bad)
-    rows = [row.get(RAW) or _as_json({k: v for k, v in row.items() if k not in hidden}) for row in chosen.to_pylist()]
     return pa.RecordBatch.from_arrays(
         [
             pa.array([reasons[row][1] for row in bad], pa.string()),
             pa.array([reasons[row][0] for row in bad], pa.string()),
             pa.array([None if p is None else str(p) for p in positions], pa.string()),
-            pa.array(rows, pa.string()),
+            pa.array(_reject_rows(chosen, rules), pa.string()),
         ],
         schema=REJECTS,
     )
 
 
-def _as_json(row: dict[str, object]) -> str:
-    return json.dumps(row, default=str, ensure_ascii=False)
+def _reject_rows(chosen: pa.RecordBatch, rules: Rules) -> list[str]:
+    """Return the rows of the source as JSON, where they came along, and otherwise the rows as they are."""
+    names = [name for name in chosen.schema.names if name not in (FAILED, RAW, UNREAD, *OURS)]
+    rows = zip(*(python_values(chosen.column(name)) for name in names), strict=True)
+    sources, unread = (_texts(chosen, name) for name in (RAW, UNREAD))
+    written = []
+    for row, source, text in zip(rows, sources, unread, strict=True):
+        if source:
+            written.append(as_shaped(source) if rules.given else source)
+            continue
+        values = dict(zip(names, row, strict=True)) | json.loads(text or "{}")
+        written.append(as_shaped(json_row(values)) if rules.alters and PAYLOAD not in values else json_row(values))
+    return written
+
+
+def _texts(chosen: pa.RecordBatch, name: str) -> list[str | None]:
+    index = chosen.schema.get_field_index(name)
+    return chosen.column(index).to_pylist() if index >= 0 else [None] * chosen.num_rows

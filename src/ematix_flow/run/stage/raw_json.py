@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ematix_flow.connect.types.arrow import family_of
+from ematix_flow.connect.types.reject_rows import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,12 +89,21 @@ def _json_values(column: ChunkedArray) -> list[str | None]:
     if pa.types.is_floating(kind):
         # The shortest text that parses to a number of this width.
         return [None if value is None else _float(value) for value in pc.cast(column, pa.string()).to_pylist()]
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return [None if value is None else json_value(value) for value in column.to_pylist()]
     if pa.types.is_nested(kind):
-        return [
-            None if value is None else json.dumps(value, ensure_ascii=False, default=str)
-            for value in column.to_pylist()
-        ]
-    return [None if value is None else _quoted(value) for value in column.to_pylist()]
+        return [None if value is None else _document(value, kind) for value in column.to_pylist()]
+    return [None if value is None else _quoted(value) for value in python_values(column)]
+
+
+def python_values(column: pa.Array | ChunkedArray) -> list[Any]:
+    """Return the values of a column; dates and times of years that Python does not know as texts."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except OverflowError:
+        texts = column.to_numpy(zero_copy_only=False).astype(str)
+        return [text if is_there else None for text, is_there in zip(texts, column.is_valid().to_pylist(), strict=True)]
+    return values
 
 
 def _float(text: str) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.types.identifiers import backticked
+from ematix_flow.plan.stream.aggregates import KEY, TIME
 from ematix_flow.plan.stream.state import LEFT, RIGHT
+from ematix_flow.run.streams.events import key_of
 from ematix_flow.run.streams.input import write_watermark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -18,14 +21,24 @@ if TYPE_CHECKING:
     from ematix_flow.run.streams.query import StateFolder
     from ematix_flow.run.streams.stored import StoredState
 
-    Choice = Callable[[DataFrame], DataFrame]
+    Pick = Callable[[DataFrame], DataFrame]
 
 _NUMBER = "_flow_number"
+_FIRST, _RUN, _WHOLE, _BEGUN, _OVER = "_flow_first", "_flow_run", "_flow_whole", "_flow_begun", "_flow_over"
 
 
-def every_event(events: DataFrame) -> DataFrame:
-    """Return all events."""
-    return events
+def everything(frame: DataFrame) -> DataFrame:
+    """Return a frame as it is."""
+    return frame
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What of the messages of a range a state needs."""
+
+    events: Pick = everything
+    rows: Pick = everything
+    """Of the rows that events are made of."""
 
 
 def open_after(time: int, events: DataFrame) -> DataFrame:
@@ -36,6 +49,15 @@ def open_after(time: int, events: DataFrame) -> DataFrame:
 def remembered_times(known: DataFrame, events: DataFrame) -> DataFrame:
     """Return the events of sessions whose key and time a state has."""
     return events.join(known, ["key", "ts"], "left_semi").select(*events.columns)
+
+
+def rows_of_timestamps(known: DataFrame, group_by: Sequence[str], rows: DataFrame) -> DataFrame:
+    """Return the rows whose group and time a state of sessions has, which may have had other groups than now."""
+    from pyspark.sql import functions as sf
+
+    timestamps = known.select(sf.col("key").alias(KEY), sf.col("ts").alias(TIME))
+    keyed = rows.withColumn(KEY, key_of(rows, group_by))
+    return keyed.join(timestamps, [KEY, TIME], "left_semi").select(*(sf.col(backticked(name)) for name in rows.columns))
 
 
 def counted_rows(stored: StoredState) -> DataFrame:
@@ -85,6 +107,35 @@ def write_events(folder: StateFolder, name: str, events: DataFrame) -> None:
 def begun_between(first: int, last: int, events: DataFrame) -> DataFrame:
     """Return events of windows, or windows and sessions, that begin in a time; its end is not a part of it."""
     return events.where(f"start >= {first} AND start < {last}")
+
+
+def whole_runs(
+    sessions: DataFrame, gap: int, read: tuple[int, int], begun: tuple[int, int], over_by: int
+) -> tuple[DataFrame, DataFrame]:
+    """Return the sessions of runs that have one which begins in a time, and key and beginning of those that are not whole.
+
+    A run is what has no pause that is longer than the gap. Where the sessions in it begin depends on its first event, so
+    it is computed as a whole or not at all: events outside of the time that was `read` must not belong to it, and all of
+    it has to be over by a time.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sf
+
+    of_key = Window.partitionBy("key").orderBy("start")
+    before = sf.lag("end").over(of_key)
+    is_first = (before.isNull() | (sf.col("start") > before)).cast("int")
+    run = Window.partitionBy("key", _RUN)
+    numbered = sessions.withColumn(_FIRST, is_first).withColumn(_RUN, sf.sum(_FIRST).over(of_key))
+    is_begun = (sf.col("start") >= begun[0]) & (sf.col("start") < begun[1])
+    is_known = (sf.min("start").over(run) >= read[0] + gap) & (sf.max("end").over(run) < read[1])
+    wanted = numbered.select(
+        *sessions.columns,
+        (is_known & (sf.max("end").over(run) <= over_by)).alias(_WHOLE),
+        sf.max(is_begun).over(run).alias(_BEGUN),
+        sf.max(is_begun & (sf.col("end") <= over_by)).over(run).alias(_OVER),
+    ).where(_BEGUN)
+    partial = wanted.where(f"NOT {_WHOLE} AND {_OVER}").groupBy("key").agg(sf.min("start").alias("start"))
+    return wanted.where(_WHOLE).select(*sessions.columns), partial
 
 
 def between(first: int, last: int, events: DataFrame) -> DataFrame:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.base.event_time import FIRST_MS, LAST_MS
 from ematix_flow.connect.base.stage import UNPARSED
 from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.declare.stream.windows import HOPPING, SESSION
@@ -39,6 +40,9 @@ JSON_OPTIONS = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 """How values are written into the state and read from it; Spark's own form has milliseconds only."""
+
+NO_TIME = "has no event time"
+"""The reason of a reject that needs a time."""
 
 BUCKETS = 16
 """Into how many parts the groups of a window are divided, so that several tasks can remember them."""
@@ -75,28 +79,48 @@ def _own(columns: Iterable[str]) -> list[str]:
 
 
 def timed(rows: DataFrame, column: str) -> DataFrame:
-    """Return the rows of a stream with their event time in microseconds; NULL for those without one."""
+    """Return the rows of a stream with their event time in microseconds; NULL for those without one that calendars have."""
     from pyspark.sql import functions as sf
 
     kind = rows.schema[column].dataType
     if kind.typeName() not in ("timestamp", "timestamp_ntz", "string", "void"):
         message = f"column {column!r} has the time of events, and is {kind.simpleString().upper()}"
         raise PlanError(message, hint=f"make it a timestamp in transform_sql=, as in timestamp_millis({column}).")
-    return rows.withColumn(TIME, sf.expr(f"UNIX_MICROS(TRY_CAST({backticked(column)} AS TIMESTAMP))"))
+    time = _micros(column)
+    within = f"{time} BETWEEN {FIRST_MS * MICROS} AND {LAST_MS * MICROS + MICROS - 1}"
+    return rows.withColumn(TIME, sf.expr(f"CASE WHEN {within} THEN {time} END"))
 
 
-def untimely(rows: DataFrame, column: str) -> DataFrame:
-    """Return the rows whose event time is a text that is no time, as rejects."""
+def is_untimely(column: str, *, requires_time: bool) -> Column:
+    """Return whether a row has something else than an event time; with `requires_time`, also whether it has none."""
     from pyspark.sql import functions as sf
 
-    bad = rows.where(sf.col(TIME).isNull() & sf.col(backticked(column)).isNotNull())
+    without = sf.col(TIME).isNull()
+    return without if requires_time else without & sf.col(backticked(column)).isNotNull()
+
+
+def untimely(rows: DataFrame, column: str, *, requires_time: bool) -> DataFrame:
+    """Return the rows whose event time is none, as rejects."""
+    from pyspark.sql import functions as sf
+
     position = sf.col(POSITION) if POSITION in rows.columns else _none()
-    return bad.select(
-        sf.concat(sf.col(backticked(column)), sf.lit(f" {UNPARSED}")).alias("reason"),
+    value = sf.col(backticked(column)).cast("string")
+    no_year = sf.concat(value, sf.lit(" is not in the years 1 to 9999"))
+    reason = (
+        sf.when(value.isNull(), sf.lit(NO_TIME))
+        .when(sf.expr(f"{_micros(column)} IS NOT NULL"), no_year)
+        .otherwise(sf.concat(value, sf.lit(f" {UNPARSED}")))
+    )
+    return rows.where(is_untimely(column, requires_time=requires_time)).select(
+        reason.alias("reason"),
         sf.lit(column).alias("column_name"),
         position.alias("source_position"),
         _block([name for name in value_fields(rows) if name != TIME]).alias("row_json"),
     )
+
+
+def _micros(column: str) -> str:
+    return f"UNIX_MICROS(TRY_CAST({backticked(column)} AS TIMESTAMP))"
 
 
 def labelled(rows: DataFrame, label: str) -> DataFrame:
@@ -151,6 +175,11 @@ def session_events(rows: DataFrame, window: Window, *, keeps_rows: bool) -> Data
         sf.col(TIME).alias("ts"),
         "block",
     )
+
+
+def key_of(rows: DataFrame, group_by: Sequence[str]) -> Column:
+    """Return the key that rows have in sessions of some groups; a column that no row has is NULL."""
+    return _key([_comparable(rows, name) if name in rows.columns else _none() for name in group_by])
 
 
 def side_events(rows: DataFrame, side: str, keys: Sequence[str], *, apart: bool = False) -> DataFrame:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.plan.columns import POSITION
 from ematix_flow.plan.stream.aggregates import TIME
+from ematix_flow.run.streams.events import is_untimely
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,10 +37,12 @@ class EventFrame:
     """Key in the position of a row for the line that it is in, such as a partition."""
     lines: tuple[str, ...] = ()
     """The lines of the source."""
+    requires_time: bool = False
+    """Whether a row without an event time is a bad row."""
 
     def of(self, choice: Choice) -> EventFrame:
-        """Return the same rows, of whose events some are chosen."""
-        return replace(self, events=lambda rows: choice(self.events(rows)))
+        """Return the same rows, of which some are chosen for events, and some of those."""
+        return replace(self, events=lambda rows: choice.events(self.events(choice.rows(rows))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +52,13 @@ class TimeSpan:
     newest: int | None
     """In microseconds; None where no row has a time."""
     bad: int
-    """How many rows have a text that is no time."""
+    """How many rows have no time where they need one, or one that is none."""
     windows: tuple[tuple[int, int], ...] = ()
     """Beginning and end of the windows of a fixed length that they are in."""
     lines: tuple[int | None, ...] = ()
     """The newest time of each line; none where rows do not tell their line."""
+    timeless: int = 0
+    """How many rows have no time and need none; they are left out."""
 
 
 def write_range(folder: StateFolder, name: str, frames: Sequence[EventFrame]) -> dict[str, TimeSpan]:
@@ -66,9 +71,11 @@ def write_range(folder: StateFolder, name: str, frames: Sequence[EventFrame]) ->
     lines = None
     for frame in frames:
         # The write itself observes the times: the rows are read once.
-        bad = sf.count_if(sf.col(TIME).isNull() & sf.col(backticked(frame.column)).isNotNull())
+        is_bad = is_untimely(frame.column, requires_time=frame.requires_time)
+        bad = sf.count_if(is_bad).alias("bad")
+        timeless = sf.count_if(sf.col(TIME).isNull() & ~is_bad).alias("timeless")
         of_rows, of_events = observations[frame.source]
-        rows = frame.rows.observe(of_rows, sf.max(TIME).alias("newest"), bad.alias("bad"), *_newest_of_lines(frame))
+        rows = frame.rows.observe(of_rows, sf.max(TIME).alias("newest"), bad, timeless, *_newest_of_lines(frame))
         events = frame.events(rows.where(sf.col(TIME).isNotNull()))
         events = events.observe(of_events, sf.collect_set(sf.struct("start", "end")).alias("windows"))
         line = events.select(sf.to_json(sf.struct(*(sf.col(f"`{name}`") for name in events.columns))).alias("value"))
@@ -82,6 +89,7 @@ def write_range(folder: StateFolder, name: str, frames: Sequence[EventFrame]) ->
             of_rows.get["bad"],
             tuple((one[0], one[1]) for one in of_events.get["windows"]),
             tuple(value for name, value in of_rows.get.items() if name.startswith("line")),
+            of_rows.get["timeless"],
         )
         for source, (of_rows, of_events) in observations.items()
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.base.stream_source import LATE
 from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.declare.stream.windows import SESSION
 from ematix_flow.plan.columns import ORDER, ORDER_AT
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ematix_flow.declare.stream.windows import Join, Window
-
-LATE = "late_data: "
-"""How the reason of a reject begins that came after its window was closed."""
-
 
 COUNTED = "_flow_rows"
 """Column of how many events something remembered stands for, next to columns of users."""

@@ -29,6 +29,14 @@ class StoredState:
         """Return the moments of sessions: key, time in microseconds and values."""
         return self._map("events")
 
+    def open_timestamps(self, sessions: StatePlan, watermark: int) -> DataFrame:
+        """Return key and time of the moments of sessions that a watermark has not closed."""
+        from pyspark.sql import functions as sf
+
+        still = self._sessions(sessions).where(sf.col("end") > watermark)
+        spans = still.select("key", "start", sf.expr(f"end - {sessions.gap}").alias("last"))
+        return self.timestamps().join(spans, "key").where("ts BETWEEN start AND last").select("key", "ts")
+
     def buffered(self) -> DataFrame:
         """Return the rows of a join that wait for partners: side, key, time, whether they had one, and their values."""
         from pyspark.sql import functions as sf

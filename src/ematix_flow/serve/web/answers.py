@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Depends, HTTPException, Request
+from fastapi.encoders import jsonable_encoder
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import JSONResponse, Response
 
-from ematix_flow.connect.config.redact import redacted, safe_text
+from ematix_flow.connect.config.redact import redacted_json, safe_text
 from ematix_flow.engine.query import QueryTimeoutError
 from ematix_flow.errors import (
     ConnectionMissingError,
@@ -21,6 +22,7 @@ from ematix_flow.errors import (
     UnsupportedError,
 )
 from ematix_flow.serve.cli.common.errors import failure_of
+from ematix_flow.serve.web.guard import add_headers
 from ematix_flow.serve.web.identity import Viewer
 from ematix_flow.serve.web.jobs import TooManyJobsError
 from ematix_flow.serve.web.state import WebState
@@ -38,7 +40,7 @@ class PlainJSON(JSONResponse):
 
     def render(self, content: Any) -> bytes:
         """Return the text."""
-        return json.dumps(redacted(content), ensure_ascii=False, default=str, separators=(",", ":")).encode()
+        return redacted_json(content).encode()
 
 
 def state_of(request: Request) -> WebState:
@@ -106,7 +108,9 @@ def add_error_answers(app: FastAPI, page: ErrorPage) -> None:
 
     def failed(request: Request, error: Exception) -> Response:
         text = f"{type(error).__name__}: {safe_text(error)}"
-        return answer(request, 500, {"detail": "the page has failed", "error": text[:500]})
+        response = answer(request, 500, {"detail": "the page has failed", "error": text[:500]})
+        add_headers(response.headers, private=True)  # this one is sent outside of the guard
+        return response
 
     def full(request: Request, _: Exception) -> Response:
         return answer(request, 429, {"detail": "too much is under way already"}, {"Retry-After": "5"})
@@ -115,7 +119,12 @@ def add_error_answers(app: FastAPI, page: ErrorPage) -> None:
         assert isinstance(error, StarletteHTTPException)  # noqa: S101 - registered for them
         return answer(request, error.status_code, {"detail": error.detail}, error.headers)
 
+    def invalid(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for them
+        return PlainJSON({"detail": jsonable_encoder(error.errors())}, status_code=422)
+
     app.add_exception_handler(FlowError, refused)
+    app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(TooManyJobsError, full)
     app.add_exception_handler(StarletteHTTPException, http)
     app.add_exception_handler(Exception, failed)

@@ -17,7 +17,7 @@ from ematix_flow.serve.web.events import EventHub
 from ematix_flow.serve.web.guard import Guard
 from ematix_flow.serve.web.pages import login, routes
 from ematix_flow.serve.web.pages.render import STATIC, error_page
-from ematix_flow.serve.web.queries import Queries
+from ematix_flow.serve.web.queries import Queries, names_of
 from ematix_flow.serve.web.state import WebState
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def build_app(settings: WebSettings, dead_letters: Any = None) -> FastAPI:
     shared = WebState(
         settings,
         EventHub(settings.log),
-        Queries(Datasources(settings.datasources)),
+        Queries(Datasources(settings.datasources, names_of("EMATIX_FLOW_QUERY_FUNCTIONS"))),
         AnalyticsStore(settings.analytics or settings.log.folder / "analytics.db"),
         dead_letters or operations,
     )

@@ -12,6 +12,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, RedirectResponse
 
 from ematix_flow.serve.web.identity import ANONYMOUS, viewer_of
+from ematix_flow.serve.web.names import keep_slashes, path_as_sent
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -57,6 +58,7 @@ class Guard:
         scope.setdefault("state", {})["viewer"] = viewer
         answer: ASGIApp = self._app if refusal is None else refusal
         sender = _with_headers(send, private=not request.url.path.startswith(OPEN_FOLDERS))
+        keep_slashes(scope)
         await answer(scope, _bounded(receive), sender)
 
     def _refusal(self, request: HTTPConnection, method: str, viewer: Viewer) -> ASGIApp | None:
@@ -73,7 +75,7 @@ class Guard:
             return None
         if path.startswith("/api/") or self._settings.token is None:
             return _refused(401, "a login is needed", headers={"WWW-Authenticate": "Bearer"})
-        return RedirectResponse(f"/login?next={quote(path)}", status_code=303)
+        return RedirectResponse(f"/login?next={quote(path_as_sent(request.scope) or quote(path))}", status_code=303)
 
     def _is_own_host(self, host: str) -> bool:
         """Return whether a request was meant for this page: a name of another site may lead to this machine too."""
@@ -116,13 +118,17 @@ def _bounded(receive: Receive) -> Receive:
     return bounded
 
 
+def add_headers(headers: MutableHeaders, *, private: bool) -> None:
+    """Add the headers that every response has."""
+    for name, value in HEADERS.items():
+        headers.setdefault(name, value)
+    headers.setdefault("Cache-Control", "no-store" if private else "public, max-age=3600")
+
+
 def _with_headers(send: Send, *, private: bool) -> Send:
     async def sender(message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            for name, value in HEADERS.items():
-                headers.setdefault(name, value)
-            headers.setdefault("Cache-Control", "no-store" if private else "public, max-age=3600")
+            add_headers(MutableHeaders(scope=message), private=private)
         await send(message)
 
     return sender

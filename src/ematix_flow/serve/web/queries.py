@@ -27,6 +27,12 @@ def number_of(variable: str, default: float) -> float:
     return value
 
 
+def names_of(variable: str) -> frozenset[str]:
+    """Return names from the environment, with commas between them, in lower case."""
+    names = (name.strip().lower() for name in os.environ.get(variable, "").split(","))
+    return frozenset(name for name in names if name)
+
+
 @dataclass(slots=True)
 class Queries:
     """What people query."""

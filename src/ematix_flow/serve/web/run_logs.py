@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ematix_flow.connect.config.redact import redact
 from ematix_flow.serve.cli.common.log_files import find_logs, slot_log
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from ematix_flow.records import RunRecord
 
 PART = 256 << 10
-"""Bytes of a log that one response holds at most."""
+"""Bytes of a log that one response holds at most; of a line that is longer, only the beginning is shown."""
+_AHEAD = 16 << 10
+"""Bytes behind a part that are looked at for the rest of a secret."""
 
 
 def log_part(run: RunRecord, offset: int) -> dict[str, Any]:
@@ -26,17 +28,41 @@ def log_part(run: RunRecord, offset: int) -> dict[str, Any]:
     start = min(offset, size)
     with file.open("rb") as opened:
         opened.seek(start)
-        data = opened.read(PART)
-    whole = data if over and start + len(data) >= size else data[: data.rfind(b"\n") + 1]
-    end = start + len(whole)
+        text, length = _lines(opened, over=over)
     return {
-        "text": redact(whole.decode("utf-8", "replace")),
+        "text": text,
         "offset": start,
-        "next_offset": end,
+        "next_offset": start + length,
         "size": size,
-        "complete": over and end >= size,
+        "complete": over and start + length >= size,
         "available": True,
     }
+
+
+def _lines(opened: BinaryIO, *, over: bool) -> tuple[str, int]:
+    """Return the next whole lines as they are shown, and how many bytes they are."""
+    data = opened.read(PART + _AHEAD)
+    part = data[:PART]
+    whole = part if over and len(data) <= PART else part[: part.rfind(b"\n") + 1]
+    if whole or len(part) < PART:
+        return redact(whole.decode("utf-8", "replace")), len(whole)
+    length = _line_length(data, opened, over=over)
+    if not length:
+        return "", 0
+    # A secret at the end of what is shown is replaced before it is cut off.
+    shown = redact(data[:length].decode("utf-8", "replace"))[:PART]
+    return f"{shown.rstrip()} ... ({length:,} bytes in one line, of which this is the beginning)\n", length
+
+
+def _line_length(data: bytes, opened: BinaryIO, *, over: bool) -> int:
+    """Return the bytes of a line that begins with `data`; none while it is written."""
+    length = 0
+    while data:
+        end = data.find(b"\n") + 1
+        if end:
+            return length + end
+        length, data = length + len(data), opened.read(PART)
+    return length if over else 0
 
 
 def log_of(run: RunRecord) -> Path | None:

@@ -2,96 +2,56 @@
 
 from __future__ import annotations
 
-import random
+import secrets
 import re
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import total_ordering
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pymysql
 from pymysql.cursors import Cursor, DictCursor
 from pymysqlreplication import BinLogStreamReader
-from pymysqlreplication.event import GtidEvent, MariadbGtidEvent, QueryEvent, RotateEvent, XidEvent
+from pymysqlreplication.event import (
+    ExecuteLoadQueryEvent,
+    GtidEvent,
+    MariadbGtidEvent,
+    QueryEvent,
+    RotateEvent,
+    XAPrepareEvent,
+    XidEvent,
+)
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
 from ematix_flow.connect.base.stream_source import REWIND
 from ematix_flow.connect.change_log.tables import TableId
 from ematix_flow.connect.config.redact import safe_text
+from ematix_flow.connect.mysql.cdc.entries import EventHeader, LoggedRows, LoggedTruncate, LogPosition, Transactions
+from ematix_flow.connect.mysql.cdc.statements import Emptied, Unlogged, changes_rows, effect_on, without_comments
 from ematix_flow.connect.mysql.session import MySQLSession, connect, is_transient, read_url
 from ematix_flow.errors import RunError, StreamLostError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from ematix_flow.connect.mysql.cdc.entries import LogEntry, TransactionEnd
     from ematix_flow.declare.connection.change_logs import MySQLCDCConnection
 
 SETTINGS = {"log_bin": "ON", "binlog_format": "ROW", "binlog_row_image": "FULL", "binlog_row_metadata": "FULL"}
 """What the server has to have, so that its log says all values of a row and the names of their columns."""
 
-_REFUSED = {"binlog_row_value_options": "PARTIAL_JSON", "log_bin_compress": "ON"}
+_REFUSED = {
+    "binlog_row_value_options": "PARTIAL_JSON",
+    "log_bin_compress": "ON",
+    "binlog_transaction_compression": "ON",
+}
 _FATAL_READ = 1236
 """The error of a server that cannot read its log where it was asked to."""
 
-_FIRST_ID, _LAST_ID = 1 << 31, (1 << 32) - 2
-_TRUNCATE = re.compile(
-    r"\s*TRUNCATE\s+(?:TABLE\s+)?(?:(?P<schema>`(?:[^`]|``)+`|[\w$]+)\s*\.\s*)?(?P<table>`(?:[^`]|``)+`|[\w$]+)\s*"
-    r"(?:WAIT\b.*|NOWAIT\b.*|/\*.*\*/\s*)?;?\s*$",
-    re.IGNORECASE | re.DOTALL,
-)
+_FIRST_ID, _IDS = 1 << 31, (1 << 31) - 1
 _SAVEPOINT = re.compile(r"(?P<back>ROLLBACK\s+TO\s+)?(?:SAVEPOINT\s+)?(?P<name>`(?:[^`]|``)+`)", re.IGNORECASE)
 """How the log says that a savepoint was set, or that what came after one was rolled back."""
-_NUMBER = re.compile(r"(\d+)$")
-
-
-@total_ordering
-@dataclass(frozen=True, slots=True)
-class LogPosition:
-    """A position between two events of the log."""
-
-    file: str
-    pos: int
-
-    @property
-    def _order(self) -> tuple[int, int]:
-        match = _NUMBER.search(self.file)
-        return int(match[1]) if match else 0, self.pos
-
-    def __lt__(self, other: LogPosition) -> bool:
-        return self._order < other._order
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedRows:
-    """Rows that one event changed."""
-
-    table: TableId
-    event: Any
-    """The event of the library."""
-    at: LogPosition
-    """Where the event begins."""
-    gtid: str | None
-    at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedTruncate:
-    """A table that was emptied."""
-
-    table: TableId
-    at: LogPosition
-    gtid: str | None
-    at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionEnd:
-    """The end of a transaction: a position at which a range can end."""
-
-    position: LogPosition
-
-
-LogEntry: TypeAlias = LoggedRows | LoggedTruncate | TransactionEnd
+_XA = re.compile(r"XA\s+(?P<verb>\w+)\s+(?P<xid>X'[0-9a-f]*',X'[0-9a-f]*',\d+)(?:\s+ONE\s+PHASE)?", re.IGNORECASE)
+"""How the log says what became of a distributed transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +59,8 @@ class LogReader:
     """How the log of a server is read; it goes to the tasks that read."""
 
     connection: MySQLCDCConnection
+    epoch: int = 0
+    """In which epoch the messages are."""
 
     def session(self) -> MySQLSession:
         """Open a control connection."""
@@ -172,95 +134,138 @@ def refuse_purged(session: MySQLSession, position: LogPosition) -> None:
         raise StreamLostError(message, hint=f"it is the log of another server, or was made again; {REWIND}")
 
 
-def read_log(reader: LogReader, begin: LogPosition, tables: Collection[TableId]) -> Iterator[LogEntry]:
-    """Return what follows a position up to the end of the log as it is now; of rows, those of tables.
+def read_log(reader: LogReader, begin: TransactionEnd, tables: Collection[TableId]) -> Iterator[LogEntry]:
+    """Return what follows the end of a transaction up to the end of the log as it is now; of rows, those of tables.
 
     Changes come when their transaction has ended: the log may have some that were rolled back.
     """
     stream = BinLogStreamReader(
         connection_settings={},
         pymysql_wrapper=reader.wire,
-        server_id=reader.connection.server_id or random.randint(_FIRST_ID, _LAST_ID),  # noqa: S311 - no secret
+        server_id=reader.connection.server_id or _FIRST_ID + secrets.randbelow(_IDS),
         resume_stream=True,
         blocking=False,
-        log_file=begin.file,
-        log_pos=begin.pos,
+        log_file=begin.first.file,
+        log_pos=begin.first.pos,
         only_events=[
-            QueryEvent, XidEvent, RotateEvent, GtidEvent, MariadbGtidEvent, WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent,
+            QueryEvent, ExecuteLoadQueryEvent, XidEvent, XAPrepareEvent, RotateEvent, GtidEvent, MariadbGtidEvent,
+            WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent,
         ],
         only_schemas=sorted({table.schema for table in tables}),
         only_tables=sorted({table.name for table in tables}),
         enable_logging=False,
     )  # fmt: skip
-    chosen = frozenset(tables)
+    log = _Log(frozenset(tables), begin.first)
     with readable(reader), closing(stream):
-        transaction, gtid = _Transaction(), None
         for event in stream:
             end = LogPosition(stream.log_file, stream.log_pos)
-            if isinstance(event, GtidEvent | MariadbGtidEvent):
-                gtid = str(event.gtid)
-            elif isinstance(event, WriteRowsEvent | UpdateRowsEvent | DeleteRowsEvent):
+            for entry in log.entries(event, end):
+                if end > begin.position:  # before it only what is prepared matters
+                    yield entry
+
+
+class _Log:
+    """The events of the log, one after the other, and what they come to."""
+
+    def __init__(self, chosen: frozenset[TableId], begin: LogPosition) -> None:
+        self._chosen = chosen
+        self._transactions = Transactions(begin)
+        self._gtid: str | None = None
+
+    def entries(self, event: Any, end: LogPosition) -> Iterator[LogEntry]:
+        """Return what an event that ends at a position comes to: mostly nothing before its transaction has ended."""
+        header = EventHeader(
+            LogPosition(end.file, end.pos - int(event.packet.event_size)), self._gtid, int(event.timestamp)
+        )
+        match event:
+            case GtidEvent() | MariadbGtidEvent():
+                self._gtid = str(event.gtid)
+            case WriteRowsEvent() | UpdateRowsEvent() | DeleteRowsEvent():
                 table = TableId(event.schema, event.table)
-                if table in chosen:
-                    change = LoggedRows(table, event, _start(event, end), gtid, event.timestamp * 1000)
-                    transaction.changes.append(change)
-            elif isinstance(event, QueryEvent):
-                yield from _of_statement(event, end, gtid, chosen, transaction)
-            elif isinstance(event, XidEvent | RotateEvent):
-                yield from transaction.ended(end)
+                if table in self._chosen:
+                    change = LoggedRows(table, event, header.at, header.gtid, header.seconds * 1000)
+                    self._transactions.changes.append(change)
+            case QueryEvent():
+                yield from self._of_statement(str(event.query), _text(event.schema), header, end)
+            case ExecuteLoadQueryEvent():
+                yield from self._of_statement(*_load_statement(event), header, end)
+            case XAPrepareEvent() if not event.one_phase:
+                xid = f"X'{event.xid_gtrid.hex()}',X'{event.xid_bqual.hex()}',{event.xid_format_id}"
+                self._transactions.prepare(xid, header)
+                yield from self._transactions.ended(end, header.seconds)
+            case XidEvent() | RotateEvent() | XAPrepareEvent():
+                yield from self._transactions.ended(end, header.seconds)
 
+    def _of_statement(self, statement: str, schema: str, header: EventHeader, end: LogPosition) -> Iterator[LogEntry]:
+        """Return what a statement means: a table that it empties, and mostly the end of a transaction."""
+        bare = without_comments(statement)
+        if bare.upper() == "BEGIN" or self._is_savepoint(bare):
+            return
+        xa = _XA.fullmatch(bare)
+        if xa is not None:
+            yield from self._of_xa(xa["verb"].upper(), xa["xid"].lower().replace("x'", "X'"), header, end)
+            return
+        if bare.upper() == "ROLLBACK":
+            self._transactions.roll_back(None)
+        match effect_on(self._chosen, bare, schema):
+            case Emptied(table):
+                change = LoggedTruncate(table, header.at, header.gtid, header.seconds * 1000)
+                self._transactions.changes.append(change)
+            case Unlogged() as unlogged:
+                _refuse_unlogged(unlogged, header.at)
+        if not changes_rows(bare):
+            yield from self._transactions.ended(end, header.seconds)
 
-class _Transaction:
-    """The changes of a transaction up to its end, as the log has them: their rows are not read yet."""
-
-    def __init__(self) -> None:
-        self.changes: list[LoggedRows | LoggedTruncate] = []
-        self._savepoints: dict[str, int] = {}
-
-    def ended(self, at: LogPosition) -> Iterator[LogEntry]:
-        """Return the changes that were committed, and begin the next transaction."""
-        changes, self.changes, self._savepoints = self.changes[::-1], [], {}
-        while changes:
-            yield changes.pop()  # with its rows, which the reader decodes and need not stay
-        yield TransactionEnd(at)
-
-    def set_savepoint(self, name: str) -> None:
-        """Note how many changes there are now."""
-        self._savepoints[name] = len(self.changes)
-
-    def roll_back(self, name: str | None) -> None:
-        """Forget the changes since a savepoint, or all."""
-        del self.changes[self._savepoints.get(name, len(self.changes)) if name is not None else 0 :]
-
-
-def _of_statement(
-    event: Any, end: LogPosition, gtid: str | None, chosen: frozenset[TableId], transaction: _Transaction
-) -> Iterator[LogEntry]:
-    """Return what a statement in the log means: a table that it empties, and mostly the end of a transaction."""
-    statement = str(event.query).strip()
-    savepoint = _SAVEPOINT.fullmatch(statement)
-    if savepoint is not None:
+    def _is_savepoint(self, bare: str) -> bool:
+        savepoint = _SAVEPOINT.fullmatch(bare)
+        if savepoint is None:
+            return False
         if savepoint["back"]:
-            transaction.roll_back(savepoint["name"])
+            self._transactions.roll_back(savepoint["name"])
         else:
-            transaction.set_savepoint(savepoint["name"])
-        return
-    if statement.upper() == "BEGIN":
-        return
-    if statement.upper() == "ROLLBACK":
-        transaction.roll_back(None)
-    match = _TRUNCATE.match(statement)
-    if match is not None:
-        schema = event.schema.decode() if isinstance(event.schema, bytes) else str(event.schema)
-        table = TableId(_unquoted(match["schema"] or schema), _unquoted(match["table"]))
-        if table in chosen:
-            transaction.changes.append(LoggedTruncate(table, _start(event, end), gtid, event.timestamp * 1000))
-    yield from transaction.ended(end)
+            self._transactions.set_savepoint(savepoint["name"])
+        return True
+
+    def _of_xa(self, verb: str, xid: str, header: EventHeader, end: LogPosition) -> Iterator[LogEntry]:
+        """Return what becomes of a distributed transaction; until it is prepared it is one like others."""
+        match verb:
+            case "COMMIT":
+                yield from self._transactions.commit(xid, header)
+            case "ROLLBACK":
+                self._transactions.forget(xid)
+            case _:
+                return
+        yield from self._transactions.ended(end, header.seconds)
 
 
-def _start(event: Any, end: LogPosition) -> LogPosition:
-    return LogPosition(end.file, end.pos - int(event.packet.event_size))
+def prepared_transactions(session: MySQLSession) -> list[str]:
+    """Return the distributed transactions that are prepared; none where the role may not ask for them."""
+    try:
+        rows = session.query("XA RECOVER")
+    except pymysql.Error as error:
+        if is_transient(error):
+            raise
+        return []
+    return [str(row[3]) for row in rows]
 
 
-def _unquoted(name: str) -> str:
-    return name[1:-1].replace("``", "`") if name.startswith("`") else name
+def _refuse_unlogged(unlogged: Unlogged, at: LogPosition) -> None:
+    names = ", ".join(sorted(map(str, unlogged.tables))) or "tables that cannot be told"
+    message = f"the log {at.file} has at {at.pos} a statement ({unlogged.kind}) that changed rows of {names}, and not the rows"
+    hint = (
+        "sessions may not have binlog_format = STATEMENT or MIXED, nor remove partitions, while a stream reads the tables; "
+        f"{REWIND} `earliest` reads the tables again."
+    )
+    raise StreamLostError(message, hint=hint)
+
+
+def _load_statement(event: Any) -> tuple[str, str]:
+    """Return the statement of an event of LOAD DATA, which the library leaves unread, and its database."""
+    event.packet.advance(event.status_vars_length)
+    schema = event.packet.read(event.schema_length)
+    event.packet.advance(1)
+    return event.packet.read_available().decode(errors="replace"), _text(schema)
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

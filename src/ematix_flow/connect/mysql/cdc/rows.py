@@ -19,18 +19,13 @@ from ematix_flow.connect.change_log.messages import (
     Change,
     as_tables,
     envelope,
+    epoch_block,
     json_object,
     source_text,
 )
 from ematix_flow.connect.change_log.tables import table_named
-from ematix_flow.connect.mysql.cdc.binlog import (
-    LoggedRows,
-    LoggedTruncate,
-    LogPosition,
-    TransactionEnd,
-    read_log,
-    readable,
-)
+from ematix_flow.connect.mysql.cdc.binlog import read_log, readable
+from ematix_flow.connect.mysql.cdc.entries import LoggedRows, LoggedTruncate, LogPosition, TransactionEnd
 from ematix_flow.connect.mysql.cdc.values import BINARY, BIT, DATE, JSON, OTHER, SET, SINGLE, TIMESTAMP, YEAR, fragment
 from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.errors import RunError
@@ -62,7 +57,7 @@ WHERE table_schema = ? AND table_name = ? ORDER BY ordinal_position
 
 
 def read_changes(
-    reader: LogReader, begin: LogPosition, end: LogPosition, tables: Sequence[str], requested: Sequence[str]
+    reader: LogReader, begin: TransactionEnd, end: LogPosition, tables: Sequence[str], requested: Sequence[str]
 ) -> Iterator[pa.Table]:
     """Return the changes of tables between two positions; runs inside a task."""
     yield from as_tables(_changes(reader, begin, end, [table_named(table) for table in tables]), requested)
@@ -79,7 +74,7 @@ def read_rows(
     yield from as_tables(_rows(reader, at, table_named(table), cleared=cleared), requested)
 
 
-def _changes(reader: LogReader, begin: LogPosition, end: LogPosition, tables: Sequence[TableId]) -> Iterator[Change]:
+def _changes(reader: LogReader, begin: TransactionEnd, end: LogPosition, tables: Sequence[TableId]) -> Iterator[Change]:
     for entry in read_log(reader, begin, tables):
         match entry:
             case TransactionEnd(position) if position >= end:
@@ -104,12 +99,12 @@ def _of_event(reader: LogReader, entry: LoggedRows) -> Iterator[Change]:
         )
     key = _names(event.primary_key)
     origin = _Origin(entry.table, entry.at, entry.at_ms, entry.gtid)
-    number = 0
+    number = entry.first
     for row in event.rows:
         for operation, before, after in _events(event, row, key):
             source = origin.source(reader, number)
             yield _change(operation, before, after, key, source, entry.table)
-        number += 1  # noqa: SIM113 - a row has one number, and its key may make two changes of it
+        number += 1  # a row has one number, and its key may make two changes of it
 
 
 def _events(event: Any, row: Mapping[str, Any], key: Sequence[str]) -> list[tuple[str, Values | None, Values | None]]:
@@ -192,6 +187,7 @@ class _Origin:
             "gtid": self.gtid,
             "ts_ms": self.at_ms,
             "snapshot": "true" if self.snapshot else "false",
+            **epoch_block(reader.epoch),
         }
 
 

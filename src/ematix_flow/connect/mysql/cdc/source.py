@@ -1,34 +1,36 @@
 """Changes of MySQL tables as a source of streams: positions are ends of transactions in the binary log.
 
-A position is `{"server", "file", "pos", "tables", "count"}`, as for PostgreSQL. A table that is not among its tables is read
+A position is `{"server", "file", "pos", "tables", "count"}`, as for PostgreSQL, and `since` where a distributed transaction is prepared
+there: from there on the log is read again, and counts behind the position. A table that is not among its tables is read
 whole, and what was changed while it was read comes again as changes: by the order of the log they lead to the same rows.
 """
 
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from ematix_flow.connect.base.stream_source import EARLIEST, LATEST, REWIND, MessagePartition, from_text
+from ematix_flow.connect.base.stream_source import EARLIEST, LATEST, REWIND, TURN, MessagePartition, from_text
 from ematix_flow.connect.change_log.lag import LagLimits, LogLag
-from ematix_flow.connect.change_log.source import ChangeLogSource
+from ematix_flow.connect.change_log.source import ChangeLogSource, epoch_of, in_epoch
 from ematix_flow.connect.change_log.tables import TableId, matching, patterns_in, table_named
 from ematix_flow.connect.mysql.cdc.binlog import (
-    LoggedRows,
-    LoggedTruncate,
-    LogPosition,
     LogReader,
-    TransactionEnd,
     bytes_after,
     log_end,
+    prepared_transactions,
     read_log,
     readable,
     refuse_purged,
     server_id,
 )
+from ematix_flow.connect.mysql.cdc.entries import LoggedRows, LoggedTruncate, LogPosition, TransactionEnd
 from ematix_flow.connect.mysql.cdc.rows import read_changes, read_rows
-from ematix_flow.errors import RunError, StreamLostError
+from ematix_flow.connect.mysql.database import MySQL
+from ematix_flow.declare.connection.databases import MySQLConnection
+from ematix_flow.errors import RunError, StreamLostError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,15 +42,25 @@ if TYPE_CHECKING:
 IDLE_BYTES = 16 * 1024 * 1024
 """Bytes of the log without a change of our tables, after which a position moves on all the same, as it does into a new file."""
 
+IN_DOUBT_SECONDS = 3600
+"""For how long the log may go on behind a prepared transaction before that is an error: it is read again for every batch."""
+
 MOST_COUNTED = 10_000
 """Messages up to which those that wait are counted."""
 
-_SERVER, _FILE, _POS, _TABLES, _COUNT, _TURN = "server", "file", "pos", "tables", "count", "turn"
+_SERVER, _FILE, _POS, _TABLES, _COUNT, _SINCE = "server", "file", "pos", "tables", "count", "since"
 
 _ALL_TABLES = """
 SELECT table_schema, table_name, table_rows FROM information_schema.tables WHERE table_type = 'BASE TABLE'
 AND table_schema NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')
 AND table_name NOT LIKE 'ematix\\_flow\\_%'
+"""
+
+
+_CASCADES = """
+SELECT constraint_schema, table_name, constraint_name, delete_rule, update_rule FROM information_schema.referential_constraints
+WHERE delete_rule NOT IN ('RESTRICT', 'NO ACTION') OR update_rule NOT IN ('RESTRICT', 'NO ACTION')
+ORDER BY 1, 2, 3
 """
 
 
@@ -66,8 +78,13 @@ class MySQLChanges(ChangeLogSource):
         self._chosen: dict[str, int] | None = None
         self._server: str | None = None
         self._begun = False
-        self._quiet: tuple[LogPosition, LogPosition] | None = None
+        self._quiet: tuple[LogPosition, TransactionEnd] | None = None
         """A part of the log that has no change of our tables, and is not read again."""
+
+    def catalog(self) -> MySQL:
+        """Return the database whose log is read."""
+        given = self.reader.connection
+        return MySQL(MySQLConnection(given.name, origin=given.origin, url=given.url))
 
     def tables(self) -> tuple[TableId, ...]:
         """Return the tables that are read."""
@@ -80,12 +97,23 @@ class MySQLChanges(ChangeLogSource):
         self._server_id()
         self._begun = True
 
+    def warnings(self) -> tuple[str, ...]:
+        """Return which tables have foreign keys by which the server changes rows without writing them to its log."""
+        with readable(self.reader):
+            rows = self._open_session().query(_CASCADES)
+        return tuple(
+            f"foreign key {name} of {table} (ON DELETE {on_delete}, ON UPDATE {on_update}) lets the server change rows of "
+            "the table without a word in its log: a mirror does not get these changes until it is read again"
+            for schema, own_name, name, on_delete, on_update in rows
+            if (table := str(TableId(str(schema), str(own_name)))) in self._tables()
+        )
+
     def start(self, where: str) -> Position:
         """Return the position before the rows of all tables, behind all changes, or one that is written out."""
         if where == EARLIEST:
             return {_FILE: None, _POS: 0, _TABLES: [], _COUNT: 0}
         if where == LATEST:
-            return self._position(self._end(), list(self._tables()))
+            return self._position(TransactionEnd(self._end()), list(self._tables()))
         if where.lstrip().startswith("{"):
             return self._requested(from_text(where))
         message = f"{where!r} is no position in the log of a database"
@@ -93,12 +121,23 @@ class MySQLChanges(ChangeLogSource):
             message, hint='say earliest (the rows of the tables), latest, or {"file": "bin.000002", "pos": 4}.'
         )
 
+    def seek(self, position: Position | None, where: str) -> Position:
+        """Return the position that an operator means; the end of the log only where nothing before it is in doubt."""
+        chosen = super().seek(position, where)
+        if where == LATEST:
+            self._refuse_prepared()
+        return chosen
+
     def ahead(self, position: Position, most: int, end_offset: Position | None = None) -> Position:
         """Return the end of the transactions that follow, or the position with another table."""
-        self._refuse_lost(position)
+        return in_epoch(position, self._ahead(position, most, end_offset))
+
+    def _ahead(self, position: Position, most: int, end_offset: Position | None) -> Position:
+        self.refuse_other_log(position)
         pending = self._pending(position) if self._begun else []
         if pending:
-            at = _at(position) if position[_FILE] is not None else self._end()
+            at = _end_of(position) if position[_FILE] is not None else TransactionEnd(self._end())
+            self._refuse_prepared()
             tables = sorted([*position[_TABLES], pending[0]])
             return self._position(at, tables, position.get(_COUNT, 0) + max(1, self._tables()[pending[0]]))
         if position[_FILE] is None:
@@ -111,11 +150,11 @@ class MySQLChanges(ChangeLogSource):
     ) -> tuple[MessagePartition, ...]:
         """Return the changes between two positions, or the rows of the table by which they differ."""
         added = [table for table in end[_TABLES] if table not in begin[_TABLES]]
-        names = tuple(column_names)
+        names, reader = tuple(column_names), replace(self.reader, epoch=epoch_of(begin))
         if added:
-            reads = [partial(read_rows, self.reader, _at(end), table, names, cleared=_TURN in begin) for table in added]
+            reads = [partial(read_rows, reader, _at(end), table, names, cleared=TURN in begin) for table in added]
             return tuple(MessagePartition(table, 0, read) for table, read in zip(added, reads, strict=True))
-        read = partial(read_changes, self.reader, _at(begin), _at(end), tuple(begin[_TABLES]), names)
+        read = partial(read_changes, reader, _end_of(begin), _at(end), tuple(begin[_TABLES]), names)
         label = f"{begin[_FILE]} {begin[_POS]}-{end[_FILE]} {end[_POS]}"
         return (MessagePartition(label, self.distance(begin, end), read),)
 
@@ -126,12 +165,13 @@ class MySQLChanges(ChangeLogSource):
         if _COUNT in end:
             return max(0, int(end[_COUNT]) - int(begin.get(_COUNT, 0)))
         rows = sum(max(1, self._tables()[table]) for table in self._pending(begin))
-        return rows + (0 if begin[_FILE] is None else self._walk(_at(begin), _at(end), begin, MOST_COUNTED)[1])
+        return rows + (0 if begin[_FILE] is None else self._walk(_end_of(begin), _at(end), begin, MOST_COUNTED)[1])
 
     def waiting(self, position: Position) -> Mapping[str, int]:
         """Return how many messages wait; beyond some number they are not counted further."""
-        latest = self._position(self._end(), [])
-        return {self.query: self.distance({name: position[name] for name in (_FILE, _POS, _TABLES)}, latest)}
+        latest = self._position(TransactionEnd(self._end()), [])
+        uncounted = {name: value for name, value in position.items() if name != _COUNT}
+        return {self.query: self.distance(uncounted, latest)}
 
     def details(self) -> Mapping[str, object]:
         """Return the logs that the server has."""
@@ -143,7 +183,7 @@ class MySQLChanges(ChangeLogSource):
         """Return how far a position is behind the log; the server keeps it for nobody."""
         if position is None or position[_FILE] is None:
             return LogLag()
-        at_ms = self._oldest_change(_at(position), position)
+        at_ms = self._oldest_change(position)
         if at_ms is None:
             return LogLag(0, 0.0)
         with readable(self.reader):
@@ -152,14 +192,14 @@ class MySQLChanges(ChangeLogSource):
         behind = sum(bytes_after(_at(position), str(row[0]), int(row[1])) for row in logs)
         return LogLag(behind, max(0.0, float(now) - at_ms / 1000))
 
-    def _oldest_change(self, begin: LogPosition, position: Position) -> int | None:
+    def _oldest_change(self, position: Position) -> int | None:
         """Return when the first change behind a position was made, in milliseconds since 1970; None where there is none."""
-        scanned = self._quiet[1] if self._quiet is not None and self._quiet[0] == begin else begin
-        if self._end() <= scanned:
+        scanned = self._scanned(position)
+        if self._end() <= scanned.position:
             return None
         tables = [table_named(table) for table in position[_TABLES]]
         with closing(read_log(self.reader, scanned, tables)) as entries:  # type: ignore[type-var]
-            return next((entry.at_ms for entry in entries if not isinstance(entry, TransactionEnd)), None)
+            return next((entry.at_ms for entry in entries if isinstance(entry, LoggedRows | LoggedTruncate)), None)
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -167,20 +207,27 @@ class MySQLChanges(ChangeLogSource):
             self._session.close()
         self._session = None
 
+    def _scanned(self, position: Position) -> TransactionEnd:
+        """Return up to where behind a position there is no change of our tables, as far as is known."""
+        if self._quiet is not None and self._quiet[0] == _at(position):
+            return self._quiet[1]
+        return _end_of(position)
+
     def _behind_changes(self, position: Position, most: int, end: LogPosition) -> Position:
-        begin = _at(position)
-        scanned = self._quiet[1] if self._quiet is not None and self._quiet[0] == begin else begin
-        if end <= scanned:
+        begin, scanned = _at(position), self._scanned(position)
+        if end <= scanned.position:
             return position
         reached, count = self._walk(scanned, end, position, most)
         if count:
             return self._position(reached, position[_TABLES], position.get(_COUNT, 0) + count)
-        if reached.file != begin.file or reached.pos - begin.pos >= IDLE_BYTES:
+        if reached.position.file != begin.file or reached.position.pos - begin.pos >= IDLE_BYTES:
             return self._position(reached, position[_TABLES], position.get(_COUNT, 0) + 1)
         self._quiet = (begin, reached)
         return position
 
-    def _walk(self, begin: LogPosition, end: LogPosition, position: Position, most: int) -> tuple[LogPosition, int]:
+    def _walk(
+        self, begin: TransactionEnd, end: LogPosition, position: Position, most: int
+    ) -> tuple[TransactionEnd, int]:
         """Return the end of the last transaction up to which there are so many messages, and how many there are."""
         reached, counted, open_count = begin, 0, 0
         tables = [table_named(table) for table in position[_TABLES]]
@@ -190,7 +237,9 @@ class MySQLChanges(ChangeLogSource):
                     case TransactionEnd(at):
                         if at > end or (counted and counted + open_count > most):
                             break
-                        reached, counted, open_count = at, counted + open_count, 0
+                        reached, counted, open_count = entry, counted + open_count, 0
+                        if at == end:
+                            _refuse_forgotten(entry)
                         if counted >= most or at == end:
                             break
                     case LoggedTruncate():
@@ -199,13 +248,24 @@ class MySQLChanges(ChangeLogSource):
                         open_count += len(entry.event.rows)
         return reached, counted
 
-    def _refuse_lost(self, position: Position) -> None:
+    def _refuse_prepared(self) -> None:
+        """Refuse to begin at the end of the log, or to read rows, while a transaction stands in the log and not in the tables."""
+        with readable(self.reader):
+            prepared = prepared_transactions(self._open_session())
+        if prepared:
+            message = f"{self.name!r} has prepared transactions (XA: {len(prepared)}), which may change these tables"
+            hint = "the stream can begin when they are committed or rolled back; XA RECOVER shows them."
+            raise TransientError(message, hint=hint)
+
+    def refuse_other_log(self, position: Position) -> None:
+        """Refuse a position of another server, or one whose log is gone."""
         if position[_FILE] is None:
             return
         if position.get(_SERVER, self._server_id()) != self._server_id():
             message = f"{self.name!r} is another server than the one that was read before"
             raise StreamLostError(message, hint=f"its positions mean nothing here; {REWIND}")
         with readable(self.reader):
+            refuse_purged(self._open_session(), _end_of(position).first)
             refuse_purged(self._open_session(), _at(position))
 
     def _requested(self, requested: Position) -> Position:
@@ -213,8 +273,8 @@ class MySQLChanges(ChangeLogSource):
         if not isinstance(file, str) or not isinstance(pos, int) or not isinstance(tables, list):
             message = f"{requested!r:.200} is no position in the log of {self.name!r}"
             raise RunError(message, hint='for example {"file": "bin.000002", "pos": 4}.')
-        position = self._position(LogPosition(file, pos), sorted(map(str, tables)), 0)
-        self._refuse_lost(position)
+        position = self._position(TransactionEnd(LogPosition(file, pos)), sorted(map(str, tables)), 0)
+        self.refuse_other_log(position)
         return position
 
     def _tables(self) -> dict[str, int]:
@@ -244,10 +304,29 @@ class MySQLChanges(ChangeLogSource):
             self._session = self.reader.session()
         return self._session
 
-    def _position(self, at: LogPosition, tables: Sequence[str], count: int | None = None) -> Position:
+    def _position(self, end: TransactionEnd, tables: Sequence[str], count: int | None = None) -> Position:
+        at, since = end.position, end.since
         known: Position = {_SERVER: self._server_id(), _FILE: at.file, _POS: at.pos, _TABLES: list(tables)}
+        known |= {} if since is None else {_SINCE: {_FILE: since.file, _POS: since.pos}}
         return known if count is None else known | {_COUNT: count}
 
 
 def _at(position: Position) -> LogPosition:
     return LogPosition(position[_FILE], int(position[_POS]))
+
+
+def _end_of(position: Position) -> TransactionEnd:
+    """Return the end of a transaction that a position is."""
+    since = position.get(_SINCE)
+    return TransactionEnd(_at(position), None if since is None else _at(since))
+
+
+def _refuse_forgotten(end: TransactionEnd) -> None:
+    """Refuse to go on behind a transaction that has been prepared for long at the end of the log."""
+    doubt = end.in_doubt
+    if doubt is not None and doubt.seconds > IN_DOUBT_SECONDS:
+        message = (
+            f"transaction {doubt.xid} was prepared at {doubt.at.file} {doubt.at.pos}, and is neither committed nor rolled "
+            f"back {doubt.seconds} seconds later; the log since then is read for every batch"
+        )
+        raise RunError(message, hint=f"XA RECOVER shows it: XA COMMIT {doubt.xid}, or XA ROLLBACK {doubt.xid}.")

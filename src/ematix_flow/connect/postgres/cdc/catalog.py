@@ -12,14 +12,18 @@ from ematix_flow.connect.types.fingerprint import qualified
 from ematix_flow.errors import DeclareError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from ematix_flow.connect.postgres.session import PostgresSession
 
 _TABLES = """
 SELECT n.nspname, c.relname, c.relreplident, c.reltuples, c.relkind,
   EXISTS (SELECT 1 FROM pg_index i WHERE i.indrelid = c.oid AND (CASE c.relreplident WHEN 'i' THEN i.indisreplident
-    ELSE i.indisprimary END))
+    ELSE i.indisprimary END)),
+  c.relreplident = 'i' AND EXISTS (SELECT 1 FROM pg_index k CROSS JOIN LATERAL unnest(k.indkey) AS own(number)
+    WHERE k.indrelid = c.oid AND k.indisprimary AND NOT EXISTS (SELECT 1 FROM pg_index i
+      WHERE i.indrelid = c.oid AND i.indisreplident AND own.number = ANY (i.indkey::int2[]))),
+  c.relkind = 'r' AND EXISTS (SELECT 1 FROM pg_inherits h WHERE h.inhparent = c.oid)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
   AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'ematix_flow') AND n.nspname NOT LIKE 'pg\\_%'
@@ -55,6 +59,10 @@ class SourceTable:
     is_partitioned: bool
     has_identity_key: bool
     """Whether the key that its replica identity needs is there."""
+    lacks_key: bool = False
+    """Whether its replica identity is an index without all columns of the primary key."""
+    is_inherited: bool = False
+    """Whether other tables inherit from it."""
 
     @property
     def is_identified(self) -> bool:
@@ -66,14 +74,19 @@ def list_tables(session: PostgresSession) -> dict[TableId, SourceTable]:
     """Return the tables of the database that have a log."""
     rows = session.query(_TABLES)
     tables = (
-        SourceTable(TableId(schema, name), identity, max(0, int(count)), kind == "p", bool(has_key))
-        for schema, name, identity, count, kind, has_key in rows
+        SourceTable(
+            TableId(schema, name), identity, max(0, int(count)), kind == "p", bool(has_key), lacks_key, inherited
+        )
+        for schema, name, identity, count, kind, has_key, lacks_key, inherited in rows
     )
     return {table.id: table for table in tables}
 
 
-def refuse_unidentified(tables: Iterable[SourceTable]) -> None:
-    """Refuse tables whose own users could no longer update or delete rows once they are published."""
+def refuse_unidentified(tables: Sequence[SourceTable]) -> None:
+    """Refuse tables whose log does not say which row was changed.
+
+    Of those without any identity, users could no longer update or delete rows once they are published.
+    """
     unidentified = [table for table in tables if not table.is_identified]
     if unidentified:
         names = ", ".join(str(table.id) for table in unidentified)
@@ -83,6 +96,25 @@ def refuse_unidentified(tables: Iterable[SourceTable]) -> None:
             "would refuse every UPDATE and DELETE of a published table"
         )
         raise DeclareError(message, hint=f"give it a primary key, or: {alter}.")
+    for table in tables:
+        if table.lacks_key:
+            message = (
+                f"the replica identity of {table.id} is an index without all columns of its primary key: the log does "
+                "not say which row was deleted, or had another key before"
+            )
+            raise DeclareError(message, hint=f"ALTER TABLE {sql_name(table.id)} REPLICA IDENTITY DEFAULT, or FULL.")
+
+
+def unheard_changes(table: SourceTable) -> str:
+    """Return what the log of a published table does not say, for an operator; empty where it says all."""
+    if table.is_partitioned:
+        return (
+            f"{table.id} has partitions: TRUNCATE of one of them, or one that is detached or attached with rows, is no "
+            "change of the table in the log; delete the rows, or have the table read again"
+        )
+    if table.is_inherited:
+        return f"other tables inherit from {table.id}: their rows are not read with it; name these tables too"
+    return ""
 
 
 def sql_name(table: TableId) -> str:
@@ -103,6 +135,12 @@ def primary_keys(session: PostgresSession) -> dict[int, tuple[str, ...]]:
 def logged_columns(session: PostgresSession, table: TableId) -> Sequence[tuple[str, int]]:
     """Return name and type of the columns of a table that its log has."""
     return [(str(name), int(oid)) for name, oid in session.query(_COLUMNS, (sql_name(table),))]
+
+
+def rows_of(session: PostgresSession, table: TableId) -> str:
+    """Return the rows of a table in SQL as its log has them: with those of partitions, without those of what inherits from it."""
+    rows = session.query("SELECT relkind FROM pg_class WHERE oid = to_regclass(?)", (sql_name(table),))
+    return sql_name(table) if rows and rows[0][0] == "p" else f"ONLY {sql_name(table)}"
 
 
 def table_number(session: PostgresSession, table: TableId) -> int:

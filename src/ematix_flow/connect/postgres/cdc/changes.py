@@ -22,6 +22,7 @@ from ematix_flow.connect.change_log.messages import (
     Change,
     as_tables,
     envelope,
+    epoch_block,
     json_object,
     source_text,
 )
@@ -31,6 +32,7 @@ from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.postgres.cdc.catalog import primary_keys, read_types
 from ematix_flow.connect.postgres.cdc.pgoutput import (
     FULL_IDENTITY,
+    INDEX_IDENTITY,
     Begin,
     Commit,
     Relation,
@@ -88,6 +90,8 @@ class LogReader:
     connection: PostgresCDCConnection
     slot: str
     publication: str
+    epoch: int = 0
+    """In which epoch the messages are."""
 
     def database(self) -> Postgres:
         """Return the database."""
@@ -186,7 +190,8 @@ class _ChangeDecoder:
         keys: Mapping[int, tuple[str, ...]],
         tables: Sequence[str],
     ) -> None:
-        self._source = {"connector": "postgresql", "name": reader.connection.name, "db": database}
+        known = {"connector": "postgresql", "name": reader.connection.name, "db": database}
+        self._source = known | epoch_block(reader.epoch)
         self._types = types
         self._keys = keys
         self._tables = frozenset(tables)
@@ -244,9 +249,14 @@ class _Table:
         known = primary_key if named.issuperset(primary_key) else ()
         self._key = known or (() if relation.identity == FULL_IDENTITY else identity)
         self._identity = frozenset(identity)
+        self._is_known = relation.identity != INDEX_IDENTITY or self._identity.issuperset(known)
 
     def events(self, change: RowChange) -> list[Event]:
         """Return operation, old row and new row; a row that got another key is one that goes and one that comes."""
+        if change.operation != "I" and not self._is_known:
+            message = f"the replica identity of {self.text} was changed to an index without its primary key"
+            hint = f"ALTER TABLE {self.text} REPLICA IDENTITY DEFAULT, and read the table again: rewind to earliest."
+            raise RunError(message, hint=hint)
         old = None if change.old is None else self._old(change.old, whole=change.old_kind == "O")
         if change.operation == "D":
             return [(DELETE, old, None)]

@@ -17,6 +17,9 @@ EPOCH_US = 946_684_800_000_000
 FULL_IDENTITY = "f"
 """The replica identity of tables whose changes have all old values."""
 
+INDEX_IDENTITY = "i"
+"""That of tables whose changes have the old values of the columns of an index."""
+
 FULL_ROW, KEY_ONLY = "O", "K"
 """What the old row of a change has: all columns, or those of the replica identity."""
 

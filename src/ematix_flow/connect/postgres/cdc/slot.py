@@ -129,7 +129,8 @@ def ensure_publication(session: PostgresSession, name: str, tables: Sequence[Tab
     """Create the publication, or add tables to it; those that were published before stay."""
     published = {TableId(*row) for row in session.query(_PUBLISHED, (name,))}
     missing = [table for table in tables if table not in published]
-    listed = ", ".join(sql_name(table) for table in missing)
+    # What inherits from a table is no part of it, and may lack the identity that published tables need.
+    listed = ", ".join(f"ONLY {sql_name(table)}" for table in missing)
     if not session.query("SELECT 1 FROM pg_publication WHERE pubname = ?", (name,)):
         options = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"
         session.execute(f"CREATE PUBLICATION {quoted(name)} FOR TABLE {listed} WITH ({options})")

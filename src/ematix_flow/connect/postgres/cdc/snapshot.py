@@ -22,12 +22,20 @@ from ematix_flow.connect.change_log.messages import (
     Change,
     as_tables,
     envelope,
+    epoch_block,
     json_object,
     source_text,
 )
 from ematix_flow.connect.change_log.tables import table_named
 from ematix_flow.connect.config.redact import safe_text
-from ematix_flow.connect.postgres.cdc.catalog import logged_columns, primary_keys, read_types, sql_name, table_number
+from ematix_flow.connect.postgres.cdc.catalog import (
+    logged_columns,
+    primary_keys,
+    read_types,
+    rows_of,
+    sql_name,
+    table_number,
+)
 from ematix_flow.connect.postgres.cdc.changes import readable
 from ematix_flow.connect.postgres.cdc.pgoutput import format_lsn, parse_lsn
 from ematix_flow.connect.postgres.cdc.slot import PLUGIN
@@ -169,9 +177,10 @@ def _changes(
     with readable(reader):
         columns, types = logged_columns(session, id_), read_types(session)
         key = primary_keys(session).get(table_number(session, id_), ())
+        own_rows = rows_of(session, id_)
         source = source_text(_source(reader, session, snapshot, table))
     converters = [(name, types.converter(oid)) for name, oid in columns]
-    sql = f"SELECT {listed(name for name, _ in columns)} FROM {sql_name(id_)}{_where(pages)}"
+    sql = f"SELECT {listed(name for name, _ in columns)} FROM {own_rows}{_where(pages)}"
     location = f'"snapshot": "{format_lsn(snapshot.lsn)}", "number": '
     with (
         readable(reader),
@@ -208,6 +217,7 @@ def _source(reader: LogReader, session: PostgresSession, snapshot: Snapshot, tab
         "ts_ms": snapshot.at_ms,
         "ts_us": snapshot.at_ms * 1000,
         "snapshot": "true",
+        **epoch_block(reader.epoch),
     }
 
 

@@ -7,6 +7,7 @@ snapshot, and then gets the rows of the table as of there, in one commit.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -14,14 +15,15 @@ from ematix_flow.connect.base.stream_source import (
     EARLIEST,
     LATEST,
     REWIND,
+    TURN,
     MessagePartition,
     from_text,
 )
 from ematix_flow.connect.change_log.lag import LagLimits, LogLag
-from ematix_flow.connect.change_log.source import ChangeLogSource
+from ematix_flow.connect.change_log.source import ChangeLogSource, epoch_of, in_epoch
 from ematix_flow.connect.change_log.tables import matching, patterns_in
 from ematix_flow.connect.config.project_name import current_project
-from ematix_flow.connect.postgres.cdc.catalog import list_tables, refuse_unidentified
+from ematix_flow.connect.postgres.cdc.catalog import list_tables, refuse_unidentified, unheard_changes
 from ematix_flow.connect.postgres.cdc.changes import LogReader, read_changes, readable, transactions
 from ematix_flow.connect.postgres.cdc.pgoutput import format_lsn, parse_lsn
 from ematix_flow.connect.postgres.cdc.slot import (
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
         SlotStatus,
     )
     from ematix_flow.connect.postgres.cdc.snapshot import Snapshot
+    from ematix_flow.connect.postgres.database import Postgres
     from ematix_flow.connect.postgres.session import PostgresSession
     from ematix_flow.declare.connection.change_logs import PostgresCDCConnection
 
@@ -59,8 +62,6 @@ MOST_COUNTED = 100_000
 """Messages up to which those that wait are counted."""
 
 _SERVER, _TIMELINE, _LSN, _TABLES, _COUNT = "server", "timeline", "lsn", "tables", "count"
-_TURN = "turn"
-"""Key of positions that an operator has chosen: the target may have rows whose end was never read."""
 
 
 class PostgresChanges(ChangeLogSource):
@@ -81,6 +82,10 @@ class PostgresChanges(ChangeLogSource):
         self._quiet: tuple[int, int] | None = None
         """A part of the log that has no change: it is not decoded again while nothing is written."""
 
+    def catalog(self) -> Postgres:
+        """Return the database whose log is read."""
+        return LogReader(self._connection, "", "").database()
+
     def tables(self) -> tuple[TableId, ...]:
         """Return the tables that are read."""
         return tuple(table.id for table in self._tables())
@@ -93,7 +98,7 @@ class PostgresChanges(ChangeLogSource):
     def reader(self) -> LogReader:
         """Return how the log is read."""
         given = self._connection
-        database = str(LogReader(given, "", "").database().info()["dbname"])
+        database = str(self.catalog().info()["dbname"])
         name = slot_name(self._stream, current_project().in_slots, database)
         return LogReader(given, given.slot or name, given.publication or name)
 
@@ -112,6 +117,10 @@ class PostgresChanges(ChangeLogSource):
                 create_slot(session, reader.slot)
         self._begun = True
 
+    def warnings(self) -> tuple[str, ...]:
+        """Return what the log does not say of some tables."""
+        return tuple(message for message in map(unheard_changes, self._tables()) if message)
+
     def start(self, where: str) -> Position:
         """Return the position before the rows of all tables, behind all changes, or one that is written out."""
         if where == EARLIEST:
@@ -127,8 +136,11 @@ class PostgresChanges(ChangeLogSource):
 
     def ahead(self, position: Position, most: int, end_offset: Position | None = None) -> Position:
         """Return the end of the transactions that follow, or the position with another table."""
+        return in_epoch(position, self._ahead(position, most, end_offset))
+
+    def _ahead(self, position: Position, most: int, end_offset: Position | None) -> Position:
         server, status = self._server(), self._status()
-        self._refuse_other_server(position, server)
+        self._refuse_other_log(position, server)
         if position[_LSN] is not None:
             refuse_lost(self.reader.slot, status, parse_lsn(position[_LSN]))
         pending = self._pending(position) if self._begun else []
@@ -147,17 +159,19 @@ class PostgresChanges(ChangeLogSource):
         self, begin: Position, end: Position, column_names: Sequence[str]
     ) -> tuple[MessagePartition, ...]:
         """Return the changes between two positions, or the rows of the table by which they differ."""
+        reader = replace(self.reader, epoch=epoch_of(begin))
         added = [table for table in end[_TABLES] if table not in begin[_TABLES]]
         if not added:
             low, high = parse_lsn(begin[_LSN]), parse_lsn(end[_LSN])
-            read = partial(read_changes, self.reader, low, high, tuple(begin[_TABLES]), tuple(column_names))
+            read = partial(read_changes, reader, low, high, tuple(begin[_TABLES]), tuple(column_names))
             return (MessagePartition(f"{begin[_LSN]}-{end[_LSN]}", self.distance(begin, end), read),)
         exporter = self._exporter
         if exporter is None or format_lsn(exporter.snapshot.lsn) != end[_LSN]:
             message = f"the snapshot of {', '.join(added)} as of {end[_LSN]} is gone"
             raise TransientError(message, hint="the stream begins with another one.")
         session, snapshot = self._open_session(), exporter.snapshot
-        return plan_snapshot(session, self.reader, snapshot, added, column_names, cleared=_TURN in begin)
+        # A target that an operator has moved may have rows whose end was never read.
+        return plan_snapshot(session, reader, snapshot, added, column_names, cleared=TURN in begin)
 
     def distance(self, begin: Position, end: Position) -> int:
         """Return how many messages lie between two positions; those up to one that was not counted are counted now."""
@@ -294,7 +308,11 @@ class PostgresChanges(ChangeLogSource):
         }
         return known if count is None else known | {_COUNT: count}
 
-    def _refuse_other_server(self, position: Position, server: Server) -> None:
+    def refuse_other_log(self, position: Position) -> None:
+        """Refuse a position of another server, or of another history of it."""
+        self._refuse_other_log(position, self._server())
+
+    def _refuse_other_log(self, position: Position, server: Server) -> None:
         if position.get(_SERVER, server.id) != server.id:
             message = f"{self.name!r} is another server than the one that was read before"
             raise StreamLostError(message, hint=f"its positions mean nothing here; {REWIND}")
@@ -305,6 +323,12 @@ class PostgresChanges(ChangeLogSource):
             )
             accept = f'to trust it: flow stream rewind NAME --to \'{{"lsn": "{position[_LSN]}"}}\''
             raise StreamLostError(message, hint=f"{accept}; --to earliest reads the tables again.")
+        if position[_LSN] is not None and parse_lsn(position[_LSN]) > server.end_lsn:
+            message = (
+                f"the log of {self.name!r} ends at {format_lsn(server.end_lsn)}, and was read up to {position[_LSN]}: "
+                "the server was restored from a copy, and lacks changes that were read"
+            )
+            raise StreamLostError(message, hint="flow stream rewind NAME --to earliest reads the tables again.")
 
     def _requested(self, requested: Position, server: Server, tables: list[str]) -> Position:
         lsn, chosen = requested.get(_LSN), requested.get(_TABLES, tables)

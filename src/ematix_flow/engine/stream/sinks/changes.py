@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.change_log.source import ChangeLogSource
 from ematix_flow.connect.changes.change import KEY
 from ematix_flow.connect.changes.decoder import ChangeDecoder, ChangeTable
 from ematix_flow.connect.changes.left_out import take_left_out
@@ -22,8 +23,8 @@ from ematix_flow.engine.stream.sinks.table import TableSink, declaration_of, pip
 from ematix_flow.engine.stream.sinks.table_schema import UNKNOWN, is_there, name_of, table_of
 from ematix_flow.errors import PlanError, UnsupportedError, did_you_mean
 from ematix_flow.events import StreamWarning
-from ematix_flow.plan.batch import history_name
 from ematix_flow.plan.columns import CHANGE_AT
+from ematix_flow.plan.metadata_tables import history_name
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.plan.sql.ddl import VERSION
 from ematix_flow.plan.steps import OffsetRange
@@ -226,6 +227,20 @@ def refuse_rows(stream: Stream) -> None:
         if payload_format not in FORMATS:
             message = f"stream {stream.name!r} reads change events, and payload_format={payload_format!r} has none"
             raise UnsupportedError(message, hint=f"use {' or '.join(FORMATS)}.", origin=stream.origin)
+
+
+def refuse_many_tables(stream: Stream, source: StreamSource) -> None:
+    """Refuse to mirror several tables of logs in one: when one of them is emptied or read again, rows of all would go."""
+    mirrored = [target for target in stream.targets if target.table is not None and target.write.mode != "append"]
+    logs = [part for part in source.parts if isinstance(part, ChangeLogSource)]
+    if stream.cdc is None or not mirrored or not logs:
+        return
+    names = [str(table) for log in logs for table in log.tables()]
+    names += [source.label_of(part) for part in source.parts if part not in logs]
+    if len(names) > 1:
+        message = f"stream {stream.name!r} would make one table of the rows of several: {', '.join(names)}"
+        hint = 'declare a stream with cdc= for each, or ematix.replicate for all; mode="append" writes one log of their changes.'
+        raise PlanError(message, hint=hint, origin=stream.origin)
 
 
 def _keyless(name: str, table: Table | None) -> PlanError:

@@ -1,19 +1,25 @@
-"""Columns that change events have and their table lacks, with the types that their values show."""
+"""Columns that change events have and their table lacks, with the types of the source, or those that their values show."""
 
 from __future__ import annotations
 
+from contextlib import closing
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.connect.base.combined_source import CombinedSource
 from ematix_flow.connect.base.stream_source import MESSAGE_OFFSET, MOST_FIELDS, VALUE, from_text
+from ematix_flow.connect.change_log.source import ChangeLogSource
 from ematix_flow.connect.changes.change import DELETE
-from ematix_flow.connect.changes.values import DATES, DECIMAL, UNITS
+from ematix_flow.connect.changes.values import DATES, DECIMAL, FLOATS, UNITS
 from ematix_flow.connect.formats.json_lines import Number
+from ematix_flow.connect.types.existing import MOST_DIGITS
+from ematix_flow.connect.types.reflected import mirrored_type
 from ematix_flow.declare.table.schema import Column, check_name
 from ematix_flow.declare.table.types import JSONB, BigInt, Boolean, Date, Double, Numeric, Text, Timestamp
 from ematix_flow.errors import OWN_PREFIX, DeclareError, PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from ematix_flow.connect.base.stream_source import StreamSource
     from ematix_flow.connect.changes.change import Change, Semantic
@@ -21,7 +27,12 @@ if TYPE_CHECKING:
     from ematix_flow.declare.table.types import ColumnType
     from ematix_flow.plan.steps import OffsetRange
 
-_WIDER = {(BigInt, Double): Double, (Double, BigInt): Double}
+_LARGEST = 2**63 - 1
+_LARGEST_DIGITS = len(str(_LARGEST))
+_MOST_DECIMALS = 30
+"""Digits behind the point that every system can store."""
+_DECIMALS = 18
+"""Digits behind the point for which a column has room, because later values may have more than the first ones."""
 
 
 def new_columns(source: StreamSource, offsets: OffsetRange, decoder: ChangeDecoder) -> tuple[Column, ...]:
@@ -33,6 +44,7 @@ def new_columns(source: StreamSource, offsets: OffsetRange, decoder: ChangeDecod
             if value is None or name.lower() in known or name.lower().startswith(OWN_PREFIX):
                 continue
             types[name] = _wider(types.get(name), _type_of(value, change.semantics.get(name)))
+    types = {name: _roomy(kind) for name, kind in types.items()} | _catalog_types(source, types)
     if len(types) + len(known) > MOST_FIELDS:
         message = f"the changes of one batch have {len(types)} columns that {decoder.table.name} lacks"
         raise PlanError(message, hint='schema_evolution="skip" leaves them out.')
@@ -55,6 +67,21 @@ def _changes(source: StreamSource, offsets: OffsetRange, decoder: ChangeDecoder)
                     yield from (change for change in changes if change.operation != DELETE)
 
 
+def _catalog_types(source: StreamSource, names: Collection[str]) -> dict[str, ColumnType]:
+    """Return the types that columns have in the tables whose log is read; none where messages are all that is known."""
+    catalogued: dict[str, ColumnType] = {}
+    for part in source.parts if isinstance(source, CombinedSource) else (source,):
+        if not names or not isinstance(part, ChangeLogSource):
+            continue
+        database = part.catalog()
+        with closing(database.session()) as session:
+            tables = [database.find_table(session, database.table_name(one.schema, one.name)) for one in part.tables()]
+        for column in (column for table in tables if table is not None for column in table.columns):
+            if column.name in names:
+                catalogued[column.name] = _wider(catalogued.get(column.name), mirrored_type(database, column))
+    return catalogued
+
+
 def _type_of(value: Any, semantic: Semantic | None) -> ColumnType:
     name = "" if semantic is None else semantic.name
     if name in DATES:
@@ -65,16 +92,47 @@ def _type_of(value: Any, semantic: Semantic | None) -> ColumnType:
         return Numeric(38, semantic.scale)
     if isinstance(value, bool):
         return Boolean()
-    if isinstance(value, Number | int | float):
-        return BigInt() if str(value).lstrip("-").isdigit() else Double()
+    if isinstance(value, float) or name in FLOATS:
+        return Double()
+    if isinstance(value, Number | int | Decimal):
+        return _number_type(format(value, "f") if isinstance(value, Decimal) else str(value))
     return JSONB() if isinstance(value, dict | list) else Text()
+
+
+def _number_type(written: str) -> ColumnType:
+    """Return the type that has all digits of a number; one with an exponent is no exact number."""
+    if "e" in written.lower():
+        return Double()
+    whole, _, decimals = written.lstrip("-").partition(".")
+    if not decimals and len(whole) <= _LARGEST_DIGITS and int(whole) <= _LARGEST:
+        return BigInt()
+    return _exact(len(whole.lstrip("0")), len(decimals))
+
+
+def _exact(whole: int, decimals: int) -> ColumnType:
+    digits = whole + decimals
+    return Numeric(digits, decimals) if digits <= MOST_DIGITS and decimals <= _MOST_DECIMALS else Text()
+
+
+def _roomy(kind: ColumnType) -> ColumnType:
+    """Return a type that has room for more digits than were seen."""
+    if not isinstance(kind, Numeric):
+        return kind
+    free = MOST_DIGITS - (kind.precision - kind.scale)
+    return Numeric(MOST_DIGITS, min(max(kind.scale, _DECIMALS), free) if kind.scale else 0)
 
 
 def _wider(first: ColumnType | None, second: ColumnType) -> ColumnType:
     if first is None or first == second:
         return second
-    wider = _WIDER.get((type(first), type(second)))
-    return wider() if wider is not None else Text()
+    match sorted((first, second), key=lambda one: one.kind):
+        case [BigInt(), Double()] | [Double(), Numeric()]:
+            return Double()
+        case [BigInt(), Numeric(precision=precision, scale=scale)]:
+            return _exact(max(_LARGEST_DIGITS, precision - scale), scale)
+        case [Numeric(precision=one, scale=few), Numeric(precision=other, scale=many)]:
+            return _exact(max(one - few, other - many), max(few, many))
+    return Text()
 
 
 def _is_nameable(name: str) -> bool:

@@ -25,7 +25,7 @@ from ematix_flow.engine.stream.dead_letter_topic import forward, has_dead_letter
 from ematix_flow.engine.stream.sinks.base import StreamBatch, StreamSink
 from ematix_flow.engine.stream.sinks.table_schema import UNKNOWN, columns_there, is_there, name_of, table_of, with_drift
 from ematix_flow.errors import PlanError, did_you_mean
-from ematix_flow.plan.batch import history_name
+from ematix_flow.plan.metadata_tables import history_name
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.plan.steps import OffsetRange
 from ematix_flow.run.read.message_ranges import MessageRange

@@ -6,6 +6,7 @@ is written has keys, so that it can be written again: an interrupted backfill is
 
 from __future__ import annotations
 
+import warnings
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from ematix_flow.commit.stream_offsets import STATE, without_state
+from ematix_flow.declare.pipeline.write import Replaced
 from ematix_flow.declare.stream.windows import SESSION
 from ematix_flow.engine.batch.load import SourceRows, load_target
 from ematix_flow.engine.batch.source import OpenSource
@@ -36,9 +38,11 @@ from ematix_flow.engine.stream.state.replay import Replay, position_of_time, ref
 from ematix_flow.engine.stream.state.rows import StateRows
 from ematix_flow.errors import PlanError, RefusedError, UnsupportedError
 from ematix_flow.plan.source import SourceValue
+from ematix_flow.plan.sql.modes.lake import DIALECT as LAKE
 from ematix_flow.plan.stream.state import horizon, instant_of, micros_of
-from ematix_flow.run.streams.choices import begun_between, between, pairs_between
+from ematix_flow.run.streams.choices import Choice, begun_between, between, pairs_between, whole_runs
 from ematix_flow.run.streams.query import StateFolder
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -49,8 +53,6 @@ if TYPE_CHECKING:
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
     from ematix_flow.engine.stream.options import StreamOptions
     from ematix_flow.engine.stream.sinks.base import StreamContext
-    from ematix_flow.plan.stream.state import StatePlan
-    from ematix_flow.run.streams.choices import Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ class _Span:
     last: int
     complete: int
     """Up to which time the stream has given everything out."""
+    replays: tuple[str, ...] = ()
+    """Dead letters that are counted by that and marked by its load, so that all or nothing has to be computed."""
 
 
 def backfill_stream(
@@ -92,6 +96,23 @@ def backfill_stream(
         if not stream.is_stateful:
             return _messages(context, targets, first, last, dry_run=dry_run)
         return [_backfilled(context, target, first, last, dry_run=dry_run) for target in targets]
+
+
+def replay_between(
+    stream: Stream,
+    target: StreamTarget,
+    first: datetime,
+    last: datetime,
+    replays: tuple[str, ...],
+    options: StreamOptions,
+) -> int:
+    """Compute what begins between two instants again for one target, in a load that marks dead letters; return its rows."""
+    refuse_impossible(stream, options)
+    require(OWN)
+    with ExitStack() as resources:
+        context = open_context(stream, options, resources)
+        refuse_files(context)
+        return _backfilled(context, _upserting(context, target), first, last, replays=replays).rows
 
 
 def _upserting(context: StreamContext, target: StreamTarget) -> StreamTarget:
@@ -117,7 +138,13 @@ def _upserting(context: StreamContext, target: StreamTarget) -> StreamTarget:
     if not set(keys) & set(times):
         message = f"the key of {name!r} ({', '.join(keys)}) does not say which window a row is, so older ones would replace newer ones"
         raise RefusedError(message, hint=f"make {times[0]} a part of the key.", origin=stream.origin)
-    return replace(target, write=replace(target.write, mode="merge"))
+    if window.kind != SESSION:
+        return replace(target, write=replace(target.write, mode="merge"))
+    if _table(context, target).offset_store.database.dialect == LAKE:
+        message = f"{name!r} is a lake table, in which sessions that now begin elsewhere would stay beside those of now"
+        raise UnsupportedError(message, hint="sessions in a database can be backfilled.", origin=stream.origin)
+    replaced = Replaced(window.group_by, window.window_start_column, window.window_end_column)
+    return replace(target, write=replace(target.write, mode="merge", replaced=replaced))
 
 
 def _table(context: StreamContext, target: StreamTarget) -> TableSink:
@@ -140,7 +167,13 @@ def _messages(
 
 
 def _backfilled(
-    context: StreamContext, target: StreamTarget, first: datetime, last: datetime, *, dry_run: bool
+    context: StreamContext,
+    target: StreamTarget,
+    first: datetime,
+    last: datetime,
+    *,
+    dry_run: bool = False,
+    replays: tuple[str, ...] = (),
 ) -> StreamBackfill:
     spark = session_for(context.options.load)()
     table = _table(context, target)
@@ -149,7 +182,7 @@ def _backfilled(
         message = f"target {stream.key_of(target)!r} of stream {stream.name!r} has given nothing out yet"
         raise PlanError(message, hint="start the stream: flow consume; it begins with its oldest message.")
     own = StateFolder(spark, state_folder(stream, target, context.name, table.position))
-    span = _span(stream, first, last, own.watermark_of(known["batch"]))
+    span = replace(_span(stream, first, last, own.watermark_of(known["batch"])), replays=replays)
     state = StateRows(context, spark, table.inspect_metadata_columns())
     needed = span.first - (0 if state.plan.operator == "window" else horizon(state.plan))
     index = (manifest_of(own, known["range"]) or NOTHING).time_index
@@ -182,20 +215,13 @@ def _run(
     try:
         with closing(replay):
             replay.begin()
-            replay.messages(begin, end, _choice(writer.state.plan, writer.span))
-            replay.time(writer.span.complete)
+            replay.messages(begin, end, writer.choice)
+            replay.time(writer.until)
             writer.state.refuse_missing()
     except Exception as error:
         raise translate_spark_error(error) from error
     finally:
         folder.remove(folder.path)
-
-
-def _choice(plan: StatePlan, span: _Span) -> Choice:
-    """Return which events are needed for what begins in a time."""
-    if plan.operator == "window":
-        return partial(begun_between, span.first, span.last)
-    return partial(between, span.first - horizon(plan), span.last + horizon(plan))
 
 
 class _Writer:
@@ -210,6 +236,22 @@ class _Writer:
         self.state = state
         self.span = span
         self.rows = 0
+        reach = horizon(state.plan)
+        self._read = (span.first - reach, span.last + reach)
+        """The time of the events that are read, where they are not those of windows of a fixed length."""
+
+    @property
+    def choice(self) -> Choice:
+        """Return which events are needed for what begins in the time."""
+        if self.state.plan.operator == "window":
+            return Choice(partial(begun_between, self.span.first, self.span.last))
+        return Choice(partial(between, *self._read))
+
+    @property
+    def until(self) -> int:
+        """Return the time up to which the state gives everything out; of sessions also those that the stream has not."""
+        plan = self.state.plan
+        return self._read[1] + plan.gap if plan.operator == "session" else self.span.complete
 
     def write(self, results: DataFrame, schemas: dict[str, str]) -> None:
         """Write the rows of one batch, if there are some."""
@@ -224,7 +266,7 @@ class _Writer:
             SourceValue(context.source.name, frame=fitted), context.source.name, ordered=requires_order(self._target)
         )
         pipeline = pipeline_of(stream, declared, f"{context.name}@backfill")
-        options = replace(context.options.load, spark=results.sparkSession)
+        options = replace(context.options.load, spark=results.sparkSession, replays=self.span.replays)
         loaded = load_target(pipeline, declared, SourceRows(source, f"backfill {uuid4().hex}"), options)
         self.rows += loaded.committed.counts.staged
 
@@ -234,7 +276,26 @@ class _Writer:
             # No message was a row so far.
             return None
         if window is not None:
-            closed = begun_between(self.span.first, self.span.last, results.where("kind = 'close'"))
-            return None if window.kind == SESSION and closed.isEmpty() else self.state.rows(closed, schemas)
+            closed = results.where("kind = 'close'")
+            if window.kind != SESSION:
+                return self.state.rows(begun_between(self.span.first, self.span.last, closed), schemas)
+            sessions = self._sessions(closed)
+            return None if sessions.isEmpty() else self.state.rows(sessions, schemas)
         assert join is not None  # noqa: S101 - one of them
         return pairs_between(self.span.first, self.span.last, self.state.rows(results, schemas), join)
+
+    def _sessions(self, closed: DataFrame) -> DataFrame:
+        """Return the sessions that are written; of groups without a pause nothing is, and that is told."""
+        span, stream = self.span, self._context.stream
+        begun = (span.first, span.last)
+        whole, partial_runs = whole_runs(closed, self.state.plan.gap, self._read, begun, span.complete)
+        left = partial_runs.orderBy("start").collect()
+        if left:
+            message = (
+                f"stream {stream.name!r}: {quantity(len(left), 'group')} had no pause before or after the interval by which it"
+                f" could be known where sessions begin, first {left[0]['key']} at {instant_of(left[0]['start']).isoformat()}"
+            )
+            if span.replays:
+                raise RefusedError(message, hint="flow backfill with a longer interval has one.", origin=stream.origin)
+            warnings.warn(f"{message}; what is there of it is left as it is", UserWarning, stacklevel=2)
+        return whole

@@ -1,6 +1,7 @@
 """Builds the state of a stream anew for a declaration that has changed, from the messages of what is still open.
 
-The new state is built next to the old one, and gives nothing out. When it is at the position of the target, that position
+The new state is built next to the old one, and gives nothing out: its time ends where the old one has given every event out,
+so that the stream itself closes what is over by the time of now. When it is at the position of the target, that position
 is changed to name it: in one transaction, and only if nobody has moved it. Until then the old deployment is untouched.
 """
 
@@ -35,22 +36,27 @@ from ematix_flow.errors import (
 )
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.stream.state import (
+    MICROS,
     changes_of_state,
     horizon,
     instant_of,
+    last_end,
     open_windows,
+    sessions_of,
     state_definition,
     state_plan,
 )
 from ematix_flow.run.streams.choices import (
+    Choice,
     counted_rows,
-    every_event,
     forgotten_partners,
     open_after,
     remembered_times,
     rows_of_join,
+    rows_of_timestamps,
 )
 from ematix_flow.run.streams.query import RESET, StateFolder
+from ematix_flow.run.streams.stored import StoredState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,8 +69,6 @@ if TYPE_CHECKING:
     from ematix_flow.engine.stream.options import StreamOptions
     from ematix_flow.engine.stream.sinks.base import StreamContext
     from ematix_flow.plan.stream.state import StatePlan
-    from ematix_flow.run.streams.choices import Choice
-    from ematix_flow.run.streams.stored import StoredState
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +97,13 @@ class _Old:
     table: TableSink
     folder: StateFolder
     manifest: Manifest
+    stored: StoredState
     watermark: int | None
-    """Up to which time it has given everything out."""
+    """Its time."""
+    given_out: int | None
+    """Up to which time it has given every event out, by its own windows and sessions."""
+    open_timestamps: DataFrame | None
+    """Key and time of what is open in sessions; None where it has none."""
     changes: tuple[str, ...]
     same: bool
     """Whether keys and times of what it remembers mean the same in the new declaration."""
@@ -134,13 +143,13 @@ def redeploy_stream(
 def _redeployed(context: StreamContext, target: StreamTarget, *, dry_run: bool) -> Redeployment:
     spark = session_for(context.options.load)()
     old = _old(context, target, spark)
-    beginning = _beginning(context, old, spark)
+    beginning = _beginning(context, old)
     end = without_state(old.position)
     _refuse_gone(context, beginning.begin, end)
     planned = Redeployment(
         context.stream.key_of(target),
         old.changes,
-        None if old.watermark is None else instant_of(old.watermark),
+        None if old.given_out is None else instant_of(old.given_out),
         None if beginning.oldest is None else instant_of(beginning.oldest),
         beginning.begin,
         end,
@@ -194,34 +203,56 @@ def _old(context: StreamContext, target: StreamTarget, spark: SparkSession) -> _
         raise PlanError(message, hint=f"declare it as before, or {RESET}", origin=stream.origin)
     values = {"aggregations", "rows are kept for late_data", "windows are whole for late_data"}
     same = all(manifest.definition.get(name) == value for name, value in definition.items() if name not in values)
+    watermark = folder.watermark_of(known["batch"])
+    stored = StoredState(spark, folder, known["batch"])
+    timestamps = None if same or watermark is None else _open_timestamps(manifest.definition, stored, watermark)
+    given_out = watermark if same or watermark is None else _given_out(manifest.definition, timestamps, watermark)
     texts = tuple(change.text for change in changes)
-    return _Old(table, folder, manifest, folder.watermark_of(known["batch"]), texts, same)
+    return _Old(table, folder, manifest, stored, watermark, given_out, timestamps, texts, same)
 
 
-def _beginning(context: StreamContext, old: _Old, spark: SparkSession) -> _Beginning:
+def _open_timestamps(definition: dict[str, object], stored: StoredState, watermark: int) -> DataFrame | None:
+    """Return what sessions of a former declaration have not given out; None where there were no sessions."""
+    sessions = sessions_of(definition)
+    return None if sessions is None else stored.open_timestamps(sessions, watermark)
+
+
+def _given_out(definition: dict[str, object], timestamps: DataFrame | None, watermark: int) -> int:
+    """Return up to which time a former declaration has given every event out, in whole milliseconds as Spark's time is."""
+    if timestamps is not None:
+        oldest: int | None = timestamps.selectExpr("min(ts)").collect()[0][0]
+        return watermark if oldest is None else min(oldest // MICROS * MICROS, watermark)
+    return last_end(definition, watermark) if definition.get("window") else watermark
+
+
+def _beginning(context: StreamContext, old: _Old) -> _Beginning:
     """Return where the messages begin of which something is not given out yet."""
     plan = _plan(context)
-    if old.watermark is None:
+    if old.given_out is None:
         oldest = None
-    elif old.same and not (plan.operator == "window" and plan.allowed):
-        oldest = _oldest_open(old, plan, spark)
+    elif _follows_sessions(old, plan) or (old.same and not (plan.operator == "window" and plan.allowed)):
+        oldest = _oldest_open(old, plan)
         if oldest is None:
             return _Beginning(None, without_state(old.position))
     else:
-        oldest = old.watermark - horizon(plan)
+        oldest = old.given_out - horizon(plan)
     indexed = None if old.manifest.time_index is None else old.manifest.time_index.position(oldest)
     return _Beginning(oldest, indexed or position_of_time(context.source, oldest))
 
 
-def _oldest_open(old: _Old, plan: StatePlan, spark: SparkSession) -> int | None:
+def _follows_sessions(old: _Old, plan: StatePlan) -> bool:
+    """Return whether sessions are followed by others: those get exactly the moments that were not given out."""
+    return plan.operator == "session" and old.open_timestamps is not None
+
+
+def _oldest_open(old: _Old, plan: StatePlan) -> int | None:
     """Return the time of the oldest event that the state may still need, by what it holds; None where it holds nothing."""
-    stored = _stored(old, spark)
     if plan.operator == "window":
-        times = stored.results(plan).selectExpr("min(start)")
+        times = old.stored.results(plan).selectExpr("min(start)")
     elif plan.operator == "session":
-        times = stored.timestamps().selectExpr("min(ts)")
+        times = (old.stored.timestamps() if old.open_timestamps is None else old.open_timestamps).selectExpr("min(ts)")
     else:
-        times = stored.buffered().selectExpr("min(ts)")
+        times = old.stored.buffered().selectExpr("min(ts)")
     time: int | None = times.collect()[0][0]
     return time
 
@@ -246,13 +277,13 @@ def _built(
     with closing(replay):
         replay.begin()
         if state.plan.operator == "join" and old.same and old.watermark is not None:
-            _replay_join(replay, beginning.begin, end, _stored(old, spark), old.watermark)
+            _replay_join(replay, beginning.begin, end, old.stored, old.watermark)
         else:
-            replay.messages(beginning.begin, end, _choice(state.plan, old, spark))
-            replay.time(old.watermark)
-        state.refuse_missing()
+            replay.messages(beginning.begin, end, _choice(state.plan, old))
+            replay.time(old.given_out)
+        state.refuse_missing(_old_groups(old) if _follows_sessions(old, state.plan) else ())
     batch = folder.last_done()
-    if batch is None or folder.watermark_of(batch) != old.watermark:
+    if batch is None or folder.watermark_of(batch) != old.given_out:
         raise RunError(f"the new state of stream {context.stream.name!r} has not reached the time of the old one")
     _write(context, old, beginning, replay, end)
     return {"id": folder.query_id(), "batch": batch, "range": replay.name}
@@ -272,27 +303,35 @@ def _write(context: StreamContext, old: _Old, beginning: _Beginning, replay: Rep
         end,
         end,
         old.manifest.times,
-        old.watermark,
+        old.given_out,
         replay.schemas,
         rejects=False,
         files=replay.folder.sizes(f"{replay.folder.input}/{replay.name}"),
         definition=state_definition(context.stream),
-        windows=open_windows(replay.windows, old.watermark),
+        windows=open_windows(replay.windows, old.given_out),
         time_index=time_index,
     )
     write_manifest(replay.folder, replay.name, manifest)
 
 
-def _choice(plan: StatePlan, old: _Old, spark: SparkSession) -> Choice:
-    """Return which events of the messages the new state needs: those of what the old one has not given out for good."""
-    if old.watermark is None:
-        return every_event
+def _choice(plan: StatePlan, old: _Old) -> Choice:
+    """Return what of the messages the new state needs: that of what the old one has not given out for good."""
+    if old.given_out is None:
+        return Choice()
     if plan.operator == "window":
-        return partial(open_after, old.watermark - plan.allowed)
+        return Choice(partial(open_after, old.given_out - plan.allowed))
+    if plan.operator == "session" and old.open_timestamps is not None:
+        return Choice(rows=partial(rows_of_timestamps, old.open_timestamps, _old_groups(old)))
     if plan.operator == "session" and old.same:
         # Where a session begins depends on what came before it, which only the old state knows.
-        return partial(remembered_times, _stored(old, spark).timestamps().select("key", "ts"))
-    return every_event
+        return Choice(partial(remembered_times, old.stored.timestamps().select("key", "ts")))
+    return Choice()
+
+
+def _old_groups(old: _Old) -> tuple[str, ...]:
+    """Return the columns that sessions were grouped by."""
+    groups = old.manifest.definition.get("group_by")
+    return tuple(map(str, groups)) if isinstance(groups, list) else ()
 
 
 def _replay_join(replay: Replay, begin: Position, end: Position, stored: StoredState, watermark: int) -> None:
@@ -304,9 +343,9 @@ def _replay_join(replay: Replay, begin: Position, end: Position, stored: StoredS
     known = counted_rows(stored).persist()
     try:
         replay.lines(forgotten_partners(known, replay.state.plan, watermark))
-        replay.messages(begin, end, partial(rows_of_join, known, paired=True))
+        replay.messages(begin, end, Choice(partial(rows_of_join, known, paired=True)))
         replay.time(watermark)
-        replay.messages(begin, end, partial(rows_of_join, known, paired=False))
+        replay.messages(begin, end, Choice(partial(rows_of_join, known, paired=False)))
         replay.time(watermark)
     finally:
         known.unpersist()
@@ -339,12 +378,6 @@ def _remove(folder: StateFolder, path: str, first: str) -> None:
     for name in folder.folders(first):
         if name != DEPLOYMENTS:
             folder.remove(f"{first}/{name}")
-
-
-def _stored(old: _Old, spark: SparkSession) -> StoredState:
-    from ematix_flow.run.streams.stored import StoredState
-
-    return StoredState(spark, old.folder, old.position[STATE]["batch"])
 
 
 def _plan(context: StreamContext) -> StatePlan:

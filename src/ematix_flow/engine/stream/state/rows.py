@@ -13,9 +13,9 @@ from ematix_flow.engine.batch.new_files import refuse_changed
 from ematix_flow.engine.stream.frames import StreamFrames
 from ematix_flow.engine.stream.sinks.ranges import GivenOut, RangeSummary
 from ematix_flow.engine.stream.state.refused_rows import read_rejects, refuse_crowd, write_rejects
-from ematix_flow.engine.stream.state.source_times import LINE, held_back, newest_event
+from ematix_flow.engine.stream.state.source_times import LINE, SourceClock, newest_event
 from ematix_flow.engine.stream.transform import reader_for
-from ematix_flow.events import StateChanged, StreamWatermark
+from ematix_flow.events import RowsWithoutTime, StateChanged, StreamWatermark
 from ematix_flow.plan.columns import ORDER, ORDER_AT
 from ematix_flow.plan.steps import OffsetRange
 from ematix_flow.plan.stream.state import LEFT, RIGHT, front_plan, instant_of, state_plan
@@ -54,30 +54,14 @@ class StateRows:
         """What is remembered in front of that, where rows are deduplicated before."""
         self._parts = context.source.parts
         self._frames = {part.full_id: self._frames_of(part) for part in self._parts}
-        now = context.options.clock.ticks()
-        self._active = {part.full_id: now for part in self._parts}
-        """When each source had a message, in ticks of the clock."""
-        self._held: dict[str, int | None] = {}
-        """Sources with a line that is behind the others, and the newest time of that line, if it has one yet."""
+        ids = tuple(part.full_id for part in self._parts)
+        self._clock = SourceClock(ids, context.options.clock.ticks, plan.lateness, plan.idleness)
         self._columns: dict[str, set[str]] = {}
         """The columns that rows had, by side, where a range is not refused that lacks some."""
 
     def watermark(self, times: Mapping[str, int], before: int | None) -> int | None:
-        """Return up to which time everything is complete: the least of the sources that are not idle; never less than before.
-
-        Of a source with a backlog, partitions that are behind hold the time back: what they have is not late.
-        """
-        ticks, silence = self._context.options.clock.ticks(), self.plan.idleness / 1e6
-        if None in self._held.values():
-            return before
-        alive = [
-            min(newest, self._held.get(source) or newest)
-            for source, newest in times.items()
-            if LINE not in source
-            if len(self._parts) == 1 or ticks - self._active.get(source, 0.0) < silence
-        ]
-        candidates = [] if not alive else [min(alive) - self.plan.lateness]
-        return max((one for one in (*candidates, before) if one is not None), default=None)
+        """Return up to which time everything is complete, by the newest times of the sources."""
+        return self._clock.watermark(times, before)
 
     def write(
         self,
@@ -102,12 +86,14 @@ class StateRows:
                 if as_text(begin) != as_text(end) and _has_rows(part, span.files):
                     offset_range = OffsetRange(part.source_id, as_text(begin), as_text(end))
                     range_rows = self._rows_of(part, offset_range, span.files)
-                    frames += self._read(part, range_rows, tuple(waiting[part.full_id]), schemas, rejects)
+                    lines, is_new = tuple(waiting[part.full_id]), part.full_id not in times
+                    frames += self._read(part, range_rows, lines, schemas, rejects, is_new=is_new)
             written = write_range(folder, span.name, frames)
             for frame, shown in zip(frames, written.values(), strict=True):
                 self._note(frame, shown, times, rejects)
                 windows += self._windows(shown)
-            self._held = held_back(waiting, times)
+            heard = (source for source, shown in written.items() if shown.newest is not None)
+            self._clock.note(heard, waiting, times)
             watermark = self.watermark(times, before)
             write_watermark(folder, span.name, watermark)
             if rejects:
@@ -138,7 +124,7 @@ class StateRows:
                 if part.distance(begin, end):
                     offset_range = OffsetRange(part.source_id, as_text(begin), as_text(end))
                     range_rows = self._rows_of(part, offset_range, {})
-                    frames += self._read(part, range_rows, (), schemas, [], strict=False)
+                    frames += self._read(part, range_rows, (), schemas, [], is_new=None)
             written = write_range(folder, name, [frame.of(choice) for frame in frames]).values()
             write_watermark(folder, name, None)
         finally:
@@ -147,15 +133,15 @@ class StateRows:
         windows = [one for shown in written for one in shown.windows] if self.plan.operator == "window" else []
         return RangeSummary({}, None, schemas, rejects=False, windows=windows, newest=newest_event(written))
 
-    def refuse_missing(self) -> None:
-        """Refuse columns that no row of the ranges had that were written again, where there were rows."""
+    def refuse_missing(self, more: tuple[str, ...] = ()) -> None:
+        """Refuse columns that no row of the ranges had that were written again, where there were rows; `more` are needed too."""
         from ematix_flow.run.streams.events import refuse_missing
 
         for part in self._parts:
             side = self._side(part)
             if side in self._columns:
                 needed = (self._options.event_time_column, *self._needed(part))
-                refuse_missing(self._columns[side], _called(side), needed[0], needed[1:])
+                refuse_missing(self._columns[side], _called(side), needed[0], (*needed[1:], *more))
 
     def _rows_of(self, part: StreamSource, offset_range: OffsetRange, files: Mapping[str, NewFiles]) -> FrameRows:
         if not isinstance(part, FileStream):
@@ -178,11 +164,12 @@ class StateRows:
         schemas: dict[str, str],
         rejects: list[DataFrame],
         *,
-        strict: bool = True,
+        is_new: bool | None,
     ) -> list[EventFrame]:
         """Return the rows of a source, if it can be known what they are, and add their types and what is no row.
 
-        With `strict`, the first ones have to have every column that is needed.
+        The first ones have to have every column that is needed; those of a source that `is_new`, because no row of it had
+        a time yet, also where others have come before. None is for a range that is read again, which is not refused.
         """
         from ematix_flow.run.streams.input import EventFrame
 
@@ -190,24 +177,30 @@ class StateRows:
             rejects.append(self._named(range_rows.rejects, part.full_id))
         side = self._side(part)
         known = f"{_FRONT}{side}" if self.front is not None else side
-        if not strict and not range_rows.rows.isEmpty():
+        if is_new is None and not range_rows.rows.isEmpty():
             self._columns.setdefault(side, set()).update(range_rows.rows.columns)
-        rows = self._timed(part, range_rows.rows, first=strict and known not in schemas)
+        # Sources of a join have types of their own; those of a window share them.
+        shared = len(self._parts) > 1 and self._context.stream.join is None
+        first = is_new is not None and (known not in schemas or (is_new and shared))
+        rows = self._timed(part, range_rows.rows, first=first)
         if rows is None:
             return []
         schemas[known] = _merged(schemas.get(known), self._schema(rows, front=self.front is not None))
         time = self._options.event_time_column
         events = partial(self._events, part, front=self.front is not None)
-        return [EventFrame(part.full_id, rows, time, events, part.line.lstrip("_"), lines)]
+        requires_time = self._context.stream.window is None
+        return [EventFrame(part.full_id, rows, time, events, part.line.lstrip("_"), lines, requires_time)]
 
     def _note(self, frame: EventFrame, shown: TimeSpan, times: dict[str, int], rejects: list[DataFrame]) -> None:
         """Add what the event times of a source show."""
         from ematix_flow.run.streams.events import untimely
 
         if shown.bad:
-            rejects.append(self._named(untimely(frame.rows, frame.column), frame.source))
+            bad = untimely(frame.rows, frame.column, requires_time=frame.requires_time)
+            rejects.append(self._named(bad, frame.source))
+        if shown.timeless:
+            self._context.options.bus.emit(RowsWithoutTime(self._context.stream.name, "", shown.timeless))
         if shown.newest is not None:
-            self._active[frame.source] = self._context.options.clock.ticks()
             times[frame.source] = max(shown.newest, times.get(frame.source, shown.newest))
         for line, newest in zip(frame.lines, shown.lines, strict=False):
             if newest is not None:

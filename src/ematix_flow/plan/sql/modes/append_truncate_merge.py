@@ -12,6 +12,7 @@ from ematix_flow.plan.sql.render import STAGED, identifier_value, instant, liste
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ematix_flow.declare.pipeline.write import Replaced
     from ematix_flow.plan.sql.program import Load
 
 FROM_STAGED = f'FROM "{STAGED}" AS s'
@@ -35,6 +36,9 @@ def truncate(load: Load) -> Program:
 def merge(load: Load) -> Program:
     """Update what changed, insert what is new and, if requested, delete what is absent."""
     statements = []
+    if load.replaced is not None:
+        text = _delete_replaced(load, load.replaced)
+        statements.append(Statement(text, "deleted", "delete rows whose place others take"))
     if load.update:
         statements.append(Statement(_update(load), "updated", "update rows whose compare columns differ"))
     statements.append(Statement(_insert(load, where_new(load)), "inserted", "insert rows with a new key"))
@@ -81,6 +85,21 @@ def _delete_absent(load: Load) -> str:
     sql = (
         f"DELETE FROM {table_sql(load.target)} WHERE NOT EXISTS "
         f"(SELECT 1 {FROM_STAGED} WHERE {same_key(load.keys, target, 's')})"
+    )
+    return render(sql, load.dialect)
+
+
+def _delete_replaced(load: Load, replaced: Replaced) -> str:
+    target, begin, end = quoted(load.target.name), quoted(replaced.begin), quoted(replaced.end)
+    groups = "".join(
+        f" AND NOT {target}.{quoted(name)} IS DISTINCT FROM s.{quoted(name)}"
+        for name in replaced.group_by
+        if name in load.names
+    )
+    sql = (
+        f"DELETE FROM {table_sql(load.target)} WHERE NOT EXISTS "
+        f"(SELECT 1 {FROM_STAGED} WHERE {same_key(load.keys, target, 's')}) AND EXISTS "
+        f"(SELECT 1 {FROM_STAGED} WHERE {target}.{begin} >= s.{begin} AND {target}.{begin} < s.{end}{groups})"
     )
     return render(sql, load.dialect)
 

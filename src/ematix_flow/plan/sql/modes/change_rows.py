@@ -2,7 +2,7 @@
 
 A change is new when its version is greater than the one that its key has. The last change of a key decides whether its
 row is there. A column that the last change does not carry has the value of the last one that does, as far as no delete
-came between.
+came between. Where deleted rows are only marked a delete ends nothing: what was written before it stays in the row.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ KEY_OF_ROW = "FLOW_KEY_OF_ROW"
 _UTC = "FLOW_UTC"
 _PLAIN = ("text", "string", "small_int", "integer", "big_int", "uuid")
 _HAS = "_flow_has_{}"
+_REPORTED = "2"
+"""What stands for a column of a marked row of which only a delete told; it is written only where the row is not there."""
 _CHANGE = (CHANGE, CHANGE_VERSION, CHANGE_AT, CHANGE_MS, CHANGE_CARRIES)
 
 
@@ -103,25 +105,28 @@ def keyed_events(load: Load) -> str:
     )
 
 
+def is_soft(load: Load) -> bool:
+    """Return whether rows that are deleted stay, with a mark."""
+    return load.changes is not None and bool(load.changes.soft)
+
+
 def collapsed(load: Load, events: str) -> str:
     """Return the query for what the changes of every key come to, over a relation of new changes, as canonical SQL."""
-    change, version, carries = quoted(CHANGE), quoted(CHANGE_VERSION), quoted(CHANGE_CARRIES)
+    change, version = quoted(CHANGE), quoted(CHANGE_VERSION)
     by_key = f"PARTITION BY {quoted(KEY)}"
     columns = listed([column.name for column in event_columns(load)])
-    # A delete carries what is known of the row that is gone, which is never all that a row needs.
-    partial = f"CASE WHEN {carries} IS NULL OR {change} IN ('{DELETE}', '{TRUNCATE}') THEN 0 ELSE 1 END"
+    cleared = f"MAX(CASE WHEN {change} = '{DELETE}' THEN {version} ELSE '' END) OVER ({by_key}) AS _flow_cleared"
+    marking = f"'' AS _flow_cleared, ROW_NUMBER() OVER ({by_key} ORDER BY {version}) AS _flow_nth"
     placed = (
         f"placed AS (SELECT {columns}, ROW_NUMBER() OVER ({by_key} ORDER BY {version} DESC) AS _flow_back, "
-        f"MAX(CASE WHEN {change} = '{DELETE}' THEN {version} ELSE '' END) OVER ({by_key}) AS _flow_cleared, "
-        f"MAX({partial}) OVER ({by_key}) AS _flow_partial, "
-        f"MAX(CASE WHEN {change} = '{UPDATE}' THEN 0 ELSE 1 END) OVER ({by_key}) AS {quoted(CREATES)} "
+        f"{marking if is_soft(load) else cleared}, "
+        f"MAX({_is_partial(load)}) OVER ({by_key}) AS _flow_partial, "
+        f"MAX(CASE WHEN {change} IN ('{UPDATE}', '{DELETE}') THEN 0 ELSE 1 END) OVER ({by_key}) AS {quoted(CREATES)} "
         f"FROM {events})"
     )
-    whole = (
-        f"SELECT {columns}, {quoted(CREATES)} FROM placed "
-        f"WHERE _flow_back = 1 AND (_flow_partial = 0 OR {change} IN ('{DELETE}', '{TRUNCATE}'))"
-    )
-    has = ", ".join(f"{_carries(index)} AS {_HAS.format(index)}" for index, _ in enumerate(load.names))
+    gone = "" if is_soft(load) else f" OR {change} = '{DELETE}'"
+    whole = f"SELECT {columns}, {quoted(CREATES)} FROM placed WHERE _flow_back = 1 AND (_flow_partial = 0{gone})"
+    has = ", ".join(f"{_knowledge(load, index)} AS {_HAS.format(index)}" for index, _ in enumerate(load.names))
     # Only keys with changes that lack columns are gathered column by column, after the last delete.
     parts = (
         f"parts AS (SELECT {columns}, {quoted(CREATES)}, _flow_back, _flow_cleared, {has} FROM placed "
@@ -130,9 +135,33 @@ def collapsed(load: Load, events: str) -> str:
     return f"WITH {placed}, {parts}, {_gathered(load, by_key)} {whole} UNION ALL {_merged(load)}"
 
 
+def _is_partial(load: Load) -> str:
+    """Return 1 for a change that lacks columns of its row, as canonical SQL.
+
+    A delete carries what is known of the row that is gone, which is never all that a row needs: a row that stays has the
+    columns that were written before, and one that goes needs none.
+    """
+    change, lacks = quoted(CHANGE), f"CASE WHEN {quoted(CHANGE_CARRIES)} IS NULL THEN 0 ELSE 1 END"
+    deleted = "1" if is_soft(load) else "0"
+    return f"CASE WHEN {change} = '{DELETE}' THEN {deleted} WHEN {change} = '{TRUNCATE}' THEN 0 ELSE {lacks} END"
+
+
+def _knowledge(load: Load, index: int) -> str:
+    """Return what a change knows of the column of a number, the more the greater, as canonical SQL.
+
+    What a delete tells of a marked row is only for one that nothing else has written: connectors fill in what a log that
+    keeps the key alone does not have.
+    """
+    carried = f"CASE WHEN {_carries(index)} THEN 1 ELSE 0 END"
+    if not is_soft(load):
+        return carried
+    reported = f"CASE WHEN _flow_nth = 1 AND {_carries(index)} THEN 1 ELSE 0 END"
+    return f"CASE WHEN {quoted(CHANGE)} = '{DELETE}' THEN {reported} ELSE 2 * {carried} END"
+
+
 def _carries(index: int) -> str:
     carries = quoted(CHANGE_CARRIES)
-    return f"CASE WHEN {carries} IS NULL OR SUBSTRING({carries}, {index + 1}, 1) = '1' THEN 1 ELSE 0 END"
+    return f"({carries} IS NULL OR SUBSTRING({carries}, {index + 1}, 1) = '1')"
 
 
 def _gathered(load: Load, by_key: str) -> str:
@@ -148,11 +177,39 @@ def _gathered(load: Load, by_key: str) -> str:
 def _merged(load: Load) -> str:
     """Return the last change of keys that were gathered; after a delete nothing of the old row is left to keep."""
     any_of = [f"_flow_any_{index}" for index, _ in enumerate(load.names)]
-    values = [f"CASE WHEN {has} = 1 THEN {quoted(name)} END" for name, has in zip(load.names, any_of, strict=True)]
-    carries = joined([f"CAST({has} AS TEXT)" for has in any_of], load.dialect)
+    values = [f"CASE WHEN {has} > 0 THEN {quoted(name)} END" for name, has in zip(load.names, any_of, strict=True)]
+    reported = f"WHEN 1 THEN '{_REPORTED}' WHEN 2 THEN '1'" if is_soft(load) else "WHEN 1 THEN '1'"
+    carries = joined([f"CASE {has} {reported} ELSE '0' END" for has in any_of], load.dialect)
     return (
         f"SELECT {', '.join(values)}, {listed([KEY, CHANGE, CHANGE_VERSION, CHANGE_AT, CHANGE_MS])}, "
         f"CASE WHEN _flow_cleared = '' THEN {carries} END, {quoted(CREATES)} FROM gathered WHERE _flow_back = 1"
+    )
+
+
+def truncated(load: Load, events: str) -> str:
+    """Return the query for the deletes that truncates mean for rows which changes before them wrote, as canonical SQL.
+
+    Marked rows stay, so what is older than a truncate of the same batch counts; one that comes in a later batch marks
+    the rows that are there.
+    """
+    change, version, keys = quoted(CHANGE), quoted(CHANGE_VERSION), [KEY, *load.keys]
+    followed = (
+        f"SELECT {listed([*keys, CHANGE, CHANGE_VERSION])}, LEAD({version}) "
+        f"OVER (PARTITION BY {quoted(KEY)} ORDER BY {version}) AS _flow_then FROM {events}"
+    )
+    written = (
+        f"SELECT {listed(keys, 'e')}, MIN(t.{version}) AS _flow_end FROM {events} AS t CROSS JOIN ({followed}) AS e "
+        f"WHERE t.{change} = '{TRUNCATE}' AND e.{change} NOT IN ('{DELETE}', '{TRUNCATE}') "
+        f"AND t.{version} > e.{version} AND (e._flow_then IS NULL OR t.{version} < e._flow_then) "
+        f"GROUP BY {listed(keys, 'e')}, e.{version}"
+    )
+    values = {name: f"w.{quoted(name)}" for name in keys}
+    values |= {name: f"t.{quoted(name)}" for name in (CHANGE_VERSION, CHANGE_AT, CHANGE_MS)}
+    values |= {CHANGE: f"'{DELETE}'", CHANGE_CARRIES: text("0" * len(load.names))}
+    chosen = [f"{values.get(column.name, 'NULL')} AS {quoted(column.name)}" for column in event_columns(load)]
+    return (
+        f"SELECT {', '.join(chosen)} FROM ({written}) AS w "
+        f"INNER JOIN {events} AS t ON t.{change} = '{TRUNCATE}' AND t.{version} = w._flow_end"
     )
 
 
@@ -165,6 +222,12 @@ def is_carried(index: int, alias: str) -> str:
     """Return the condition that a change carries the column of a number, as canonical SQL."""
     carries = f"{alias}.{quoted(CHANGE_CARRIES)}"
     return f"({carries} IS NULL OR SUBSTRING({carries}, {index + 1}, 1) = '1')"
+
+
+def is_known(index: int, alias: str) -> str:
+    """Return the condition that the column of a number is carried, or told by a delete alone, as canonical SQL."""
+    carries = f"{alias}.{quoted(CHANGE_CARRIES)}"
+    return f"({carries} IS NULL OR SUBSTRING({carries}, {index + 1}, 1) <> '0')"
 
 
 def utc(at: str) -> str:

@@ -23,10 +23,12 @@ from ematix_flow.plan.sql.modes.change_rows import (
     event_columns,
     final_columns,
     is_carried,
+    is_known,
     key_json,
     keyed_events,
     rendered,
     tally_sql,
+    truncated,
     utc,
 )
 from ematix_flow.plan.sql.program import Program
@@ -61,9 +63,10 @@ def apply_changes(load: Load) -> Program:
     )
     statements = [
         Statement(_new_events(load, rules), "", "collect the changes that are newer than their rows", tally=tally),
+        *_truncating(load, rules),
         Statement(_final(load), "", "work out what the changes of every key come to"),
-        *_clearing(load, rules),
         *_deleting(load, rules),
+        *_clearing(load, rules),
         Statement(_updating(load), "updated", "update the rows that are there"),
         Statement(_inserting(load, rules), "inserted", "insert the others"),
         Statement(_moving(load, rules), "", "move the versions of known keys"),
@@ -94,12 +97,13 @@ def _new_events(load: Load, rules: ChangeRules) -> str:
         f"WHERE {_of_scope(rules, 'w')} AND w.{quoted('pk_json')} = {text(WHOLE_TABLE)}"
     )
     version = f"e.{quoted(CHANGE_VERSION)}"
-    truncated = f"SELECT MAX(t.{quoted(CHANGE_VERSION)}) FROM \"{STAGED}\" AS t WHERE t.{quoted(CHANGE)} = '{TRUNCATE}'"
+    emptied = f"SELECT MAX(t.{quoted(CHANGE_VERSION)}) FROM \"{STAGED}\" AS t WHERE t.{quoted(CHANGE)} = '{TRUNCATE}'"
+    # Marked rows stay, so those count which a truncate of the same batch marks.
+    left = "" if rules.soft else f" AND (e.{quoted(CHANGE)} = '{TRUNCATE}' OR {version} > COALESCE(({emptied}), ''))"
     sql = (
         f"INSERT INTO {quoted(EVENTS)} ({listed(names)}) SELECT {listed(names, 'e')} FROM ({keyed_events(load)}) AS e "
         f"WHERE e._flow_rank = 1 AND {version} > COALESCE(({known}), '') "
-        f"AND {version} > COALESCE(({cleared}), '') "
-        f"AND (e.{quoted(CHANGE)} = '{TRUNCATE}' OR {version} > COALESCE(({truncated}), ''))"
+        f"AND {version} > COALESCE(({cleared}), ''){left}"
     )
     return render(sql, load.dialect, {KEY_OF_ROW: key_json(load, "s")})
 
@@ -120,6 +124,16 @@ def _late(rules: ChangeRules) -> str:
     return f"SELECT 'late', COUNT(*) {of_rows} AND {is_any_old} AND EXISTS ({known})"
 
 
+def _truncating(load: Load, rules: ChangeRules) -> list[Statement]:
+    """Return what a truncated table does to the rows that changes of the same batch wrote before, where they stay."""
+    if not rules.soft:
+        return []
+    names = listed([column.name for column in event_columns(load)])
+    sql = f"INSERT INTO {quoted(EVENTS)} ({names}) {truncated(load, quoted(EVENTS))}"
+    when = render(f"SELECT 1 FROM {quoted(EVENTS)} AS t WHERE t.{quoted(CHANGE)} = '{TRUNCATE}' LIMIT 1", load.dialect)
+    return [Statement(render(sql, load.dialect), "", "mark what a truncated table had before", when=when)]
+
+
 def _final(load: Load) -> str:
     names = listed([column.name for column in final_columns(load)])
     return render(f"INSERT INTO {quoted(FINAL)} ({names}) {collapsed(load, quoted(EVENTS))}", load.dialect)
@@ -135,7 +149,14 @@ def _clearing(load: Load, rules: ChangeRules) -> list[Statement]:
     )
     old = f"NOT EXISTS ({newer})"
     if rules.soft:
-        at = f"(SELECT MAX(t.{quoted(CHANGE_AT)}) {there})"
+        # Only the first truncate finds a row that is there.
+        first = (
+            f"SELECT MIN(m.{quoted(CHANGE_VERSION)}) FROM {quoted(EVENTS)} AS m WHERE m.{quoted(CHANGE)} = '{TRUNCATE}'"
+        )
+        at = (
+            f"(SELECT MAX(t.{quoted(CHANGE_AT)}) FROM {quoted(EVENTS)} AS t "
+            f"WHERE t.{quoted(CHANGE)} = '{TRUNCATE}' AND t.{quoted(CHANGE_VERSION)} = ({first}))"
+        )
         sets = _soft_sets(load, rules, at)
         sql = f"UPDATE {table_sql(load.target)} SET {sets} WHERE {target}.{quoted(rules.soft)} IS NULL AND {old}"
     else:
@@ -159,12 +180,13 @@ def _deleting(load: Load, rules: ChangeRules) -> list[Statement]:
             f"WHERE {gone} AND {same_key(load.keys, target, 's')})"
         )
         return [Statement(render(sql, load.dialect), "deleted", "delete the rows that are gone")]
+    sets = [*_carried_sets(load, rules.soft), _soft_sets(load, rules, f"s.{quoted(CHANGE_AT)}")]
     sql = (
-        f"UPDATE {table_sql(load.target)} AS tgt SET {_soft_sets(load, rules, f's.{quoted(CHANGE_AT)}')} "
+        f"UPDATE {table_sql(load.target)} AS tgt SET {', '.join(sets)} "
         f"FROM {quoted(FINAL)} AS s WHERE {gone} AND {same_key(load.keys, 'tgt', 's')}"
     )
     return [
-        Statement(rendered(sql, load.dialect), "deleted", "mark the rows that are gone"),
+        Statement(rendered(sql, load.dialect, _casts(load)), "deleted", "mark the rows that are gone"),
         Statement(_inserting_gone(load, rules), "inserted", "insert rows that are gone before they were there"),
     ]
 
@@ -193,12 +215,18 @@ def _stamp_sets(load: Load) -> list[str]:
     return [f"{quoted(name)} = {value}" for name, value in zip(load.stamps, _stamp(load), strict=True)]
 
 
-def _updating(load: Load) -> str:
+def _carried_sets(load: Load, soft: str = "") -> list[str]:
+    """Return how a row gets the values that its changes carry, but for its key and its mark, as canonical SQL."""
     sets = []
     for index, name in enumerate(load.names):
-        if name not in load.keys:
+        if name not in (*load.keys, soft):
             value = f"CASE WHEN {is_carried(index, 's')} THEN {_written_value(load, name)} ELSE tgt.{quoted(name)} END"
             sets.append(f"{quoted(name)} = {value}")
+    return sets
+
+
+def _updating(load: Load) -> str:
+    sets = _carried_sets(load)
     sets += _stamp_sets(load) or [f"{quoted(load.keys[0])} = s.{quoted(load.keys[0])}"]
     sql = (
         f"UPDATE {table_sql(load.target)} AS tgt SET {', '.join(sets)} FROM {quoted(FINAL)} AS s "
@@ -223,8 +251,7 @@ def _written(alias: str) -> str:
 
 
 def _inserting(load: Load, rules: ChangeRules) -> str:
-    created = "" if rules.inserts else f" AND s.{quoted(CREATES)} = 1"
-    return _insert(load, [_written_value(load, name) for name in load.names], f"{_written('s')}{created}")
+    return _insert(load, rules, [_written_value(load, name) for name in load.names], _written("s"))
 
 
 def _inserting_gone(load: Load, rules: ChangeRules) -> str:
@@ -233,16 +260,17 @@ def _inserting_gone(load: Load, rules: ChangeRules) -> str:
         _gone_since(load, rules, f"s.{quoted(CHANGE_AT)}") if name == rules.soft else _written_value(load, name)
         for name in load.names
     ]
-    known = [is_carried(index, "s") for index, name in enumerate(load.names) if name in rules.required]
-    return _insert(load, values, " AND ".join([f"s.{quoted(CHANGE)} = '{DELETE}'", *known]))
+    known = [is_known(index, "s") for index, name in enumerate(load.names) if name in rules.required]
+    return _insert(load, rules, values, " AND ".join([f"s.{quoted(CHANGE)} = '{DELETE}'", *known]))
 
 
-def _insert(load: Load, values: list[str], condition: str) -> str:
+def _insert(load: Load, rules: ChangeRules, values: list[str], condition: str) -> str:
+    created = "" if rules.inserts else f" AND s.{quoted(CREATES)} = 1"
     there = f"SELECT 1 FROM {table_sql(load.target)} AS tgt WHERE {same_key(load.keys, 'tgt', 's')}"
     sql = (
         f"INSERT INTO {table_sql(load.target)} ({listed((*load.names, *load.stamps))}) "
         f"SELECT {', '.join([*values, *_stamp(load)])} FROM {quoted(FINAL)} AS s "
-        f"WHERE {condition} AND NOT EXISTS ({there})"
+        f"WHERE {condition}{created} AND NOT EXISTS ({there})"
     )
     return rendered(sql, load.dialect, _casts(load))
 

@@ -13,7 +13,7 @@ from ematix_flow.connect.base.stage import StageColumn, WorkTable
 from ematix_flow.connect.changes.change import DELETE, TRUNCATE
 from ematix_flow.connect.lake.sql_session import POINTS_FOLDER
 from ematix_flow.declare.table.types import Text, TimestampTZ
-from ematix_flow.plan.columns import CHANGE, CHANGE_AT, CHANGE_VERSION
+from ematix_flow.plan.columns import CHANGE, CHANGE_AT, CHANGE_CARRIES, CHANGE_VERSION
 from ematix_flow.plan.sql.ddl import VERSION
 from ematix_flow.plan.sql.modes.append_truncate_merge import same_key
 from ematix_flow.plan.sql.modes.change_rows import (
@@ -25,10 +25,12 @@ from ematix_flow.plan.sql.modes.change_rows import (
     event_columns,
     final_columns,
     is_carried,
+    is_known,
     key_json,
     keyed_events,
     rendered,
     tally_sql,
+    truncated,
     utc,
 )
 from ematix_flow.plan.sql.program import Program
@@ -55,14 +57,14 @@ def apply_changes(load: Load) -> Program:
     tag = run_tag(load.batch_id)
     events, final, actions = (f"_flow_{name}_{tag}" for name in ("changes", "final", "actions"))
     statements = (
-        Statement(_new_events(load), "", "collect the changes that are newer than their rows", cache_as=events),
+        Statement(_new_events(load, rules), "", "collect the changes that are newer than their rows", cache_as=events),
         Statement(
-            render(collapsed(load, quoted(events)), DIALECT),
+            render(collapsed(load, _with_truncated(load, rules, events)), DIALECT),
             "",
             "work out what the changes of every key come to",
             cache_as=final,
         ),
-        Statement(_actions(load, rules, final), "", "work out what becomes of every row", cache_as=actions),
+        Statement(_actions(load, rules, events, final), "", "work out what becomes of every row", cache_as=actions),
         Statement(_remember(load, final), "", "remember the keys whose rows are gone", fills_points=True),
         Statement(_merge(load, rules, actions), "", "write, mark and delete rows", final=True),
     )
@@ -76,13 +78,22 @@ def _deleted_keys(load: Load) -> str:
     return table_sql(load.points)
 
 
-def _new_events(load: Load) -> str:
+def _with_truncated(load: Load, rules: ChangeRules, events: str) -> str:
+    """Return the relation of changes in which a truncate is a delete of what came before it, where rows stay."""
+    if not rules.soft:
+        return quoted(events)
+    names = listed([column.name for column in event_columns(load)])
+    return f"(SELECT {names} FROM {quoted(events)} UNION ALL {truncated(load, quoted(events))}) AS events"
+
+
+def _new_events(load: Load, rules: ChangeRules) -> str:
     names = [column.name for column in event_columns(load)]
     version, key = f"e.{quoted(CHANGE_VERSION)}", f"e.{quoted(KEY)}"
-    truncated = (
+    # Marked rows stay, so those count which a truncate of the same batch marks.
+    of_batch = f" UNION ALL SELECT s.{quoted(CHANGE_VERSION)} FROM \"_flow_staged\" AS s WHERE s.{quoted(CHANGE)} = '{TRUNCATE}'"
+    emptied = (
         f"SELECT MAX(v) FROM (SELECT m.{quoted(CHANGE_VERSION)} AS v FROM {_deleted_keys(load)} AS m "
-        f"WHERE m.{quoted(KEY)} = {text(WHOLE_TABLE)} UNION ALL SELECT s.{quoted(CHANGE_VERSION)} "
-        f"FROM \"_flow_staged\" AS s WHERE s.{quoted(CHANGE)} = '{TRUNCATE}') AS truncated"
+        f"WHERE m.{quoted(KEY)} = {text(WHOLE_TABLE)}{'' if rules.soft else of_batch}) AS emptied"
     )
     sql = (
         f"SELECT {listed(names, 'e')} FROM ({keyed_events(load)}) AS e "
@@ -90,19 +101,25 @@ def _new_events(load: Load) -> str:
         f"LEFT JOIN {_deleted_keys(load)} AS m ON m.{quoted(KEY)} = {key} "
         f"WHERE e._flow_rank = 1 AND {version} > COALESCE(tgt.{quoted(VERSION.name)}, '') "
         f"AND {version} > COALESCE(m.{quoted(CHANGE_VERSION)}, '') "
-        f"AND ((e.{quoted(CHANGE)} = '{TRUNCATE}') OR {version} > COALESCE(({truncated}), ''))"
+        f"AND ((e.{quoted(CHANGE)} = '{TRUNCATE}') OR {version} > COALESCE(({emptied}), ''))"
     )
     return rendered(sql, DIALECT, {KEY_OF_ROW: key_json(load, "s")})
 
 
-def _actions(load: Load, rules: ChangeRules, final: str) -> str:
+def _cleared(events: str) -> str:
+    """Return the query for the last truncate of a batch, and the time of the first, which finds the rows that are there."""
+    first = f"MIN_BY(c.{quoted(CHANGE_AT)}, c.{quoted(CHANGE_VERSION)})"
+    return f"SELECT MAX(c.{quoted(CHANGE_VERSION)}) AS version, {first} AS at FROM {quoted(events)} AS c WHERE c.{quoted(CHANGE)} = '{TRUNCATE}'"
+
+
+def _actions(load: Load, rules: ChangeRules, events: str, final: str) -> str:
     """Return what happens to every row: the last changes, and the rows that a truncated table removes."""
     names = [column.name for column in final_columns(load)]
-    cleared = f"SELECT MAX(c.{quoted(CHANGE_VERSION)}) AS version, MAX(c.{quoted(CHANGE_AT)}) AS at FROM {quoted(final)} AS c WHERE c.{quoted(CHANGE)} = '{TRUNCATE}'"
-    # Behind a truncated table nothing of an old row is left to keep.
+    cleared = _cleared(events)
+    # Behind a truncated table nothing of an old row is left to keep, unless rows are only marked.
     values = [
         f"CASE WHEN t.version IS NULL THEN f.{quoted(name)} END AS {quoted(name)}"
-        if name == "_flow_carries"
+        if name == CHANGE_CARRIES and not rules.soft
         else f"f.{quoted(name)}"
         for name in names
     ]
@@ -163,9 +180,9 @@ def _inserted(load: Load, rules: ChangeRules, alias: str) -> str:
     written = f"({change} <> '{DELETE}'{created})"
     if not rules.soft:
         return written
-    known = [is_carried(index, alias) for index, name in enumerate(load.names) if name in rules.required]
+    known = [is_known(index, alias) for index, name in enumerate(load.names) if name in rules.required]
     gone = " AND ".join([f"{change} = '{DELETE}'", *known])
-    return f"{written} OR ({gone})"
+    return f"{written} OR ({gone}{created})"
 
 
 def _merge(load: Load, rules: ChangeRules, actions: str) -> str:
@@ -173,20 +190,20 @@ def _merge(load: Load, rules: ChangeRules, actions: str) -> str:
     stamp = [instant(load.loaded_at, DIALECT), identifier_value(load.batch_id, DIALECT)] if load.stamped else []
     more = [f"tgt.{quoted(VERSION.name)} = s.{quoted(CHANGE_VERSION)}"]
     more += [f"tgt.{quoted(name)} = {value}" for name, value in zip(load.stamps, stamp, strict=True)]
-    sets = [
-        f"tgt.{quoted(name)} = CASE WHEN {is_carried(index, 's')} THEN s.{quoted(name)} ELSE tgt.{quoted(name)} END"
+    sets = {
+        name: f"tgt.{quoted(name)} = CASE WHEN {is_carried(index, 's')} THEN s.{quoted(name)} ELSE tgt.{quoted(name)} END"
         for index, name in enumerate(load.names)
         if name not in load.keys
-    ]
+    }
     since = _gone_since(load, rules) if rules.soft else ""
     values = [
         f"CASE WHEN {gone} THEN {since} END" if name == rules.soft else f"s.{quoted(name)}" for name in load.names
     ]
     names = listed((*load.names, VERSION.name, *load.stamps))
     inserted = ", ".join([*values, f"s.{quoted(CHANGE_VERSION)}", *stamp])
-    soft = f"tgt.{quoted(rules.soft)} = {since}"
-    deleted = f"UPDATE SET {', '.join([soft, *more])}" if rules.soft else "DELETE"
-    written = f"UPDATE SET {', '.join([*sets, *more])}"
+    marked = sets | {rules.soft: f"tgt.{quoted(rules.soft)} = {since}"}
+    deleted = f"UPDATE SET {', '.join([*marked.values(), *more])}" if rules.soft else "DELETE"
+    written = f"UPDATE SET {', '.join([*sets.values(), *more])}"
     clauses = [
         f"WHEN MATCHED AND {_spark(gone)} THEN {_clause(deleted)}",
         f"WHEN MATCHED THEN {_clause(written)}",

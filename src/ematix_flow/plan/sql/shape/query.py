@@ -14,7 +14,7 @@ from sqlglot import exp
 from ematix_flow.declare.pipeline.normalize import Default, Derive
 from ematix_flow.declare.table.types import String
 from ematix_flow.errors import PlanError, did_you_mean, nearest, usable
-from ematix_flow.plan.sql.dialects import DIALECTS, case, not_null, number, sql_func
+from ematix_flow.plan.sql.dialects import DIALECTS, case, is_null, not_null, number, sql_func
 from ematix_flow.plan.sql.row_json import raw_row
 from ematix_flow.plan.sql.shape.cast import source_value
 from ematix_flow.plan.sql.shape.normalize import DialectPair, normalised
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.declare.table.schema import Column, Table
 
-__all__ = ["UNSUPPORTED", "Reading", "SourceType", "read_columns", "shape_query", "unsupported_on"]
+__all__ = ["UNSUPPORTED", "RawRow", "Reading", "SourceType", "read_columns", "shape_query", "unsupported_on"]
 
 USER = "_src_user"
 READ = "_src_read"
@@ -64,6 +64,29 @@ class Reading:
         """Return whether there are values of the source that could not be read."""
         return any(value.failures for value in self.values)
 
+    def suspicious(self, required: Sequence[str], values: Sequence[exp.Expr]) -> list[exp.Expr]:
+        """Return the conditions of rows that no expression here fails on, and that may be refused when they are staged."""
+        dialect = self.inputs.dialects.dialect
+        conditions: list[exp.Expr] = []
+        for column, known, value in zip(self.inputs.table.columns, self.values, values, strict=True):
+            if column.name in required:
+                conditions.append(is_null(value.copy()))
+            if isinstance(column.type, String) and known.type is SourceType.OTHER:
+                length = sql_func("length", dialect, x=sql_func("text", dialect, x=value.copy()))
+                conditions.append(exp.GT(this=length, expression=number(column.type.length)))
+        return conditions
+
+
+@dataclass(frozen=True, slots=True)
+class RawRow:
+    """The column for the source rows of those that do not fit."""
+
+    name: str
+    columns: Mapping[str, str]
+    """All columns of the source with their families."""
+    required: tuple[str, ...] | None = None
+    """Columns of the table that may not be NULL, where rows that are refused when they are staged need it too."""
+
 
 def read_columns(
     table: Table,
@@ -91,14 +114,14 @@ def shape_query(  # noqa: PLR0913 - the keywords are the parts of a shape
     corrupt: str | None = None,
     user_dialect: str | None = None,
     failure_column: str | None = None,
-    raw: str | None = None,
+    raw: RawRow | None = None,
     reading: Reading | None = None,
 ) -> exp.Select:
     """Return the query of the declared columns in their order, then `carry`, then `own`, then `failure_column`.
 
     `failure_column` names an extra column: NULL, or the name of the first column whose value failed. Failed rows pass
-    the pre-load transforms untouched, so that none of them is lost and none wins over a good row. `raw` names one more:
-    the source row of a failed one as JSON, because the value that could not be read is NULL in its own column.
+    the pre-load transforms untouched, so that none of them is lost and none wins over a good row. `raw` is one more: the
+    source row as JSON of a failed one, because the value that could not be read is NULL in its own column.
     `corrupt` is the source column with the text of a line that could not be split into fields; it is a failure too.
     `own` are the source's columns that are not the user's: like `failure_column` and `raw`, no SQL of a user sees them.
     `reading` is what `read_columns` returned for the same columns, and is consumed.
@@ -116,9 +139,12 @@ def shape_query(  # noqa: PLR0913 - the keywords are the parts of a shape
         carried.append(exp.alias_(_failure_text(read, values, corrupt), failure_column, quoted=True))
         names.append(failure_column)
     if raw is not None:
-        failed = exp.or_(*(failure.copy() for value in values for failure in value.failures))
-        carried.append(exp.alias_(case((failed, raw_row(source_columns, USER, dialect))), raw, quoted=True))
-        names.append(raw)
+        failing = [failure.copy() for value in values for failure in value.failures]
+        if raw.required is not None:
+            failing += read.suspicious(raw.required, [value.sql for value in values])
+        row = case((exp.or_(*failing), raw_row(raw.columns, dialect))) if failing else exp.cast(exp.null(), "text")
+        carried.append(exp.alias_(row, raw.name, quoted=True))
+        names.append(raw.name)
     layers = [(USER, _user_query(source, inputs.dialects))]
     if read_once:
         layers.append((READ, exp.select("*", *read_once).from_(USER)))

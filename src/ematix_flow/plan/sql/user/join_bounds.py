@@ -6,7 +6,7 @@ on the rows that the query returns stays as it is.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -15,9 +15,11 @@ from ematix_flow.plan.assumed_columns import FAMILIES
 from ematix_flow.plan.sql.user.join_conditions import fitted, owners_of
 from ematix_flow.plan.sql.user.joins import nodes_of
 from ematix_flow.plan.sql.user.pushdown import range_sql
+from ematix_flow.plan.sql.watermark_values import number_before
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import timedelta
 
     from ematix_flow.connect.base.columns import SourceColumn
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
@@ -56,12 +58,13 @@ def _value(text: str | None, column: SourceColumn, lookback: timedelta | None) -
     if text is None:
         return None
     if column.family == "integer":
-        whole = int(text) if text.lstrip("-").isdecimal() else None
-        return whole if whole is None or lookback is None else whole - int(lookback.total_seconds())
+        if not text.lstrip("-").isdecimal():
+            return None
+        return int(text if lookback is None else number_before(text, column, lookback))
     value = fitted(text, column.family)
     if lookback is None or value is None:
         return value
-    return value - timedelta(seconds=int(lookback.total_seconds())) if isinstance(value, datetime) else None
+    return value - lookback if isinstance(value, datetime) else None
 
 
 def _projected_column(

@@ -38,7 +38,7 @@ def read_query(text: str, written_in: str, dialect: str) -> exp.Query:
         raise _unreadable("query", text, written_in, error) from error
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         raise PlanError(f"the source is not one query: {text}", hint="return one SELECT statement")
-    return _adapted(statements[0], dialect)
+    return adapted(statements[0], dialect)
 
 
 def statements_in(text: str, dialect: str) -> list[str]:
@@ -80,7 +80,7 @@ def read_expression(text: str, written_in: str, dialect: str) -> exp.Expr:
     others = {name for name, argument in tree.args.items() if argument} - {"expressions"}
     if not isinstance(tree, exp.Select) or others or len(tree.expressions) != 1 or tree.find(exp.Alias, exp.Star):
         raise PlanError(f"this is not one SQL expression: {text}")
-    expression: exp.Expr = _adapted(tree, dialect).expressions[0]
+    expression: exp.Expr = adapted(tree, dialect).expressions[0]
     return expression.pop()
 
 
@@ -97,7 +97,7 @@ def read_order(text: str, written_in: str, dialect: str) -> list[exp.Expr]:
     for term in order.expressions:
         if " NULLS " not in f" {text.upper()} ":
             term.set("nulls_first", False)  # noqa: FBT003 - an argument of sqlglot's node
-    return list(_adapted(order, dialect).expressions)
+    return list(adapted(order, dialect).expressions)
 
 
 def put_in(expression: exp.Expr, column_name: str, value: exp.Expr) -> exp.Expr:
@@ -123,7 +123,7 @@ def _is_column(column: exp.Column, column_name: str) -> bool:
     return not column.table and column.name.lower() == column_name
 
 
-def _adapted(tree: _Tree, dialect: str) -> _Tree:
+def adapted(tree: _Tree, dialect: str) -> _Tree:
     """Return the tree in words that MariaDB has too."""
     if dialect == "mysql":
         for node in list(tree.find_all(exp.RegexpLike)):

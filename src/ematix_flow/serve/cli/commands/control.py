@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ematix_flow.errors import UnknownNameError
 from ematix_flow.serve.cli.common.errors import DONE, FAILED, as_usage_error, print_error_text
 from ematix_flow.serve.cli.common.options import common_options, load, module_option, read_log, run_log_location_options
 from ematix_flow.serve.cli.common.output import talk
@@ -45,7 +46,7 @@ def pause(name: str, module: str | None, **location: Any) -> int:
     from ematix_flow.engine.schedule import actions
 
     log, meant = find_in_log(name, module, **location)
-    actions.pause(log, meant.pipeline, _who(), run_id=_run_id(meant))
+    actions.pause(log, meant.pipeline, _who(), run_id=meant.run_id)
     talk(f"{meant.pipeline} is paused; flow unpause {name} lets it go on.")
     return DONE
 
@@ -57,7 +58,7 @@ def unpause(name: str, module: str | None, **location: Any) -> int:
     from ematix_flow.engine.schedule import actions
 
     log, meant = find_in_log(name, module, **location)
-    actions.unpause(log, meant.pipeline, _who(), run_id=_run_id(meant))
+    actions.unpause(log, meant.pipeline, _who(), run_id=meant.run_id)
     talk(f"{meant.pipeline} goes on.")
     return DONE
 
@@ -69,7 +70,7 @@ def resume(name: str, module: str | None, **location: Any) -> int:
     from ematix_flow.engine.schedule import actions
 
     log, meant = find_in_log(name, module, **location)
-    state = actions.resume(log, meant.pipeline, _who(), run_id=_run_id(meant))
+    state = actions.resume(log, meant, _who())
     if not state.next_attempt_at:
         print_error_text(f"{meant.pipeline} has no slot that failed or was interrupted, so there is nothing to resume")
         return FAILED
@@ -84,7 +85,7 @@ def cancel(name: str, module: str | None, **location: Any) -> int:
     from ematix_flow.engine.schedule import actions
 
     log, meant = find_in_log(name, module, **location)
-    notified = actions.cancel(log, meant.pipeline, _who(), run_id=_run_id(meant))
+    notified = actions.cancel(log, meant, _who())
     if not notified:
         print_error_text(f"nothing of {meant.pipeline} runs", "flow status shows what runs.")
         return FAILED
@@ -105,14 +106,18 @@ def rerun(name: str, from_step: str, module: str | None, **location: Any) -> int
 
     log, meant = find_in_log(name, module, **location)
     with as_usage_error():
-        new, jobs = manual.rerun(log, meant.pipeline, _who(), run_id=_run_id(meant), from_step=from_step)
+        _refuse_unknown(meant)
+        new, jobs = manual.rerun(log, meant.pipeline, _who(), run_id=meant.run_id, from_step=from_step)
     some = "" if jobs == [meant.pipeline] else f" ({', '.join(jobs)})"
     talk(f"{meant.pipeline}: requested as {new}{some}; the next scheduler or flow run-due runs it.")
     return DONE
 
 
-def _run_id(meant: Meant) -> str:
-    return meant.run.run_id if meant.run else ""
+def _refuse_unknown(meant: Meant) -> None:
+    """Refuse to repeat a slot of which the run log has no run."""
+    if meant.slot and meant.run is None:
+        hint = "flow runs list shows the runs; flow backfill runs slots of the past."
+        raise UnknownNameError(f"the run log has no run of {meant}", hint=hint)
 
 
 def _who() -> str:

@@ -49,11 +49,11 @@ def logs(name: str, tail: int | None, follow: bool, **location: Any) -> int:
 def _follow(file: Path, offset: int, log: RunLog) -> None:
     """Show what is added to a log, until its run has ended and one more read found the rest."""
     from ematix_flow.engine.schedule.status import running_now
-    from ematix_flow.serve.cli.common.log_files import pipeline_of, safe_file_name
+    from ematix_flow.serve.cli.common.log_files import file_stem, pipeline_of
 
     name, running = pipeline_of(file), True
     while running:
-        running = name in {safe_file_name(pipeline) for pipeline in running_now(log)}
+        running = name in {file_stem(pipeline) for pipeline in running_now(log)}
         time.sleep(_EVERY)
         offset = _show_more(file, offset)
 

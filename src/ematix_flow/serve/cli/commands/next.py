@@ -23,6 +23,7 @@ from ematix_flow.serve.cli.common.options import (
     run_log_options,
 )
 from ematix_flow.serve.cli.common.output import emit, emit_json, table, talk
+from ematix_flow.serve.cli.common.slot_runner import Amount
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     ScheduledSlot = tuple[datetime, str, Pipeline | Workflow]
 
 _MOST = 100
+_MOST_HOURS = 24 * 36_500
+"""A hundred years."""
 
 
 @click.command("next")
@@ -42,7 +45,7 @@ _MOST = 100
 @state_option
 @click.option("--since", type=Since(), help="Begin at this instant in place of now, or so long ago: 6h, 7d.")
 @click.option(
-    "--hours", type=click.FloatRange(0, min_open=True), default=24.0, show_default=True, help="How far to look."
+    "--hours", type=Amount(0, _MOST_HOURS, min_open=True), default=24.0, show_default=True, help="How far to look."
 )
 @click.option("--limit", type=click.IntRange(1), default=_MOST, show_default=True, help="At most so many lines.")
 @run_log_options

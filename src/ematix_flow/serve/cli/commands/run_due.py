@@ -24,7 +24,7 @@ from ematix_flow.serve.cli.common.options import (
     run_log_options,
 )
 from ematix_flow.serve.cli.common.output import emit, emit_json, talk
-from ematix_flow.serve.cli.common.slot_runner import InstantType, chosen_log, slot_runner_for
+from ematix_flow.serve.cli.common.slot_runner import YEAR_SECONDS, Amount, InstantType, chosen_log, slot_runner_for
 from ematix_flow.serve.cli.common.spark import stop_spark_at_end
 from ematix_flow.serve.cli.common.state import current
 from ematix_flow.wording import quantity
@@ -41,7 +41,9 @@ _COLOURS = {"firing": "cyan", "failed": "red", "skipping": "dim"}
 @click.command("run-due")
 @module_option
 @click.option("--now", type=InstantType(), help="Decide as if it were this instant.")
-@click.option("--interval", type=click.FloatRange(1), default=60.0, show_default=True, help="Seconds of the window.")
+@click.option(
+    "--interval", type=Amount(1, YEAR_SECONDS), default=60.0, show_default=True, help="Seconds of the window."
+)
 @click.option("--catchup", type=click.Choice(CATCHUPS), help="Which missed slots run, whatever pipelines say.")
 @run_log_options
 @observer_options

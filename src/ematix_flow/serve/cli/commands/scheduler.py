@@ -25,7 +25,7 @@ from ematix_flow.serve.cli.common.options import (
     run_log_options,
 )
 from ematix_flow.serve.cli.common.output import talk
-from ematix_flow.serve.cli.common.slot_runner import log_address, slot_runner_for
+from ematix_flow.serve.cli.common.slot_runner import YEAR_SECONDS, Amount, log_address, slot_runner_for
 from ematix_flow.serve.cli.common.spark import stop_spark_at_end
 from ematix_flow.wording import quantity
 
@@ -51,10 +51,10 @@ def _options(command: Any) -> Any:
     for option in reversed((
         click.option("--executor", default="inprocess://", show_default=True, metavar="URL", help="Who runs slots."),
         click.option("--workers", type=click.IntRange(1), default=4, show_default=True, help="Slots at a time, in-process."),
-        click.option("--poll-interval", type=click.FloatRange(0.05), default=10.0, show_default=True, help="Seconds between looks."),
-        click.option("--interval", type=click.FloatRange(1), default=60.0, show_default=True, help="Seconds of the window."),
-        click.option("--lease-seconds", type=click.IntRange(1), help="Silence after which a run is taken over [default: 60; 300 where workers have to be started]."),
-        click.option("--leader-lease-seconds", type=click.IntRange(1), default=60, show_default=True, help="The same for the leading scheduler."),
+        click.option("--poll-interval", type=Amount(0.05, YEAR_SECONDS), default=10.0, show_default=True, help="Seconds between looks."),
+        click.option("--interval", type=Amount(1, YEAR_SECONDS), default=60.0, show_default=True, help="Seconds of the window."),
+        click.option("--lease-seconds", type=click.IntRange(1, YEAR_SECONDS), help="Silence after which a run is taken over [default: 60; 300 where workers have to be started]."),
+        click.option("--leader-lease-seconds", type=click.IntRange(1, YEAR_SECONDS), default=60, show_default=True, help="The same for the leading scheduler."),
         click.option("--catchup", type=click.Choice(CATCHUPS), help="Which missed slots run, whatever pipelines say."),
         click.option("--worker-id", metavar="NAME", help="Name of this process [default: scheduler-HOST-PID]."),
         click.option("--max-iterations", type=click.IntRange(1), help="End after so many looks."),

@@ -24,6 +24,7 @@ from ematix_flow.serve.cli.common.options import (
     run_log_options,
 )
 from ematix_flow.serve.cli.common.output import emit, emit_json, has_colours, table, talk
+from ematix_flow.serve.cli.common.slot_runner import YEAR_SECONDS, Amount
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -44,7 +45,7 @@ _COLOURS = {"failure": "red", "success": "green", "running": "cyan", "paused": "
 @state_option
 @click.option("--since", type=Since(), help="Only what has run then or later, or so long ago: 6h, 7d.")
 @click.option(
-    "--watch", is_flag=False, flag_value=EVERY, type=click.FloatRange(0.1), metavar="[SECONDS]",
+    "--watch", is_flag=False, flag_value=EVERY, type=Amount(0.1, YEAR_SECONDS), metavar="[SECONDS]",
     help=f"Refresh every so many seconds, {EVERY:.0f} by default, until Ctrl-C.",
 )  # fmt: skip
 @click.option("--port", type=click.IntRange(0, 65535), help="Serve a page on this machine instead, read-only.")

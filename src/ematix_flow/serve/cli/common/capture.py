@@ -75,7 +75,8 @@ class Capture:
         """The log of the run that each thread works on."""
         self._streams: set[int] = set()
         """Threads that run a stream."""
-        self._failed = False
+        self._failed: set[Path] = set()
+        """Logs that could not be written, and the folder whose old ones could not be removed."""
 
     def write(self, text: str) -> int:
         """Show a text and capture it."""
@@ -134,9 +135,9 @@ class Capture:
             file = log_files.log_file(name)
             self._logs[threading.get_ident()] = file
             buffered, self._buffer = "".join(self._buffer), []
-            self._try(log_files.prune)
+            self._try(file.parent, log_files.prune, "old logs are not removed")
             self._append(file, buffered)
-            self._try(lambda: log_files.hold(file))
+            self._try(file, lambda: log_files.hold(file))
 
     def add_run_id(self, pipeline: str, run_id: str) -> None:
         """Link a log under a run's id too; one that does not exist yet is created."""
@@ -144,7 +145,7 @@ class Capture:
             if threading.get_ident() not in self._logs:
                 self.begin(log_files.new_log(pipeline, SYSTEM_CLOCK.now()))
             file = self._logs[threading.get_ident()]
-            self._try(lambda: log_files.also_named(file, run_id))
+            self._try(file, lambda: log_files.also_named(file, run_id))
 
     def _end(self, event: AttemptEnded) -> None:
         """Capture where an error came from; a log of a run that succeeded need not be held."""
@@ -157,9 +158,10 @@ class Capture:
                 self._append(file, event.traceback)
             self._stamp(f"{event.pipeline}: {'failed' if event.failed else 'done'}")
             if not event.failed:
-                self._try(lambda: log_files.let_go(file))
+                self._try(file, lambda: log_files.let_go(file))
             if not self._alone:  # what a command for one pipeline reports about its end comes later
                 del self._logs[threading.get_ident()]
+                self._failed.discard(file)
 
     def _fail(self, event: StreamFailed | StreamWarning) -> None:
         """Keep a failure that a stream may recover from, and where it came from; or what else is worth a line."""
@@ -193,17 +195,17 @@ class Capture:
             self._buffer.pop(0)
 
     def _append(self, file: Path, text: str) -> None:
-        self._try(lambda: log_files.append(file, text))
+        self._try(file, lambda: log_files.append(file, text))
 
-    def _try(self, write: Callable[[], None]) -> None:
-        """Change the logs; one that cannot be written never stops a load: that is reported once, and it is given up."""
-        if self._failed:
+    def _try(self, file: Path, write: Callable[[], None], otherwise: str = "the log of this run is not kept") -> None:
+        """Change a log; one that cannot be written never stops a load: that is reported once, and it alone is given up."""
+        if file in self._failed:
             return
         try:
             write()
         except OSError as error:
-            self._failed = True
-            self._screen.write(f"warning: the log of this run is not kept ({error}); see EMATIX_FLOW_LOGS_DIR.\n")
+            self._failed.add(file)
+            self._screen.write(f"warning: {otherwise} ({error}); see EMATIX_FLOW_LOGS_DIR.\n")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._screen, name)

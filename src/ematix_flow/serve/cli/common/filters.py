@@ -29,7 +29,9 @@ class Since(click.ParamType[datetime]):
         from ematix_flow.declare.pipeline.keywords import duration
 
         try:
-            return SYSTEM_CLOCK.now() - duration("--since", value)
+            return InstantType().convert(SYSTEM_CLOCK.now() - duration("--since", value), param, ctx)
+        except OverflowError:
+            self.fail(f"{value!r} is longer ago than any run.", param, ctx)
         except (DeclareError, TypeError):
             return InstantType().convert(value, param, ctx)
 

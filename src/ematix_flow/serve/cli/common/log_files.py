@@ -1,7 +1,8 @@
 """The files of captured logs: how they are named, found, kept small and removed when they are old; others decide what is written.
 
 The log of an attempt is `<pipeline>-<UTC>-<attempt>.log`, with the instant of its slot or else of its start. The ids of its
-runs are links to it. Every project has a folder of its own.
+runs are links to it. Names that are no plain file names are written so that no two of them share a file. Every project has a
+folder of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from datetime import UTC, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ematix_flow.commit.runlog.objects.names import safe_name
 from ematix_flow.connect.config.project_name import current_project, project_digest
 
 if TYPE_CHECKING:
@@ -29,6 +31,10 @@ HELD_DAYS = timedelta(days=60)
 _HEAD = LARGEST // 10
 _TAIL = LARGEST // 2
 _ATTEMPT = re.compile(r"-\d{8}T\d{6}(?:\.\d+)?Z-(\d+)$")
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9._-]")
+_LONGEST_FOLDER = 100
+_LONGEST_FILE = 250
+"""Characters of a file name, without its ending, that every system takes."""
 
 
 def log_folder() -> Path:
@@ -39,17 +45,27 @@ def log_folder() -> Path:
 def _folder_of(project: str) -> Path:
     """Return the folder of a project: one below that of all logs, which has those of none and of earlier versions."""
     folder = Path(os.environ.get("EMATIX_FLOW_LOGS_DIR") or Path.home() / ".ematix-flow" / "logs")
-    return folder / f"{safe_file_name(Path(project).name)}-{project_digest(project)}" if project else folder
+    name = _NOT_PLAIN.sub("_", Path(project).name)[:_LONGEST_FOLDER]  # the digest distinguishes them
+    return folder / f"{name}-{project_digest(project)}" if project else folder
 
 
 def log_file(name: str) -> Path:
     """Return the file of a name, which may hold characters that a file name may not."""
-    return log_folder() / f"{safe_file_name(name)}.log"
+    return log_folder() / f"{file_stem(name)}.log"
 
 
-def safe_file_name(name: str) -> str:
-    """Return a name as a file name."""
-    return re.sub(r"[^A-Za-z0-9._-]", "_", name)
+def file_stem(name: str) -> str:
+    """Return a name as a file name without its ending: another one for every name, and never too long."""
+    attempt = _ATTEMPT.search(name)
+    return safe_name(name) if attempt is None else f"{safe_name(name[: attempt.start()])}{attempt[0]}"
+
+
+def _stems(reference: str) -> tuple[str, ...]:
+    """Return the file names that a reference may have: ours, and that of earlier versions, unless others shared it."""
+    pipeline = _ATTEMPT.sub("", reference.rpartition("@")[0] or reference)
+    shared = _NOT_PLAIN.search(pipeline) is not None or len(reference) > _LONGEST_FILE
+    earlier = () if shared else (_NOT_PLAIN.sub("_", reference),)
+    return tuple(dict.fromkeys((file_stem(reference), *earlier)))
 
 
 def started_log(pipeline: str, at: datetime, attempt: int = 1) -> str:
@@ -90,7 +106,7 @@ def append(file: Path, text: str) -> None:
 
 def also_named(file: Path, name: str) -> None:
     """Link a log under another name too."""
-    link = file.with_name(f"{safe_file_name(name)}.log")
+    link = file.with_name(f"{file_stem(name)}.log")
     if link == file or (link.is_symlink() and link.readlink() == Path(file.name)):
         return
     link.unlink(missing_ok=True)
@@ -140,7 +156,8 @@ def find_logs(reference: str) -> list[Path]:
     from ematix_flow.plan.schedule.cron import without_project
 
     project, reference = current_project(), without_project(reference)
-    candidates = (_logs_in(_folder_of(name), safe_file_name(reference)) for name in (project.name, *project.legacy))
+    stems = _stems(reference)
+    candidates = (_logs_in(_folder_of(name), stem) for name in (project.name, *project.legacy) for stem in stems)
     return next((logs for logs in candidates if logs), [])
 
 

@@ -58,11 +58,9 @@ def emit(text: str) -> bool:
 
 def emit_json(value: Any, placeholder: str = REDACTED) -> bool:
     """Write a result for programs to stdout, with `placeholder` in place of secrets; False when its reader has gone."""
-    import json
+    from ematix_flow.connect.config.redact import redacted_json
 
-    from ematix_flow.connect.config.redact import redacted
-
-    return emit(json.dumps(redacted(value, placeholder), indent=2, ensure_ascii=False, default=str))
+    return emit(redacted_json(value, placeholder, indent=2))
 
 
 def talk(text: str, colour: str = "", screen: IO[str] | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from ematix_flow.observe.bus import Bus
 
 
+YEAR_SECONDS = 366 * 86_400
+"""The longest pause or window of a command."""
+
+
 class InstantType(click.ParamType[datetime]):
     """An instant in ISO form; one without a zone counts as UTC."""
 
@@ -25,13 +30,29 @@ class InstantType(click.ParamType[datetime]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         """Return the instant, or refuse the text."""
-        if isinstance(value, datetime):
-            return value
         try:
-            instant = datetime.fromisoformat(value)
+            instant = value if isinstance(value, datetime) else datetime.fromisoformat(value)
         except ValueError:
             self.fail(f"{value!r} is no instant; write it like 2026-01-31T06:00:00Z.", param, ctx)
+        from ematix_flow.plan.schedule.cron import FIRST_YEAR, LAST_YEAR, is_in_calendar
+
+        if not is_in_calendar(instant):
+            self.fail(f"{str(value)!r} is not in the years {FIRST_YEAR} to {LAST_YEAR}.", param, ctx)
         return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+
+
+class Amount(click.FloatRange):
+    """A number of seconds or hours; neither infinite nor NaN, which every comparison lets pass."""
+
+    def __init__(self, least: float, most: float, *, min_open: bool = False) -> None:
+        super().__init__(least, most, min_open=min_open)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number, or refuse it."""
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is no number.", param, ctx)
+        return float(number)
 
 
 def chosen_log(options: dict[str, Any]) -> RunLog:

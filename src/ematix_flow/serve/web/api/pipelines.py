@@ -21,6 +21,7 @@ from ematix_flow.errors import FlowError
 from ematix_flow.serve.web.answers import PlainJSON, Shared, Who, require
 from ematix_flow.serve.web.api.runs import as_utc, paused, resumed
 from ematix_flow.serve.web.backfills import start_backfill
+from ematix_flow.serve.web.names import NAME
 from ematix_flow.serve.web.settings import READ, WRITE
 from ematix_flow.wording import quantity
 
@@ -49,7 +50,7 @@ def pipelines(
     return PlainJSON({"pipelines": listed, "total": total})
 
 
-@router.get("/pipelines/{name}", summary="One pipeline: declaration, plan and lineage", **require(READ))
+@router.get(f"/pipelines/{NAME}", summary="One pipeline: declaration, plan and lineage", **require(READ))
 def pipeline(name: str) -> PlainJSON:
     """Return how a pipeline or stream is declared, its plan with reasons, and where its columns come from."""
     return PlainJSON(pipeline_facts(name))
@@ -89,21 +90,21 @@ def _lineage(facts: Any) -> dict[str, Any]:
     }
 
 
-@router.post("/pipelines/{name}/pause", summary="Pause a pipeline", **require(WRITE))
+@router.post(f"/pipelines/{NAME}/pause", summary="Pause a pipeline", **require(WRITE))
 def pause(name: str, shared: Shared, viewer: Who) -> PlainJSON:
     """Let nothing of a pipeline begin; what runs goes on to its end."""
     PROJECT.pipeline(name)
     return PlainJSON(paused(shared, viewer, name))
 
 
-@router.post("/pipelines/{name}/resume", summary="End the pause of a pipeline", **require(WRITE))
+@router.post(f"/pipelines/{NAME}/resume", summary="End the pause of a pipeline", **require(WRITE))
 def resume(name: str, shared: Shared, viewer: Who) -> PlainJSON:
     """Let a pipeline go on; a slot of it that failed is tried again at once."""
     PROJECT.pipeline(name)
     return PlainJSON(resumed(shared, viewer, name))
 
 
-@router.post("/pipelines/{name}/backfill", summary="Run the slots of a past interval", **require(WRITE))
+@router.post(f"/pipelines/{NAME}/backfill", summary="Run the slots of a past interval", **require(WRITE))
 def backfill(name: str, body: Interval, shared: Shared, viewer: Who) -> PlainJSON:
     """Start a backfill in the background; the same interval again goes on where it stopped."""
     first, last = as_utc(body.first), as_utc(body.last)

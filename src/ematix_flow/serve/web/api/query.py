@@ -11,6 +11,7 @@ from ematix_flow.engine.query import DEFAULT_ROWS, MOST_ROWS
 from ematix_flow.errors import UnknownNameError
 from ematix_flow.serve.web.answers import PlainJSON, Shared, Who, require
 from ematix_flow.serve.web.identity import Viewer
+from ematix_flow.serve.web.names import NAME
 from ematix_flow.serve.web.settings import ADMIN, QUERY, READ
 from ematix_flow.serve.web.state import WebState
 
@@ -40,14 +41,14 @@ def datasources(shared: Shared) -> PlainJSON:
     return PlainJSON({"datasources": shared.queries.sources.entries()})
 
 
-@router.get("/datasources/{name}/schemas", summary="The schemas of a database", **require(READ))
+@router.get(f"/datasources/{NAME}/schemas", summary="The schemas of a database", **require(READ))
 def schemas(name: str, shared: Shared) -> PlainJSON:
     """Return the schemas that have tables."""
     tables = shared.queries.sources.tables(name)
     return PlainJSON({"schemas": sorted({schema for schema, _ in tables})})
 
 
-@router.get("/datasources/{name}/schemas/{schema}/tables", summary="The tables of a schema", **require(READ))
+@router.get(f"/datasources/{NAME}/schemas/{{schema}}/tables", summary="The tables of a schema", **require(READ))
 def tables(name: str, schema: str, shared: Shared) -> PlainJSON:
     """Return the tables and views of a schema."""
     listed = [table for its_schema, table in shared.queries.sources.tables(name) if its_schema == schema]
@@ -55,7 +56,9 @@ def tables(name: str, schema: str, shared: Shared) -> PlainJSON:
 
 
 @router.get(
-    "/datasources/{name}/schemas/{schema}/tables/{table}/columns", summary="The columns of a table", **require(READ)
+    f"/datasources/{NAME}/schemas/{{schema}}/tables/{{table}}/columns",
+    summary="The columns of a table",
+    **require(READ),
 )
 def columns(name: str, schema: str, table: str, shared: Shared) -> PlainJSON:
     """Return the columns of a table with their types."""

@@ -11,7 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from ematix_flow.engine.report.runs import find_run, run_detail, run_page
 from ematix_flow.engine.schedule import actions, manual
 from ematix_flow.engine.schedule.run_lists import RunListQuery
+from ematix_flow.engine.schedule.run_names import Meant
+from ematix_flow.errors import DeclareError, RunError
 from ematix_flow.serve.web.answers import Conflict, PlainJSON, Shared, Who, require
+from ematix_flow.serve.web.names import RUN
 from ematix_flow.serve.web.run_logs import log_part
 from ematix_flow.serve.web.settings import READ, WRITE
 
@@ -44,23 +47,29 @@ def runs(
 
 
 def as_utc(at: datetime | None) -> datetime | None:
-    """Return an instant with its zone."""
-    return at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at
+    """Return an instant in UTC; refuse one that is in no year there."""
+    if at is None or at.tzinfo is None:
+        return None if at is None else at.replace(tzinfo=UTC)
+    try:
+        return at.astimezone(UTC)
+    except OverflowError:
+        message = f"{at.isoformat()} is not in the years 1 to 9999 of UTC"
+        raise DeclareError(message, hint="give an instant within them.") from None
 
 
-@router.get("/{run_id}", summary="One run", **require(READ))
+@router.get(f"/{RUN}", summary="One run", **require(READ))
 def run(run_id: str, shared: Shared) -> PlainJSON:
     """Return a run with its attempts, steps and error, and what can be done with it."""
     return PlainJSON(run_detail(shared.log, find_run(shared.log, run_id)))
 
 
-@router.get("/{run_id}/log", summary="What a run wrote", **require(READ))
+@router.get(f"/{RUN}/log", summary="What a run wrote", **require(READ))
 def log(run_id: str, shared: Shared, offset: Annotated[int, Query(ge=0)] = 0) -> PlainJSON:
     """Return the log of a run from a byte on, also while it runs; `next_offset` is where to go on."""
     return PlainJSON(log_part(find_run(shared.log, run_id), offset))
 
 
-@router.post("/{run_id}/restart", summary="Go on where a run failed", **require(WRITE))
+@router.post(f"/{RUN}/restart", summary="Go on where a run failed", **require(WRITE))
 def restart(run_id: str, shared: Shared, viewer: Who, body: Restart | None = None) -> PlainJSON:
     """Request that a run is taken up: what it has committed is not done again. A workflow restarts from a job on."""
     step = body.from_step if body else ""
@@ -68,7 +77,7 @@ def restart(run_id: str, shared: Shared, viewer: Who, body: Restart | None = Non
     return PlainJSON({"new_run_id": new, "selected_jobs": jobs})
 
 
-@router.post("/{run_id}/rerun", summary="Repeat a run", **require(WRITE))
+@router.post(f"/{RUN}/rerun", summary="Repeat a run", **require(WRITE))
 def rerun(run_id: str, shared: Shared, viewer: Who) -> PlainJSON:
     """Request that a run is repeated from the beginning."""
     known = find_run(shared.log, run_id)
@@ -76,25 +85,28 @@ def rerun(run_id: str, shared: Shared, viewer: Who) -> PlainJSON:
     return PlainJSON({"new_run_id": new, "selected_jobs": jobs})
 
 
-@router.post("/{run_id}/pause", summary="Pause the pipeline of a run", **require(WRITE))
+@router.post(f"/{RUN}/pause", summary="Pause the pipeline of a run", **require(WRITE))
 def pause(run_id: str, shared: Shared, viewer: Who) -> PlainJSON:
     """Let nothing of the pipeline begin; what runs goes on to its end."""
     known = find_run(shared.log, run_id)
     return PlainJSON(paused(shared, viewer, known.pipeline, run_id=known.run_id))
 
 
-@router.post("/{run_id}/resume", summary="End the pause of the pipeline of a run", **require(WRITE))
+@router.post(f"/{RUN}/resume", summary="End the pause of the pipeline of a run", **require(WRITE))
 def resume(run_id: str, shared: Shared, viewer: Who) -> PlainJSON:
-    """Let the pipeline go on; a slot of it that failed is tried again at once."""
+    """Let the pipeline go on; if the run is of its last slot and that failed, it is tried again at once."""
     known = find_run(shared.log, run_id)
-    return PlainJSON(resumed(shared, viewer, known.pipeline, run_id=known.run_id))
+    return PlainJSON(resumed(shared, viewer, Meant(known.pipeline, known)))
 
 
-@router.post("/{run_id}/cancel", summary="Stop a run", **require(WRITE))
+@router.post(f"/{RUN}/cancel", summary="Stop a run", **require(WRITE))
 def cancel(run_id: str, shared: Shared, viewer: Who) -> PlainJSON:
     """Request that a run stops, wherever it runs: what it has not committed is not committed."""
     known, by = find_run(shared.log, run_id), viewer.identity or ""
-    notified = actions.cancel(shared.log, known.pipeline, by, run_id=known.run_id)
+    try:
+        notified = actions.cancel(shared.log, Meant(known.pipeline, known), by)
+    except RunError as error:
+        raise Conflict(error.what, hint=error.hint) from None
     if not notified:
         raise Conflict(f"no run of {known.pipeline} goes on")
     return PlainJSON({"status": "cancel_requested", "notified": notified})
@@ -106,7 +118,10 @@ def paused(shared: Shared, viewer: Who, name: str, run_id: str = "") -> dict[str
     return {"status": "pause_requested"}
 
 
-def resumed(shared: Shared, viewer: Who, name: str, run_id: str = "") -> dict[str, Any]:
+def resumed(shared: Shared, viewer: Who, name: str | Meant) -> dict[str, Any]:
     """End the pause of a pipeline for a viewer."""
-    actions.resume(shared.log, name, viewer.identity or "", run_id=run_id)
+    try:
+        actions.resume(shared.log, name, viewer.identity or "", or_unpause=True)
+    except RunError as error:
+        raise Conflict(error.what, hint=error.hint) from None
     return {"status": "resume_requested"}

@@ -64,7 +64,7 @@ class Alert(BaseModel):
     query_id: str
     column: str
     op: Literal[">", ">=", "<", "<=", "==", "!="] = ">"
-    threshold: float
+    threshold: Annotated[float, Field(allow_inf_nan=False)]
 
 
 def _add_routes(path: str, kind: str, model: type[BaseModel], one: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict
@@ -19,6 +20,7 @@ from ematix_flow.engine.stream.control import stream_status
 from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.engine.stream.recorded_replay import recorded_replay
 from ematix_flow.serve.web.answers import Conflict, PlainJSON, Shared, Who, require
+from ematix_flow.serve.web.names import NAME
 from ematix_flow.serve.web.settings import READ, WRITE
 from ematix_flow.serve.web.state import WebState
 
@@ -68,7 +70,7 @@ def stream_summaries(shared: WebState) -> list[dict[str, Any]]:
     return [one | stream_declaration(PROJECT.streams[one["name"]]) for one in summaries]
 
 
-@router.get("/{name}", summary="One stream: declaration and positions", **require(READ))
+@router.get(f"/{NAME}", summary="One stream: declaration and positions", **require(READ))
 def stream(name: str) -> PlainJSON:
     """Return the position of every target of a stream, and what waits for it; the source is asked now."""
     declared = PROJECT.stream(name)
@@ -76,7 +78,7 @@ def stream(name: str) -> PlainJSON:
     return PlainJSON({"name": name, "declaration": stream_declaration(declared), "targets": targets})
 
 
-@router.get("/{name}/dlq", summary="How many dead letters there are", **require(READ))
+@router.get(f"/{NAME}/dlq", summary="How many dead letters there are", **require(READ))
 def dead_letters(name: str, shared: Shared) -> PlainJSON:
     """Return the dead letters of a stream by status, stage and age."""
     return PlainJSON(dead_letter_counts(shared, name))
@@ -95,7 +97,7 @@ def dead_letter_counts(shared: WebState, name: str) -> dict[str, Any]:
     return {**known, "arrivals": arrivals, "scanned": len(records), "truncated": len(records) >= SCANNED}
 
 
-@router.get("/{name}/dlq/records", summary="Dead letters", **require(READ))
+@router.get(f"/{NAME}/dlq/records", summary="Dead letters", **require(READ))
 def records(
     name: str,
     shared: Shared,
@@ -134,11 +136,11 @@ def _entry(name: str, record: dict[str, Any]) -> dict[str, Any]:
         "payload_preview": payload[:PREVIEW].decode("utf-8", "replace"),
         "payload_size": len(payload),
         "payload_truncated": len(payload) > PREVIEW,
-        "download": f"/api/streams/{name}/dlq/records/{record['id']}/payload",
+        "download": f"/api/streams/{quote(name, safe='')}/dlq/records/{quote(str(record['id']), safe='')}/payload",
     }
 
 
-@router.get("/{name}/dlq/records/{record_id}/payload", summary="The message of a dead letter", **require(READ))
+@router.get(f"/{NAME}/dlq/records/{{record_id}}/payload", summary="The message of a dead letter", **require(READ))
 def payload(name: str, record_id: str, shared: Shared) -> Response:
     """Return the message as it came, as a file to be saved."""
     record = shared.dead_letters.dlq_record_by_id(PROJECT.stream(name), record_id)
@@ -147,7 +149,7 @@ def payload(name: str, record_id: str, shared: Shared) -> Response:
     return Response(content, media_type="application/octet-stream", headers=headers)
 
 
-@router.post("/{name}/dlq/replay", summary="Send dead letters through the stream again", **require(WRITE))
+@router.post(f"/{NAME}/dlq/replay", summary="Send dead letters through the stream again", **require(WRITE))
 def replay(name: str, shared: Shared, viewer: Who, body: Replay | None = None) -> PlainJSON:
     """Replay dead letters and return what became of them; what fails again is stored again."""
     body = body or Replay()
@@ -161,7 +163,7 @@ def replay(name: str, shared: Shared, viewer: Who, body: Replay | None = None) -
     return PlainJSON({"run_id": run_id, "report": report})
 
 
-@router.post("/{name}/dlq/park", summary="Set dead letters aside", **require(WRITE))
+@router.post(f"/{NAME}/dlq/park", summary="Set dead letters aside", **require(WRITE))
 def park(name: str, body: Selected, shared: Shared, viewer: Who) -> PlainJSON:
     """Set dead letters aside, so that a replay of all leaves them."""
     parked = shared.dead_letters.dlq_park(PROJECT.stream(name), body.selection)
@@ -169,7 +171,7 @@ def park(name: str, body: Selected, shared: Shared, viewer: Who) -> PlainJSON:
     return PlainJSON(parked)
 
 
-@router.post("/{name}/dlq/purge", summary="Remove dead letters", **require(WRITE))
+@router.post(f"/{NAME}/dlq/purge", summary="Remove dead letters", **require(WRITE))
 def purge(name: str, body: Selected, shared: Shared, viewer: Who) -> PlainJSON:
     """Remove dead letters for good."""
     purged = shared.dead_letters.dlq_purge(PROJECT.stream(name), body.selection)
@@ -177,7 +179,7 @@ def purge(name: str, body: Selected, shared: Shared, viewer: Who) -> PlainJSON:
     return PlainJSON(purged)
 
 
-@router.post("/{name}/rewind", summary="Let a stream go on elsewhere", **require(WRITE))
+@router.post(f"/{NAME}/rewind", summary="Let a stream go on elsewhere", **require(WRITE))
 def rewind(name: str, body: Rewind, shared: Shared, viewer: Who) -> PlainJSON:
     """Move every target of a stream that does not run to an instant, a position or a name."""
     declared = PROJECT.stream(name)

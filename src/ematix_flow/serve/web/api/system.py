@@ -15,6 +15,7 @@ from ematix_flow.engine.schedule.manual import actions_of
 from ematix_flow.engine.spark.warm import engines
 from ematix_flow.serve.web.answers import PlainJSON, Shared, Who, require
 from ematix_flow.serve.web.events import MOST_READERS
+from ematix_flow.serve.web.names import NAME
 from ematix_flow.serve.web.settings import READ, WRITE
 
 router = APIRouter(prefix="/api", tags=["system"])
@@ -56,7 +57,7 @@ def connections() -> PlainJSON:
     return PlainJSON({"connections": connection_entries()})
 
 
-@router.post("/connections/{name}/check", summary="Whether a connection answers", **require(WRITE))
+@router.post(f"/connections/{NAME}/check", summary="Whether a connection answers", **require(WRITE))
 def check(name: str, viewer: Who, shared: Shared) -> PlainJSON:
     """Open a connection, and return whether it answers and how quickly."""
     find_connection(name)

@@ -13,6 +13,7 @@ from ematix_flow.engine.schedule.manual import run_now, start_workflow
 from ematix_flow.engine.schedule.status import pipeline_statuses
 from ematix_flow.plan.schedule.graph import graph_of
 from ematix_flow.serve.web.answers import PlainJSON, Shared, Who, require
+from ematix_flow.serve.web.names import NAME
 from ematix_flow.serve.web.settings import READ, WRITE
 
 router = APIRouter(prefix="/api", tags=["workflows"])
@@ -51,14 +52,14 @@ def workflows(shared: Shared) -> PlainJSON:
     return PlainJSON({"workflows": workflow_entries(shared.log, SYSTEM_CLOCK.now())})
 
 
-@router.post("/workflows/{name}/run-now", summary="Set a workflow off", **require(WRITE))
+@router.post(f"/workflows/{NAME}/run-now", summary="Set a workflow off", **require(WRITE))
 def run_workflow(name: str, shared: Shared, viewer: Who, body: Jobs | None = None) -> PlainJSON:
     """Set a workflow off now, or request some of its jobs; a scheduler runs them."""
     new, jobs = start_workflow(shared.log, name, viewer.identity or "", body.jobs if body else ())
     return PlainJSON({"new_run_id": new, "selected_jobs": jobs})
 
 
-@router.post("/jobs/{name}/run-now", summary="Run a pipeline", **require(WRITE))
+@router.post(f"/jobs/{NAME}/run-now", summary="Run a pipeline", **require(WRITE))
 def run_job(name: str, shared: Shared, viewer: Who, body: Cascade | None = None) -> PlainJSON:
     """Request a run of a pipeline, and of what depends on it; a scheduler runs it."""
     cascade = body is not None and body.cascade_downstream

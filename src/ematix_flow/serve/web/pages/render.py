@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -14,7 +13,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from ematix_flow.connect.config.redact import redacted
+from ematix_flow.connect.config.redact import redacted, redacted_json
 from ematix_flow.serve.web.answers import state_of, viewer_in
 from ematix_flow.serve.web.pages import charts
 
@@ -39,7 +38,7 @@ def environment() -> Environment:
         "duration": duration,
         "number": number,
         "segment": lambda text: quote(str(text), safe=""),
-        "pretty": lambda value: json.dumps(value, indent=2, ensure_ascii=False, default=str),
+        "pretty": lambda value: redacted_json(value, indent=2),
         "percent": lambda value: "" if value is None else f"{value:.0%}",
     }
     env.globals |= {

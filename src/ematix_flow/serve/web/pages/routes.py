@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query, Request
@@ -26,14 +26,17 @@ from ematix_flow.engine.schedule.run_lists import RunListQuery
 from ematix_flow.engine.schedule.status import pipeline_statuses
 from ematix_flow.engine.stream.control import stream_status
 from ematix_flow.engine.stream.options import StreamOptions
-from ematix_flow.errors import FlowError
+from ematix_flow.errors import DeclareError, FlowError
 from ematix_flow.plan.schedule.graph import graph_of
 from ematix_flow.serve.web.answers import Shared, require, viewer_in
 from ematix_flow.serve.web.api.pipelines import pipeline_facts
 from ematix_flow.serve.web.api.plans import plan_entries, plan_facts
+from ematix_flow.serve.web.api.query import limit_queries
+from ematix_flow.serve.web.api.runs import as_utc
 from ematix_flow.serve.web.api.saved import run_chart
 from ematix_flow.serve.web.api.streams import dead_letter_counts, dead_letter_page, stream_summaries
 from ematix_flow.serve.web.api.system import connection_entries, engine_facts
+from ematix_flow.serve.web.names import NAME, RUN
 from ematix_flow.serve.web.pages.render import render
 from ematix_flow.serve.web.run_logs import log_part
 from ematix_flow.serve.web.settings import READ
@@ -64,7 +67,7 @@ def pipelines(request: Request, shared: Shared, q: str = "", page: Page = 1) -> 
     return render(request, "pipelines.html", pipelines=listed, total=total, text=q, page=page, per_page=PIPELINES)
 
 
-@router.get("/pipelines/{name}")
+@router.get(f"/pipelines/{NAME}")
 def pipeline(request: Request, name: str, shared: Shared) -> HTMLResponse:
     """Show one pipeline: declaration, plan, lineage, runs and rejects."""
     facts = pipeline_facts(name)
@@ -101,13 +104,12 @@ def runs(
 
 def _instant(text: str) -> datetime | None:
     try:
-        at = datetime.fromisoformat(text) if text else None
-    except ValueError:
+        return as_utc(datetime.fromisoformat(text) if text else None)
+    except (ValueError, DeclareError):
         return None
-    return at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at
 
 
-@router.get("/runs/{run_id}")
+@router.get(f"/runs/{RUN}")
 def run(request: Request, run_id: str, shared: Shared) -> HTMLResponse:
     """Show one run: steps, attempts, log, counts and its error with a hint."""
     known = find_run(shared.log, run_id)
@@ -128,7 +130,7 @@ def streams(request: Request, shared: Shared) -> HTMLResponse:
     return render(request, "streams.html", streams=stream_summaries(shared))
 
 
-@router.get("/streams/{name}")
+@router.get(f"/streams/{NAME}")
 def stream(request: Request, name: str, shared: Shared, status: str = "pending", page: Page = 1) -> HTMLResponse:
     """Show one stream: positions, dead letters and runs."""
     declared = PROJECT.stream(name)
@@ -200,6 +202,7 @@ def dashboard(request: Request, key: str, shared: Shared) -> HTMLResponse:
     if not viewer_in(request).may("query"):
         raise HTTPException(403, "a dashboard queries databases, which needs the permission 'query'")
     known = {chart["id"]: chart for chart in shared.store.all("charts")}
+    limit_queries(shared, viewer_in(request))
     saved = shared.store.get("dashboards", key)
     shown = [run_chart(shared, known[chart]) for chart in saved["charts"] if chart in known]
     return render(request, "dashboard.html", dashboard=saved, charts=shown)
