@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
 import re
+import secrets
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
