@@ -21,7 +21,7 @@ from ematix_flow.run.read.frames import partition_frame
 from ematix_flow.run.read.infer_messages import rejects_of
 from ematix_flow.run.read.merged_types import TEXT, as_type, inferred_types, merged
 from ematix_flow.run.read.message_ranges import METADATA_TYPES
-from ematix_flow.run.spark.task_folder import in_this_folder
+from ematix_flow.run.spark.map_batches import map_batches
 from ematix_flow.run.transform.frame_sql import Typed
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def infer_schema(raw: DataFrame, read: Reader) -> InferredSchema:
                 newest = latest if newest is None else max(newest, latest or newest)
         yield _report(types, rows, bad, newest)
 
-    reports = raw.mapInArrow(in_this_folder(task), _TYPES).collect()
+    reports = map_batches(raw, task, _TYPES).collect()
     types: dict[str, pa.DataType] = {}
     for row in sorted(reports, key=lambda one: one.partition):
         types = merged(types, {field.name: field.type for field in pa.ipc.read_schema(pa.py_buffer(row.types))})
@@ -145,7 +145,7 @@ def typed_frame(raw: DataFrame, read: Reader, inferred: InferredSchema, layout: 
             columns += [there.column(MESSAGE_OFFSET), *(there.column(name) for name in order_names)]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    return raw.mapInArrow(in_this_folder(task), from_arrow_schema(schema, prefer_timestamp_ntz=True))
+    return map_batches(raw, task, from_arrow_schema(schema, prefer_timestamp_ntz=True))
 
 
 def unreadable_frame(raw: DataFrame, read: Reader) -> DataFrame:
@@ -158,7 +158,7 @@ def unreadable_frame(raw: DataFrame, read: Reader) -> DataFrame:
             if wrong:
                 yield from rejects_of(wrong).to_batches()
 
-    return raw.mapInArrow(in_this_folder(task), from_arrow_schema(REJECTS))
+    return map_batches(raw, task, from_arrow_schema(REJECTS))
 
 
 def _numbered(partition: MessagePartition, number: int, layout: Layout) -> Iterator[pa.Table]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.run.spark.task_folder import in_this_folder
+from ematix_flow.run.spark.map_batches import map_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,4 +29,4 @@ def split_frame(
                 yield from read(number)
 
     tasks = max(1, min(splits, at_once or splits))
-    return spark.range(0, splits, 1, tasks).mapInArrow(in_this_folder(task), schema)
+    return map_batches(spark.range(0, splits, 1, tasks), task, schema)

@@ -16,8 +16,8 @@ from ematix_flow.run.read.arrival import numbered_partitions
 from ematix_flow.run.read.file_partitions import split_files
 from ematix_flow.run.read.frames import partition_frame
 from ematix_flow.run.read.infer_files import VALUE_PATTERNS, rejected_lines
+from ematix_flow.run.spark.map_batches import map_batches
 from ematix_flow.run.spark.slots import session_slots
-from ematix_flow.run.spark.task_folder import in_this_folder
 from ematix_flow.run.transform.frame_sql import Typed
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _infer_types(raw: DataFrame, names: Sequence[str]) -> tuple[dict[str, pa.Dat
         ]
         yield pa.RecordBatch.from_arrays(columns, names=["fits", "rows", "bad"])
 
-    reports = raw.mapInArrow(in_this_folder(task), "fits array<array<boolean>>, rows bigint, bad bigint").collect()
+    reports = map_batches(raw, task, "fits array<array<boolean>>, rows bigint, bad bigint").collect()
     kinds: dict[str, pa.DataType] = {}
     for number, name in enumerate(names):
         reported_fits = [report.fits[number] for report in reports]
@@ -104,7 +104,7 @@ def _valued(raw: DataFrame, kinds: dict[str, pa.DataType]) -> DataFrame:
             columns = [pc.cast(good.column(field.name), field.type) for field in schema]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    return raw.mapInArrow(in_this_folder(task), from_arrow_schema(schema))
+    return map_batches(raw, task, from_arrow_schema(schema))
 
 
 def _unreadable(raw: DataFrame) -> DataFrame:
@@ -118,4 +118,4 @@ def _unreadable(raw: DataFrame) -> DataFrame:
                 yield from rejected_lines(pa.Table.from_batches([batch])).to_batches()
 
     wrong = raw.where(sf.col(backticked(CORRUPT)).isNotNull())
-    return wrong.mapInArrow(in_this_folder(task), from_arrow_schema(REJECTS))
+    return map_batches(wrong, task, from_arrow_schema(REJECTS))

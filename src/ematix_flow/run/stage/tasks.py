@@ -21,7 +21,7 @@ from ematix_flow.connect.changes.left_out import drain_left_out
 from ematix_flow.errors import RunError, TransientError
 from ematix_flow.failpoints import failpoint
 from ematix_flow.records import TaskReport
-from ematix_flow.run.spark.task_folder import in_this_folder
+from ematix_flow.run.spark.map_batches import map_batches
 from ematix_flow.run.stage.conform import conform
 from ematix_flow.run.stage.transport import MORE, report_of
 
@@ -99,10 +99,10 @@ def _collect(
 ) -> tuple[TaskReport, ...]:
     with _interruptible(frame.sparkSession):
         if carrier is None:
-            rows = frame.mapInArrow(in_this_folder(task), REPORT).collect()
+            rows = map_batches(frame, task, REPORT).collect()
             reports = tuple(report_of(row.asDict()) for row in rows)
         else:
-            carried = frame.mapInArrow(in_this_folder(carrier.sending(task)), f"{REPORT}{MORE}")
+            carried = map_batches(frame, carrier.sending(task), f"{REPORT}{MORE}")
             # Through a store only reports come back; with results the driver has one partition in memory at a time.
             reports = carrier.receive(carried.collect() if carrier.store else carried.toLocalIterator())
     failpoint("stage.collected")

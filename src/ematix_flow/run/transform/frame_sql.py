@@ -17,7 +17,7 @@ from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.plan.columns import ORDER, ORDER_AT, OURS, POSITION
 from ematix_flow.plan.sql.user.batch_path import carrying_query
 from ematix_flow.plan.sql.user.row_errors import ERROR, ROW
-from ematix_flow.run.spark.task_folder import in_this_folder
+from ematix_flow.run.spark.map_batches import map_batches
 from ematix_flow.run.stage.raw_json import json_rows
 from ematix_flow.run.transform.row_errors import first_line, is_about_rows
 from ematix_flow.wording import quantity
@@ -229,7 +229,7 @@ class FrameQuery:
                 if batch.num_rows:
                     yield _reject_batch(batch, names)
 
-        return wrong.mapInArrow(in_this_folder(task), from_arrow_schema(REJECTS))
+        return map_batches(wrong, task, from_arrow_schema(REJECTS))
 
 
 def together(frames: Sequence[DataFrame]) -> DataFrame | None:
