@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from decimal import ROUND_HALF_UP, Context, Decimal
 
 import pyarrow as pa
 import pytest
+from hypothesis import given as given_values
+from hypothesis import strategies as st
 
 from ematix_flow.connect.base.capabilities import FOUR_DIGITS
 from ematix_flow.connect.base.stage import FAILED, UNREAD, StageColumn
 from ematix_flow.connect.types.reject_rows import is_shaped
-from ematix_flow.declare.table.types import Bytes, Date, Float, Integer, Text, Timestamp
+from ematix_flow.declare.table.types import Bytes, Date, Float, Integer, Numeric, Text, Timestamp
 from ematix_flow.plan.columns import RAW
 from ematix_flow.run.stage.conform import Rules, conform
 
@@ -23,6 +26,27 @@ def test_a_number_that_a_float_cannot_hold_is_a_bad_row(value: float) -> None:
     assert good.column(0).to_pylist() == [1.5, float("inf"), None]
     assert bad is not None
     assert bad.column("column_name").to_pylist() == ["a"]
+
+
+WIDE = Context(prec=100)
+# All bits set is where a division by two words can go wrong.
+NEAR_POWERS = st.builds(lambda power, less: 2**power - less, st.integers(1, 120), st.integers(1, 4))
+DECIMALS = st.builds(
+    lambda digits, sign, scale: WIDE.scaleb(Decimal(digits * sign), -scale),
+    NEAR_POWERS | st.integers(0, 10**37),
+    st.sampled_from([1, -1]),
+    st.integers(0, 20),
+)
+
+
+@given_values(numbers=st.lists(DECIMALS, min_size=1, max_size=20), scale=st.integers(0, 18))
+def test_decimals_are_rounded_exactly_and_halves_away_from_zero(numbers: list[Decimal], scale: int) -> None:
+    column = StageColumn("a", Numeric(38, scale))
+    exact = [number.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, WIDE) for number in numbers]
+    expected = [number for number in exact if len(number.as_tuple().digits) <= 38]
+    for array in (pa.array([format(n, "f") for n in numbers]), pa.array(numbers, pa.decimal256(76, 20))):
+        good, _ = conform(pa.RecordBatch.from_pydict({"a": array}), Rules((column,), frozenset()))
+        assert good.column(0).to_pylist() == expected
 
 
 def test_moments_that_orc_would_spoil_are_bad_rows_where_the_target_says_so() -> None:

@@ -171,7 +171,7 @@ def _cast_all(array: pa.Array, target_type: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(target_type) and not pa.types.is_string(array.type):
         return _to_decimal(array, target_type)
     if pa.types.is_decimal(target_type):
-        return _to_decimal(pc.cast(array, pa.decimal256(76, 38)), target_type)
+        return _to_decimal(pc.cast(array, pa.decimal256(_WIDEST, 38)), target_type)
     if pa.types.is_timestamp(target_type) and pa.types.is_timestamp(array.type) and target_type.tz != array.type.tz:
         # A naive value counts as UTC, an instant becomes its UTC wall time: the digits stay.
         moved = pc.cast(array, pa.timestamp(array.type.unit, tz=target_type.tz)) if array.type.tz else array
@@ -192,14 +192,30 @@ def _cast_all(array: pa.Array, target_type: pa.DataType) -> pa.Array:
     return pc.cast(array, target_type)
 
 
+_WIDEST = 76
+"""The digits of the widest decimals."""
+
+
 def _to_decimal(array: pa.Array, target_type: pa.DataType) -> pa.Array:
     if pa.types.is_floating(array.type):
-        array = pc.cast(pc.cast(array, pa.string()), pa.decimal256(76, 38))
+        array = pc.cast(pc.cast(array, pa.string()), pa.decimal256(_WIDEST, 38))
     elif pa.types.is_integer(array.type):
         array = pc.cast(array, pa.decimal128(38, 0))
-    if array.type.scale > target_type.scale:
-        array = pc.round(array, ndigits=target_type.scale, round_mode="half_towards_infinity")
-    return pc.cast(array, target_type)
+    return pc.cast(_rounded(array, target_type.scale), target_type)
+
+
+_EXACT_DIGITS = 9
+"""How many digits Arrow removes at once without a fault: more are a division by two words, whose quotients can be wrong."""
+
+
+def _rounded(array: pa.Array, scale: int) -> pa.Array:
+    """Return decimals rounded to so many digits, halves away from zero: what that means is said by the first digit that goes."""
+    while array.type.scale > scale + 1:
+        shorter = max(scale + 1, array.type.scale - _EXACT_DIGITS)
+        array = pc.cast(array, pa.decimal256(_WIDEST, shorter), safe=False)
+    if array.type.scale == scale + 1:
+        return pc.round(array, ndigits=scale, round_mode="half_towards_infinity")
+    return array
 
 
 def _cast_each(
