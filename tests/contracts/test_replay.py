@@ -215,6 +215,20 @@ def test_a_row_without_a_value_that_it_needs_is_kept_as_the_source_has_it(flows:
     assert flow.rows() == [{"nr": 1, **WHOLE}, {"nr": 2, **WHOLE}]
 
 
+@only("postgres", "duckdb", "mysql")
+def test_a_short_float_of_a_row_without_a_value_is_the_number_that_it_was(flows: Flows) -> None:
+    flow = flows(table_of("floats", NAME, Column(Double(), name="share")), mode="append", on_bad_row="reject")
+    kind = "FLOAT" if flow.database.kind == "mysql" else "REAL"
+    row = f"CAST(0.1 AS {kind}) AS share"
+    flow.query = f"SELECT 1 AS nr, 'banana' AS name, {row} UNION ALL SELECT -1, NULL, {row}"
+    assert flow.run()["rows_rejected"] == 1
+    named = replace(NAME, normalizers=(Default("banana"), *NAME.normalizers))
+    flow.table = replace(flow.table, columns=(flow.table.columns[0], named, *flow.table.columns[2:]))
+    assert replayed(flow) == (1, 0)
+    [(loaded, again)] = pairs(flow)
+    assert again == loaded
+
+
 def test_rows_of_a_pipeline_that_shapes_nothing_go_through_what_is_declared_later(flows: Flows) -> None:
     plain = table_of("plain", Column(Text(), name="name"), Column(Double(), name="share"))
     flow = flows(plain, mode="append")

@@ -119,6 +119,12 @@ def test_sql_in_a_quoted_name_does_not_get_out_of_it(dialect: str, sql: str) -> 
         guarded(sql, dialect, 10)
 
 
+def test_operators_may_be_functions_of_the_user() -> None:
+    with pytest.raises(DeclareError, match=r"the operator public\.@@@ may not be used"):
+        guarded("SELECT 1 OPERATOR(public.@@@) 2", "postgres", 10)
+    assert guarded("SELECT 1 OPERATOR(pg_catalog.+) 2", "postgres", 10).sql
+
+
 def test_functions_and_tables_of_the_user_are_called_by_their_names() -> None:
     with pytest.raises(
         DeclareError, match=r"the function risk\.score may not be called(.|\n)*EMATIX_FLOW_QUERY_FUNCTIONS"

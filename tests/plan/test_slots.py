@@ -19,6 +19,7 @@ from ematix_flow.plan.schedule.cron import (
     matched_fire_time,
     next_slot,
     slot_id,
+    slot_of,
     slot_text,
     slots_between,
     without_project,
@@ -194,3 +195,9 @@ def test_six_years_of_minutes_are_counted_without_going_through_them(
     total = count_slots("* * * * *", zone, *years)
     assert total == 2192 * 1440
     assert drawn < total / 100
+
+
+@pytest.mark.parametrize("text", ["2026-03-02T05:00:00Z", "2026-03-02T05:00:00+00:00", "2026-03-02T06:00:00+01:00"])
+def test_a_slot_has_one_name_however_its_instant_is_written(text: str) -> None:
+    assert slot_of(f"load@{text}", "load") == "2026-03-02T05:00:00Z"
+    assert slot_of("load@0001-01-01T00:00:00+23:00", "load") is None

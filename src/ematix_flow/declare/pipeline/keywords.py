@@ -151,8 +151,8 @@ def _durations(options: dict[str, Any]) -> None:
             options[name] = duration(name, options[name])
 
 
-LONGEST = timedelta(days=1_000_000)
-"""What a duration may be at most."""
+LONGEST = timedelta(days=365_000)
+"""What a duration may be at most: as long before any instant of these centuries is in the calendar."""
 
 
 def duration(option: str, value: Any) -> timedelta:
@@ -170,9 +170,9 @@ def duration(option: str, value: Any) -> timedelta:
             message = f"{option}={value!r} is not a duration"
             raise DeclareError(message, hint="use a timedelta, a number of seconds, or text such as 90s, 30m, 6h, 1d.")
         seconds = int(text[:-1]) * units[text[-1]]
-        if seconds > LONGEST.total_seconds():
-            raise _too_long(option, value)
-        result = timedelta(seconds=seconds)
+        result = timedelta(seconds=min(seconds, LONGEST.total_seconds() + 1))
+    if result > LONGEST:
+        raise _too_long(option, value)
     if result < timedelta(0):
         message = f"{option} is negative"
         raise DeclareError(message)
@@ -180,4 +180,4 @@ def duration(option: str, value: Any) -> timedelta:
 
 
 def _too_long(option: str, value: Any) -> DeclareError:
-    return DeclareError(f"{option}={value!r} is longer than a million days, or no number")
+    return DeclareError(f"{option}={value!r} is longer than {LONGEST.days:,} days, or no number")

@@ -223,10 +223,9 @@ def slot_of(name: str, pipeline: str) -> str | None:
     if before != pipeline:
         return None
     try:
-        instant_of(text)
-    except ValueError:
+        return slot_text(instant_of(text))
+    except (ValueError, OverflowError):
         return None
-    return text
 
 
 def aware(at: datetime) -> datetime:

@@ -121,6 +121,8 @@ class _Rules:
             raise DeclareError(f"a query may not {name}", hint="only SELECT, WITH and EXPLAIN are allowed.")
         if isinstance(node, exp.SessionParameter):
             raise DeclareError(f"the setting @@{node.name} may not be read in a query")
+        if isinstance(node, exp.Operator) and not str(node.args["operator"]).startswith("pg_catalog."):
+            raise DeclareError(f"the operator {node.args['operator']} may not be used in a query")
         if isinstance(node, exp.Table):
             self._check_table(node)
         elif isinstance(node, exp.Lateral) and isinstance(node.this, exp.Func):

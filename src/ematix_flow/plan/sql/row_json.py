@@ -59,11 +59,11 @@ def _carried(name: str, family: S, dialect: str) -> exp.Expr:
         return exp.Anonymous(this="flow_json", expressions=[column])
     if family is S.BINARY:
         return case((not_null(column), _bytes_object(column.copy(), dialect)))
+    if family is S.FLOAT:
+        # The text of a shorter float means another number when it is read as a double.
+        column = exp.cast(column, "double")
     if dialect == "postgres":
         return exp.cast(column, "text") if family in _TEXTS_OF_POSTGRES else column
-    if family is S.FLOAT and dialect == "mysql":
-        # The text of a FLOAT has six digits; as a DOUBLE it has all of them.
-        column = exp.cast(column, "double")
     # The columns of a table of MySQL may differ in their collations, which its function refuses; cast, all have one.
     exact = family in _EXACT and not (family is S.TEXT and dialect == "mysql")
     return column if exact else sql_func("text", dialect, x=column)
@@ -77,8 +77,17 @@ def _bytes_object(column: exp.Expr, dialect: str) -> exp.Expr:
 
 def _joined(pairs: list[tuple[str, exp.Expr]]) -> exp.Expr:
     """Return the text put together by hand, because a function of SQLite takes few arguments."""
-    text: exp.Expr = exp.Literal.string("{")
+    parts: list[exp.Expr] = []
     for index, (name, value) in enumerate(pairs):
-        label = f"{', ' if index else ''}{json.dumps(name, ensure_ascii=False)}: "
-        text = exp.DPipe(this=exp.DPipe(this=text, expression=exp.Literal.string(label)), expression=value)
-    return exp.DPipe(this=text, expression=exp.Literal.string("}"))
+        label = f"{', ' if index else '{'}{json.dumps(name, ensure_ascii=False)}: "
+        parts += [exp.Literal.string(label), value]
+    return _concatenated([*parts, exp.Literal.string("}" if parts else "{}")])
+
+
+def _concatenated(parts: Sequence[exp.Expr]) -> exp.Expr:
+    """Return the texts as one, half by half: SQLite takes no expression that is a thousand deep."""
+    if len(parts) == 1:
+        return parts[0]
+    middle = len(parts) // 2
+    halves = {"this": _concatenated(parts[:middle]), "expression": _concatenated(parts[middle:])}
+    return exp.paren(exp.DPipe(**halves), copy=False)

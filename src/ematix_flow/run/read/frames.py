@@ -218,6 +218,8 @@ def with_raw(frame: DataFrame) -> DataFrame:
 
     kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields if field.name not in OURS}
     columns = {name: sf.col(backticked(name)) for name in kinds}
+    # The text of a shorter float means another number when it is read as a double.
+    columns |= {name: columns[name].cast("double").alias(name) for name, kind in kinds.items() if kind == "float"}
     bytes_of = {name: sf.struct(sf.hex(columns[name]).alias(BYTES)) for name, kind in kinds.items() if kind == "binary"}
     written = [
         sf.when(column.isNotNull(), bytes_of[name]).alias(name) if name in bytes_of else column

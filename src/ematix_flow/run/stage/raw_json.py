@@ -87,8 +87,9 @@ def _json_values(column: ChunkedArray) -> list[str | None]:
     if pa.types.is_decimal(kind):
         return [None if value is None else format(value, "f") for value in column.to_pylist()]
     if pa.types.is_floating(kind):
-        # The shortest text that parses to a number of this width.
-        return [None if value is None else _float(value) for value in pc.cast(column, pa.string()).to_pylist()]
+        # As doubles: the text of a shorter float means another number when it is read as a double.
+        texts = pc.cast(pc.cast(column, pa.float64()), pa.string()).to_pylist()
+        return [None if value is None else _float(value) for value in texts]
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return [None if value is None else json_value(value) for value in column.to_pylist()]
     if pa.types.is_nested(kind):
