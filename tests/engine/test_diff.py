@@ -86,6 +86,7 @@ def applied(result: DiffResult, mode: str) -> dict[str, Any]:
     return done  # type: ignore[no-any-return]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("mode", MODES)
 def test_what_is_foreseen_is_what_is_done(warehouse: Warehouse, declare: Declare, mode: str) -> None:
     warehouse.run(f"INSERT INTO {warehouse.orders} VALUES (3, 'c')")

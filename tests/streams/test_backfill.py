@@ -101,6 +101,7 @@ def test_a_backfill_gives_what_the_stream_gave_and_the_model_gives(line: Topic, 
     assert len(stored(warehouse)) > len(by_stream)
 
 
+@pytest.mark.deep
 def test_sessions_that_are_computed_again_take_the_place_of_those_that_were_there(line: Topic, warehouse: Path) -> None:
     window = Window(
         kind="session", gap_ms=10_000, max_session_duration_ms=60_000, event_time_column="at", group_by=("user",),

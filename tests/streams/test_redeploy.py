@@ -56,6 +56,7 @@ def redeployed(stream: Stream, **how: Any) -> Redeployment:
     return one
 
 
+@pytest.mark.deep
 def test_an_added_aggregation_is_complete_in_open_windows_and_null_in_those_given_out(
     topic: Topic, warehouse: Path
 ) -> None:
