@@ -113,6 +113,8 @@ def test_what_cannot_be_read_is_named(sql: str, words: str, hint: str) -> None:
         ("SELECT o.id FROM pg.orders o NATURAL JOIN lake.customers c", " ".join(COLUMNS["orders"]), " ".join(COLUMNS["customers"])),
         ("SELECT o.id FROM pg.orders o WHERE EXISTS (SELECT 1 FROM lake.customers c WHERE c.since < o.day)", "id day", "since"),
         ("SELECT struct(o.*) AS s, c.id FROM pg.orders o, lake.customers c", " ".join(COLUMNS["orders"]), "id"),
+        # Other names are given by the order of the columns.
+        ("SELECT o.id, c.b FROM pg.orders o, lake.customers AS c(a, b, d, e)", "id", " ".join(COLUMNS["customers"])),
     ],
 )  # fmt: skip
 def test_only_mentioned_columns_are_read(sql: str, orders: str, customers: str) -> None:
@@ -183,6 +185,13 @@ def test_names_without_a_table_belong_to_the_only_one_that_has_them() -> None:
     assert conditions(sampled) == {}
     inside = "SELECT 1 AS x FROM (SELECT id AS amount FROM pg.orders o) AS s, lake.customers c WHERE amount > 1"
     assert conditions(inside) == {}
+
+
+def test_columns_with_other_names_are_not_those_of_the_table() -> None:
+    renamed = "SELECT 1 AS x FROM lake.customers AS c(name, id, note, since)"
+    assert conditions(f"{renamed} WHERE c.id = 1") == {}
+    assert conditions(f"{renamed} WHERE id = 1") == {}
+    assert conditions(f"{renamed}, pg.orders o WHERE o.id = 1") == {"o": (Condition("id", "=", (1,)),)}
 
 
 def test_columns_are_checked_where_all_are_known() -> None:

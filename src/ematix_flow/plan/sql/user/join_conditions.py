@@ -73,9 +73,10 @@ def owners_of(
     called = column.table.lower()
     if column.args.get("db"):
         return []  # a field of a column, or a table by its whole name
-    if not called and (not complete or any(table.number not in columns for table in near)):
+    known_tables = {table.number for table in near if table.number in columns and not table.renamed}
+    if not called and (not complete or len(known_tables) < len(near)):
         return []
-    chosen = [table for table in near if (not called or table.called == called) and table.number in columns]
+    chosen = [table for table in near if (not called or table.called == called) and table.number in known_tables]
     return [
         (table, known)
         for table in chosen

@@ -42,6 +42,8 @@ class JoinedTable:
     travels: bool = False
     """The query names the version of it that is read."""
     sampled: bool = False
+    renamed: bool = False
+    """The query gives its columns other names, by their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,8 @@ def _table(number: int, node: exp.Table, known: Mapping[str, str]) -> JoinedTabl
     if (sampled or travels) and not node.alias:
         message = f"the query reads {full_name!r} with {'a sample' if sampled else 'a version'} and gives it no name"
         raise PlanError(message, hint=f"write AS {name} behind it.")
-    return JoinedTable(number, alias, schema, name, full_name, (node.alias or name).lower(), travels, sampled)
+    called, renamed = (node.alias or name).lower(), bool(node.alias_column_names)
+    return JoinedTable(number, alias, schema, name, full_name, called, travels, sampled, renamed)
 
 
 def _mentioned(tree: exp.Query) -> tuple[frozenset[str], dict[str, frozenset[str]]]:
@@ -173,6 +176,7 @@ def _whole(tree: exp.Query, tables: Sequence[JoinedTable]) -> Iterator[int]:
     if joins or tree.find(exp.Pivot):
         yield from range(len(tables))
         return
+    yield from (table.number for table in tables if table.renamed)
     for star in tree.find_all(exp.Star):
         holder = star.parent
         if isinstance(holder, exp.Count):
