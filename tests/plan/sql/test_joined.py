@@ -17,7 +17,7 @@ from ematix_flow.errors import PlanError
 from ematix_flow.plan.sql.user.join_bounds import bound_sql, bounding_column
 from ematix_flow.plan.sql.user.join_conditions import conditions_of
 from ematix_flow.plan.sql.user.joins import check_joined, read_joined
-from ematix_flow.plan.sql.user.pushdown import Condition
+from ematix_flow.plan.sql.user.pushdown import Condition, condition_sql
 from ematix_flow.plan.steps import TableRead
 
 if TYPE_CHECKING:
@@ -192,6 +192,14 @@ def test_columns_with_other_names_are_not_those_of_the_table() -> None:
     assert conditions(f"{renamed} WHERE c.id = 1") == {}
     assert conditions(f"{renamed} WHERE id = 1") == {}
     assert conditions(f"{renamed}, pg.orders o WHERE o.id = 1") == {"o": (Condition("id", "=", (1,)),)}
+
+
+def test_nanoseconds_are_not_compared_by_the_database() -> None:
+    # Spark has what is left of them, so that one of the same microsecond is equal there.
+    fine, at = SourceColumn("at", "timestamp", "TIMESTAMP_NS"), datetime(2026, 1, 2)  # noqa: DTZ001
+    assert condition_sql(Condition("at", "=", (at,)), fine, "duckdb") == ""
+    assert condition_sql(Condition("at", "is not null"), fine, "duckdb") == '"at" IS NOT NULL'
+    assert bound_sql(fine, "2026-01-01 00:00:00", "2026-01-02 00:00:00", None, "duckdb") == ""
 
 
 def test_columns_are_checked_where_all_are_known() -> None:

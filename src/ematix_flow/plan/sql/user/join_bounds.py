@@ -41,7 +41,7 @@ def bounding_column(
     if declared is None or declared.normalizers or pipeline.transforms_pre or declared.type.kind not in _CARRIED:
         return None
     candidate = _projected_column(query, columns, (target.column_map or {}).get(name, name))
-    if candidate is None or candidate[1].family != FAMILIES[declared.type.kind] or "_NS" in candidate[1].native.upper():
+    if candidate is None or candidate[1].family != FAMILIES[declared.type.kind]:
         return None
     return candidate
 

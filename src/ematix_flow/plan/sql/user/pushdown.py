@@ -86,7 +86,8 @@ def _value_sql(value: object, column: SourceColumn, dialect: str) -> str:  # noq
             return f"{value:f}" if isinstance(value, Decimal) and value.is_finite() else str(value)
         case "text", str():
             return "" if "\0" in value or "\\" in value else text(value)
-        case "timestamp", datetime() if value.tzinfo is None:
+        case "timestamp", datetime() if value.tzinfo is None and "_NS" not in column.native.upper():
+            # Spark compares what is left of nanoseconds, which are cut off.
             return _timestamp_literal(value, "TIMESTAMP", dialect)
         case "timestamp_tz", datetime() if value.tzinfo is not None and dialect in ("postgres", "duckdb"):
             return _timestamp_literal(value.astimezone(UTC), "TIMESTAMPTZ", dialect)
