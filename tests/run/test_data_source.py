@@ -216,3 +216,18 @@ def test_files_of_the_driver_are_refused_where_tasks_run_elsewhere(tmp_path: Pat
     type(found).away = Away("spark://h:7077")
     with pytest.raises(PlanError, match=r"tasks run on spark://h:7077 and cannot read"):
         found.schema()
+
+
+def test_wide_whole_numbers_of_duckdb_are_numbers(duckdb_path: Path) -> None:
+    fields = {"kind": "duckdb", "path": str(duckdb_path)}
+    run(fields, "CREATE TABLE wide AS SELECT 10::HUGEINT AS h, 18446744073709551615::UBIGINT AS u, 9::UHUGEINT AS w")
+    found = source(fields, table="wide")
+    assert [field.dataType.simpleString() for field in found.schema()] == [
+        "decimal(38,0)",
+        "decimal(20,0)",
+        "decimal(38,0)",
+    ]
+    assert rows_of(found) == [(Decimal(10), Decimal(18446744073709551615), Decimal(9))]
+    run(fields, f"INSERT INTO wide SELECT {2**127 - 1}::HUGEINT, 0, 0")
+    with pytest.raises(RunError, match="column 'h' has a value that is no decimal128"):
+        rows_of(found)

@@ -108,10 +108,6 @@ _AS_TEXT = {
     ("sqlite", "DATETIME"): ("timestamp", ""),
     ("sqlite", "TIMESTAMP"): ("timestamp", ""),
     ("sqlite", "TIMESTAMPTZ"): ("timestamp_tz", ""),
-    # Sums of whole numbers, and numbers without a sign, are wider than any whole number of Arrow that has one.
-    ("duckdb", "HUGEINT"): ("decimal", "DECIMAL(38,0)"),
-    ("duckdb", "UHUGEINT"): ("decimal", "DECIMAL(38,0)"),
-    ("duckdb", "UBIGINT"): ("decimal", "DECIMAL(20,0)"),
 }
 """By dialect and type: family and type of a frame's column."""
 

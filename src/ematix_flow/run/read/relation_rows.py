@@ -20,6 +20,8 @@ MOST_DIGITS = 38
 _SIZE = re.compile(r"\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
 _UNSIZED = (MOST_DIGITS, 18)
 """Digits, and those after the point, of numbers whose type names none; the same as Spark's own readers of databases take."""
+_WIDE = {"HUGEINT": (MOST_DIGITS, 0), "UHUGEINT": (MOST_DIGITS, 0), "UBIGINT": (20, 0)}
+"""Digits of whole numbers of DuckDB that are wider than any of Arrow with a sign, sums among them; loads read them as text."""
 
 
 def relation_schema(columns: Sequence[SourceColumn]) -> pa.Schema:
@@ -28,8 +30,9 @@ def relation_schema(columns: Sequence[SourceColumn]) -> pa.Schema:
 
     schema = declared_schema(columns)
     for number, column in enumerate(columns):
-        if column.family == "decimal":
-            schema = schema.set(number, pa.field(column.name, pa.decimal128(*_digits(column.native))))
+        digits = _digits(column.native) if column.family == "decimal" else _WIDE.get(column.native)
+        if digits is not None:
+            schema = schema.set(number, pa.field(column.name, pa.decimal128(*digits)))
     return schema
 
 
