@@ -67,6 +67,9 @@ Caused by: org.apache.spark.sql.delta.schema.DeltaInvariantViolationException: [
             "Spark could not run the load: Connect to http://here:9 failed (HttpHostConnectException)",
         ),
         ("Cannot find it", "Spark could not run the load: Cannot find it"),
+        ("[DELTA_EARLY] It is before the earliest version of\nthis table (2026). Please use\na later one.\n\nJVM stacktrace:\nx",
+         "Spark could not run the load: It is before the earliest version of this table (2026). Please use a later one. (DELTA_EARLY)"),
+        ("An error occurred\n: io.delta.Gone: It is not at\nthis place\n\tat a.b(c:1)\n", "Spark could not run the load: It is not at this place (Gone)"),
     ],
 )  # fmt: skip
 def test_what_java_says_is_one_line_with_its_values(said: str, fact: str) -> None:

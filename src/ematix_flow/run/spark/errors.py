@@ -10,7 +10,10 @@ from ematix_flow.errors import FlowError, MissingExtraError, RunError, Transient
 
 _OURS = re.compile(r"ematix_flow\.errors\.(\w+): (.+?)(?:\n\s*(?:at |\n)|\Z)", re.DOTALL)
 _PYTHON = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Invalid|Failure)\w*): (.+)$", re.MULTILINE)
-_JAVA = re.compile(r"^(?:Caused by: |: )(?:[\w$]+\.)+(\w+): ?(.*(?:\n - .*)*)$", re.MULTILINE)
+_GOES_ON = r"(?:(?<![.;:!?])\n(?!at )[a-z`<(].*)*"
+"""The rest of a sentence that Java broke into lines."""
+_JAVA = re.compile(rf"^(?:Caused by: |: )(?:[\w$]+\.)+(\w+): ?(.*{_GOES_ON}(?:\n - .*)*)$", re.MULTILINE)
+_FIRST = re.compile(rf"\s*(\S.*{_GOES_ON})")
 _CONDITION = re.compile(r"^\[([A-Z][A-Z0-9_.]+)\] (.+)$", re.DOTALL)
 _FILE = re.compile(r"reading file (?:file:(?://)?)?(\S+?)\.? ")
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
@@ -101,13 +104,14 @@ def _error_text(text: str) -> str:
         return f"file {file[1]} cannot be read: {java[-1] if java else 'it is malformed'}"
     if java and "stage failure" in text:
         return f"a task failed: {java[-1]}"
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "unknown")
-    return f"Spark could not run the load: {java[-1] if java else _fact('', first)}"
+    first = _FIRST.match(text)
+    return f"Spark could not run the load: {java[-1] if java else _fact('', first[1] if first else 'unknown')}"
 
 
 def _fact(name: str, text: str) -> str:
     """Return Java's message in one line: the values of a list behind it, and in brackets the condition or class."""
     head, *values = (line.strip() for line in text.split("\n - "))
+    head = " ".join(head.split("\n"))
     sentence = f"{head} {', '.join(values)}" if values else head
     condition = _CONDITION.match(sentence)
     if condition:
