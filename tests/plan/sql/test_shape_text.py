@@ -7,7 +7,7 @@ import pytest
 from ematix_flow import normalize as n
 from ematix_flow.declare.table.class_body import Column, Table
 from ematix_flow.plan.sql.shape.query import unsupported_on
-from ematix_flow.types import BigInt, Boolean, String, Text
+from ematix_flow.types import JSON, BigInt, Boolean, String, Text
 from tests.plan.sql.engines import duckdb_engine
 
 if TYPE_CHECKING:
@@ -130,3 +130,16 @@ def test_text_too_long_for_its_column_is_a_failure_unless_it_is_truncated(engine
     found = engine.shape(table, {"i": "integer", "c": "text"}, rows, **options)
     assert [row["cut"] for row in found] == ["abc", "abc", None]
     assert engine.failures(table, {"i": "integer", "c": "text"}, rows, **options) == [[], ["c"], []]
+
+
+DOCUMENTS = {
+    '["a","b"]': True, '[1,"t"]': True, '{"a":["b",""],"c":"d"}': True, r'["\",]"," nan"]': True, '[",]"]': True, "[]": True,
+    '["a",]': False, '{"a":"b",}': False, "[1,]": False, '["a",NaN]': False, "[-Infinity]": False, '["a"': False,
+}  # fmt: skip
+
+
+def test_documents_are_told_from_what_only_duckdb_takes_for_one() -> None:
+    table = Table("s", "t", (Column(BigInt, name="i", primary_key=True), Column(JSON, name="c")))
+    rows = [(number, document) for number, document in enumerate(DOCUMENTS)]
+    failures = duckdb_engine().failures(table, {"i": "integer", "c": "text"}, rows)
+    assert [not failed for failed in failures] == list(DOCUMENTS.values())

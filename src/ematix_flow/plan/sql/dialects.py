@@ -111,7 +111,7 @@ _DIALECT_FUNCTIONS: dict[str, dict[str, str]] = {
     "valid_json": {
         ANY: "JSON_VALID(x)",
         # DuckDB also takes NaN, Infinity and a comma before the end of a list; such tokens are outside of strings.
-        "duckdb": f"JSON_VALID(x) AND NOT REGEXP_MATCHES(REGEXP_REPLACE(x, '{_JSON_STRING}', '', 'g'), '{_NO_JSON}')",
+        "duckdb": f"JSON_VALID(x) AND NOT REGEXP_MATCHES(REGEXP_REPLACE(x, '{_JSON_STRING}', '0', 'g'), '{_NO_JSON}')",
         "spark": "TRY_PARSE_JSON(x) IS NOT NULL",
     },
     "random": {ANY: "RANDOM()", "mysql": "RAND()", "spark": "RAND()", "sqlite": "FLOW_RANDOM()"},
