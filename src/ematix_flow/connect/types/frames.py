@@ -31,10 +31,26 @@ def arrow_table(frame: Any) -> pa.Table:
     """
     import pyarrow as pa
 
+    from ematix_flow.connect.types.plain_arrow import decoded_table
+
     if isinstance(frame, pa.Table):
-        return _plain_table(frame)
+        return decoded_table(frame)
     converted = frame if is_spark_frame(frame) else _converted(frame)
-    return _plain_table(converted) if isinstance(converted, pa.Table) else frame
+    return decoded_table(converted) if isinstance(converted, pa.Table) else frame
+
+
+def loaded_table(frame: Any) -> pa.Table:
+    """Return a frame of this process as a load takes it, in types that both engines know."""
+    from ematix_flow.connect.types.plain_arrow import plain_table
+
+    return plain_table(arrow_table(frame))
+
+
+def loaded_schema(frame: Any) -> pa.Schema:
+    """Return the columns of `loaded_table`; no value is converted."""
+    from ematix_flow.connect.types.plain_arrow import plain_table
+
+    return plain_table(arrow_table(frame).schema.empty_table()).schema
 
 
 def _converted(frame: Any) -> Any:
@@ -48,7 +64,7 @@ def _converted(frame: Any) -> Any:
     if library == "pandas":
         return _from_pandas(frame)
     if library == "polars":
-        return (frame.collect() if hasattr(frame, "collect") else frame).to_arrow()
+        return _from_polars(frame.collect() if hasattr(frame, "collect") else frame)
     if hasattr(frame, "__arrow_c_stream__"):
         return pa.table(frame)
     wrapped = _narwhals_frame(frame)
@@ -61,9 +77,31 @@ def _library(frame: Any) -> str:
     return type(frame).__module__.partition(".")[0]
 
 
-def _from_pandas(frame: Any) -> pa.Table:
+def _from_polars(frame: Any) -> Any:
+    import polars as pl
+
+    if not isinstance(frame, pl.DataFrame):
+        return frame.to_arrow()
+    objects = [name for name, kind in frame.schema.items() if kind == pl.Object]
+    if objects:
+        message = f"column {objects[0]!r} of the frame has objects of Python, which are no values"
+        raise RunError(message, hint="convert it to a type of polars, or drop it.")
+    # Whole numbers of 128 bits are polars' own: Arrow has none.
+    wide = [name for name, kind in frame.schema.items() if str(kind) in ("Int128", "UInt128")]
+    return frame.with_columns(pl.col(wide).cast(pl.String)).to_arrow() if wide else frame.to_arrow()
+
+
+def _from_pandas(frame: Any) -> Any:
     import pyarrow as pa
 
+    names = list(getattr(frame, "columns", ()))
+    repeated = [name for number, name in enumerate(names) if name in names[:number]]
+    if repeated:
+        message = f"the frame has several columns with the name {str(repeated[0])!r}"
+        raise RunError(message, hint="give each a name of its own.")
+    # Arrow would count periods from 1970, without their unit.
+    periods = [name for name in names if str(frame.dtypes[name]).startswith("period[")]
+    frame = frame.astype(dict.fromkeys(periods, "string")) if periods else frame
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
@@ -82,29 +120,3 @@ def _narwhals_frame(value: Any) -> Any:
         return None
     wrapped = narwhals.from_native(value, pass_through=True)
     return wrapped if isinstance(wrapped, narwhals.DataFrame | narwhals.LazyFrame) else None
-
-
-def _plain_table(table: pa.Table) -> pa.Table:
-    """Return the table without dictionaries and extension types, whose values other systems do not know."""
-    for number, field in enumerate(table.schema):
-        column = _plain_column(table.column(number))
-        if column.type != field.type:
-            table = table.set_column(number, field.name, column)
-    return table
-
-
-def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        return _plain_column(pc.cast(column, kind.value_type))
-    if not isinstance(kind, pa.BaseExtensionType):
-        return column
-    if kind.extension_name == "arrow.uuid":
-        return pa.chunked_array(
-            [[None if value is None else str(value) for value in chunk.to_pylist()] for chunk in column.chunks],
-            pa.string(),
-        )
-    return pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ematix_flow.connect.base.columns import SourceColumn
-from ematix_flow.connect.types.frames import arrow_table, is_spark_frame
+from ematix_flow.connect.types.frames import is_spark_frame, loaded_schema
 
 
 def frame_columns(frame: Any) -> tuple[SourceColumn, ...]:
@@ -14,7 +14,7 @@ def frame_columns(frame: Any) -> tuple[SourceColumn, ...]:
         return tuple(SourceColumn(f.name, _spark_family(f.dataType.simpleString())) for f in frame.schema.fields)
     from ematix_flow.connect.types.arrow import family_of
 
-    return tuple(SourceColumn(f.name, family_of(f.type), str(f.type)) for f in arrow_table(frame).schema)
+    return tuple(SourceColumn(f.name, family_of(f.type), str(f.type)) for f in loaded_schema(frame))
 
 
 def _spark_family(name: str) -> str:

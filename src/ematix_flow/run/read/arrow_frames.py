@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ematix_flow.connect.files.source import schema_of
+from ematix_flow.connect.types.plain_arrow import SIGNED
 from ematix_flow.run.read.arrival import numbered_partitions, numbered_rows
 from ematix_flow.run.read.file_partitions import split_files, tasks_for, typed
 from ematix_flow.run.read.split_frames import split_frame
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ematix_flow.connect.files.source import FileSet
-
-_SIGNED = {"uint8": pa.int16(), "uint16": pa.int32(), "uint32": pa.int64(), "uint64": pa.decimal128(20, 0)}
-"""What Spark's own readers make of numbers without a sign."""
 
 
 def arrow_frame(spark: SparkSession, files: FileSet, paths: Sequence[str], *, ordered: bool = False) -> DataFrame:
@@ -59,7 +57,6 @@ def _sample(files: FileSet, path: str) -> pa.Table:
 def signed(table: pa.Table) -> pa.Table:
     """Return the rows without types that Spark lacks: numbers without a sign become wider ones."""
     columns = [
-        pc.cast(column, _SIGNED[str(column.type)]) if str(column.type) in _SIGNED else column
-        for column in table.columns
+        pc.cast(column, SIGNED[str(column.type)]) if str(column.type) in SIGNED else column for column in table.columns
     ]
     return pa.table(columns, names=table.column_names)

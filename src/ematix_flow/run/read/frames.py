@@ -9,7 +9,7 @@ from functools import partial
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.types.frames import arrow_table, is_spark_frame
+from ematix_flow.connect.types.frames import is_spark_frame, loaded_table
 from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.connect.types.reject_rows import BYTES
 from ematix_flow.errors import RunError
@@ -56,7 +56,7 @@ def user_frame(spark: SparkSession, frame: Any) -> DataFrame:
     """Return a Spark frame for whatever kind of frame the user's function returned."""
     if is_spark_frame(frame):
         return as_documents(frame)
-    table = _spark_table(arrow_table(frame))
+    table = _spark_table(loaded_table(frame))
     # Spark would cut three rows into a task for each, and those into as many files.
     return as_documents(spark.createDataFrame(table).coalesce(max(1, table.nbytes // TASK_BYTES)))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ematix_flow.connect.types.frames import arrow_table
+from ematix_flow.connect.types.frames import loaded_table
 from ematix_flow.plan.bounds import highest_of_all_sql
 from ematix_flow.plan.columns import SOURCE_VIEW
 from ematix_flow.run.read.arrival import numbered_partitions
@@ -55,7 +55,7 @@ def frame_to_stage(work: StageWork, frame: Any, sql: str) -> tuple[PartitionTask
 
 def frame_partition(frame: Any) -> FilePartition:
     """Return the rows of a frame as a partition that is read from memory."""
-    return FilePartition("", 0, partial(_slices, arrow_table(frame)))
+    return FilePartition("", 0, partial(_slices, loaded_table(frame)))
 
 
 def highest_in(partitions: Iterable[FilePartition], some_sql: str) -> tuple[str | None, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -119,4 +120,14 @@ def _quoted(value: Any) -> str:
     if hasattr(value, "hour"):
         zone = "" if value.tzinfo is None else "Z"
         return f'"{value.replace(tzinfo=None).isoformat(timespec="microseconds")}{zone}"'
+    if isinstance(value, timedelta):
+        return f'"{_interval(value)}"'
     return f'"{value.isoformat()}"'
+
+
+def _interval(value: timedelta) -> str:
+    """Return a duration as Spark writes it."""
+    size = abs(value)
+    fraction = f".{size.microseconds:06}".rstrip("0").rstrip(".")
+    clock = f"{size.seconds // 3600:02}:{size.seconds // 60 % 60:02}:{size.seconds % 60:02}{fraction}"
+    return f"INTERVAL '{'-' if value < timedelta(0) else ''}{size.days} {clock}' DAY TO SECOND"
