@@ -30,6 +30,6 @@ def _spark_family(name: str) -> str:
     }
     if name.startswith("decimal"):
         return "decimal"
-    if name.startswith(("array<", "struct<", "map<")):
+    if name.startswith(("array<", "struct<", "map<", "variant")):
         return "json"
     return "integer" if name in ("tinyint", "smallint", "int", "bigint") else families.get(name, "other")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.formats.text import StoredFile
 from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.plan.columns import CORRUPT, ORDER, POSITION
+from ematix_flow.run.read.documents import json_of
 from ematix_flow.run.read.split_frames import split_frame
 from ematix_flow.run.spark.slots import session_slots
 
@@ -16,16 +17,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
     from ematix_flow.connect.base.columns import SourceColumn
     from ematix_flow.connect.files.source import FileSet
-
-DOCUMENT = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-    "ignoreNullFields": "false",
-}
-"""How nested values are written as JSON: with every NULL and to the microsecond."""
 
 _PATH = "url_decode(replace(regexp_replace(_metadata.file_path, '^file:/+', '/'), '+', '%2B'))"
 """The path of the file that a row is from, as people write it; Spark returns an address."""
@@ -86,19 +81,19 @@ def _typed_frame(
 
 
 def _selected(frame: DataFrame, files: FileSet, *position_columns: Column) -> DataFrame:
-    kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    kinds = {field.name: field.dataType for field in frame.schema.fields}
     columns = [_typed(column, kinds[column.name]).alias(column.name) for column in files.columns]
     return frame.select(*columns, *position_columns)
 
 
-def _typed(column: SourceColumn, kind: str) -> Column:
+def _typed(column: SourceColumn, kind: DataType) -> Column:
     """Return a column in the family that the plan expects: nested values as JSON, nanoseconds as microseconds."""
     from pyspark.sql import functions as sf
 
     value = _quoted(column.name)
     if column.family == "json":
-        return sf.to_json(value, DOCUMENT)
-    if kind == "bigint" and column.family in ("timestamp", "timestamp_tz"):
+        return json_of(value, kind)
+    if kind.simpleString() == "bigint" and column.family in ("timestamp", "timestamp_tz"):
         name = backticked(column.name)
         micros = sf.expr(f"timestamp_micros(({name} - pmod({name}, 1000)) div 1000)")
         return micros if column.family == "timestamp_tz" else micros.cast("timestamp_ntz")

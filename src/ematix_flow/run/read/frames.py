@@ -16,7 +16,8 @@ from ematix_flow.errors import RunError
 from ematix_flow.plan.columns import OURS, RAW, SOURCE_VIEW
 from ematix_flow.plan.sql.render import native_column
 from ematix_flow.plan.sql.user.named_tables import over_views
-from ematix_flow.run.read.file_frames import DOCUMENT, file_frame
+from ematix_flow.run.read.documents import DOCUMENT, is_loadable, loadable_column
+from ematix_flow.run.read.file_frames import file_frame
 from ematix_flow.run.read.split_frames import split_frame
 
 __all__ = [
@@ -62,15 +63,15 @@ def user_frame(spark: SparkSession, frame: Any) -> DataFrame:
 
 
 def as_documents(frame: DataFrame) -> DataFrame:
-    """Return the frame with lists, structs and maps as JSON, as those of files are read."""
+    """Return the frame with lists, structs, maps and variants as JSON, as those of files are read, and intervals as text."""
     from pyspark.sql import functions as sf
-    from pyspark.sql import types as st
 
-    nested = {f.name for f in frame.schema.fields if isinstance(f.dataType, st.ArrayType | st.StructType | st.MapType)}
-    if not nested:
+    if all(is_loadable(field.dataType) for field in frame.schema.fields):
         return frame
-    columns = {name: sf.col(backticked(name)) for name in frame.columns}
-    return frame.select(*(sf.to_json(c, DOCUMENT).alias(n) if n in nested else c for n, c in columns.items()))
+    columns = [(sf.col(backticked(field.name)), field) for field in frame.schema.fields]
+    return frame.select(
+        *(c if is_loadable(f.dataType) else loadable_column(c, f.dataType).alias(f.name) for c, f in columns)
+    )
 
 
 def _spark_table(table: pa.Table) -> pa.Table:
