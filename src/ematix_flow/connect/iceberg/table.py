@@ -272,7 +272,7 @@ class IcebergSource(LakeSource):
         """Return the snapshot that the table shows now."""
         table = table_name(self._catalog.name, (schema, name))
         if engine.columns(table) is None:
-            message = f"there is no Iceberg table {schema}.{name} in connection {self.name!r}"
+            message = f"there is no Iceberg table {schema or 'default'}.{name} in connection {self.name!r}"
             raise RunError(message)
         rows = engine.query(f"SELECT snapshot_id FROM {table}.refs WHERE name = 'main'")
         return str(rows[0][0]) if rows else ""
