@@ -123,6 +123,14 @@ def test_a_missing_module_is_told_from_a_missing_import_inside_it() -> None:
         load_module("flows_of_trouble")
 
 
+@pytest.mark.usefixtures("own_path")
+def test_a_module_that_python_would_import_its_own_for_is_refused() -> None:
+    Path("pipes.py").write_text("answer = 42\n")
+    with pytest.raises(DeclareError, match=r"'pipes' is a module of Python itself.* instead of pipes\.py"):
+        load_module("pipes")
+    assert load_module("json").dumps
+
+
 @pytest.mark.parametrize("name", ["", None, "_scheduler_singleton", "workflow:w"])
 def test_a_name_that_is_empty_or_that_the_run_log_uses_itself_is_refused(project: Project, name: str) -> None:
     with pytest.raises(DeclareError) as caught:

@@ -195,6 +195,7 @@ def load_module(name: str) -> ModuleType:
         message = f"{name!r} is not the name of a Python module"
         raise DeclareError(message, hint="write it as in an import statement, for example my_pipelines.")
     folder = str(Path.cwd())
+    _refuse_hidden(name.partition(".")[0])
     if folder not in sys.path:
         sys.path.append(folder)
     try:
@@ -204,3 +205,11 @@ def load_module(name: str) -> ModuleType:
             message = f"no module named {name!r} can be imported"
             raise DeclareError(message, hint=f"looked in {folder} and on the Python path.") from None
         raise
+
+
+def _refuse_hidden(name: str) -> None:
+    """Refuse a module of the current directory in whose place Python would import one of its own."""
+    own = next((path for path in (Path(f"{name}.py"), Path(name, "__init__.py")) if path.exists()), None)
+    if own is not None and name in sys.stdlib_module_names:
+        message = f"{name!r} is a module of Python itself, which would be imported instead of {own}"
+        raise DeclareError(message, hint="give your module another name.")
