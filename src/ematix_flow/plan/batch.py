@@ -316,7 +316,7 @@ def _refuse_drift(table: Table, existing: tuple[Difference, ...], write: Write) 
     if fatal and write.on_drift != "warn":
         lines = "".join(f"\n  {difference.text}" for difference in fatal)
         message = f"schema drift detected: {table.qualified_name}{lines}"
-        hint = "change the table or its declaration; on_drift='evolve' adds columns and widens types by itself."
+        hint = "change the table or its declaration; on_drift='evolve' adds columns and widens types by itself, 'warn' loads the table as it is."
         raise DriftError(message, hint=hint)
 
 
