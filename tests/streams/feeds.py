@@ -59,6 +59,14 @@ class Topic:
         finally:
             reader.close()
 
+    def remove_until(self, offset: int, partition: int = 0) -> None:
+        """Remove the messages of a partition before an offset, as retention does."""
+        from confluent_kafka import TopicPartition
+
+        admin = self.broker.admin()
+        for future in admin.delete_records([TopicPartition(self.name, partition, offset)]).values():
+            future.result(20)
+
     @property
     def connection(self) -> Connection:
         """Give the connection to the broker."""

@@ -13,7 +13,7 @@ from ematix_flow.engine.stream import dead_letters
 from ematix_flow.engine.stream.dead_letters import Selection
 from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.engine.stream.state.backfill import backfill_stream
-from ematix_flow.errors import PlanError, RefusedError, UnsupportedError
+from ematix_flow.errors import PlanError, RefusedError, StreamLostError, UnsupportedError
 from tests.depth import deep
 from tests.streams.feeds import BEGIN, at, drain, duckdb_at, rows_in
 from tests.streams.test_stream_joins import joined
@@ -236,3 +236,42 @@ def test_messages_of_a_stream_without_state_are_loaded_again_by_key(topic: Topic
     assert rows_in(warehouse, "SELECT id, v FROM shop.plain ORDER BY id") == [
         (0, -1), (1, 1), (2, 2), (3, -1), (4, -1), (5, -1),
     ]  # fmt: skip
+
+
+def test_windows_whose_messages_are_partly_gone_are_left_as_they_are(line: Topic, warehouse: Path) -> None:
+    def write(*seconds: float, late: float | None = None) -> None:
+        for second in seconds:
+            known = int((BEGIN + timedelta(seconds=late or second) - EPOCH).total_seconds() * 1000)
+            line.write(events((second, "a", 1)), partition=0, timestamp=known)
+        drain(stream)
+
+    window = tumbling(late_data="dlq", aggregations=COUNT)
+    stream = into(line, warehouse, window, target_primary_key=["window_start", "user"])
+    write(1, 3, 5, 40)
+    write(150, 300)
+    write(2, 151, 152, late=301)
+    rows = [(0.0, "a", 3), (150.0, "a", 1), (40.0, "a", 1)]
+    assert closed(warehouse, "user, n") == rows
+    old, *recent = sorted(dead_letters.records(stream), key=lambda letter: letter.reason)
+    # Of one the reason names a window that no message has.
+    moved = f"reason = replace(reason, '00:02:30.000', '00:03:20.000') WHERE reject_id = '{recent[0].reject_id}'"
+    rows_in(warehouse, f"UPDATE ematix_flow.rejects SET {moved}")
+    line.remove_until(2)
+    lost = (
+        r"2 late rows .* first \S+ of 2026-03-01T00:00:00\+00:00: records 0 to 1 .* are gone.* \(1 other is counted\)"
+    )
+    with pytest.raises(StreamLostError, match=lost) as caught:
+        dead_letters.replay(stream, Selection())
+    assert f"flow dlq park {stream.name} --id {old.reject_id[:12]}" in str(caught.value.hint)
+    assert closed(warehouse, "user, n") == [(0.0, "a", 3), (150.0, "a", 3), (40.0, "a", 1)]
+    left = {old.reject_id, recent[0].reject_id}
+    assert {letter.reject_id for letter in dead_letters.records(stream)} == left
+    dead_letters.park(stream, Selection(ids=(old.reject_id,)))
+    with pytest.raises(StreamLostError, match="the topic has no message of its window any more"):
+        dead_letters.replay(stream, Selection())
+    for dry_run in (True, False):
+        with pytest.raises(
+            StreamLostError, match=r"cannot be computed again as a whole: records 0 to 1 of partition 0"
+        ):
+            backfilled(stream, 0, 160, dry_run=dry_run)
+    assert backfilled(stream, 40, 160) == 2

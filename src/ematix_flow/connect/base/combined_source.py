@@ -153,6 +153,11 @@ class CombinedSource(StreamSource):
                 left -= offered - count
         return {SOURCES: ends}
 
+    def gone_before(self, position: Position) -> str | None:
+        """Return what is missing right before a position in the first source that lacks something."""
+        missing = (part.gone_before(self.part_position(position, part)) for part in self.parts)
+        return next((what for what in missing if what is not None), None)
+
     def plan_partitions(self, begin: Position, end: Position, requested: Sequence[str]) -> tuple[MessagePartition, ...]:
         """Return the messages of every source between two positions."""
         return self._planned(begin, end, requested, lambda part: part.plan_partitions)

@@ -157,6 +157,14 @@ class StreamSource(ABC):
         A position whose messages are gone is refused.
         """
 
+    def gone_before(self, position: Position) -> str | None:
+        """Return what the source has had right before a position, and has no longer; None where nothing is missing there.
+
+        The position of an instant is that of the oldest message there is, where those of the instant are gone.
+        """
+        del position
+        return None
+
     @abstractmethod
     def plan_partitions(self, begin: Position, end: Position, requested: Sequence[str]) -> tuple[MessagePartition, ...]:
         """Return the messages between two positions, with some of the columns."""

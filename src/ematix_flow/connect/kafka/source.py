@@ -104,6 +104,13 @@ class KafkaSource(StreamSource):
             }
         return self._position(topic, _limited(at, last, most))
 
+    def gone_before(self, position: Position) -> str | None:
+        """Return the records that a partition has had before its oldest one, where the position begins with that."""
+        first, offsets = self._cluster.earliest(self._cluster.topic(self.query)), position["offsets"]
+        missing = (p for p, offset in first.items() if offset > 0 and int(offsets.get(str(p), 0)) <= offset)
+        partition = next(missing, None)
+        return None if partition is None else self._gone(partition, 0, first[partition])
+
     def plan_partitions(
         self, begin: Position, end: Position, column_names: Sequence[str]
     ) -> tuple[MessagePartition, ...]:
@@ -191,11 +198,14 @@ class KafkaSource(StreamSource):
 
     def _refuse_lost(self, partition: int, offset: int, first: int, last: int) -> None:
         if offset < first:
-            lost = f"records {offset} to {first - 1} of partition {partition} of {self.query!r} are gone"
-            raise StreamLostError(f"{lost}: the topic kept them no longer", hint=REWIND)
+            raise StreamLostError(self._gone(partition, offset, first), hint=REWIND)
         if offset > last:
             message = f"partition {partition} of {self.query!r} ends at {last}, but {offset - 1} was read before"
             raise StreamLostError(message, hint=REWIND)
+
+    def _gone(self, partition: int, begin: int, end: int) -> str:
+        lost = f"records {begin} to {end - 1} of partition {partition} of {self.query!r} are gone"
+        return f"{lost}: the topic kept them no longer"
 
 
 def _grouped(ranges: Sequence[PartitionRange]) -> list[list[PartitionRange]]:

@@ -140,6 +140,19 @@ class KinesisSource(StreamSource):
                 break
         return {"made": created, "shards": dict(sorted(to.items()))}
 
+    def gone_before(self, position: Position) -> str | None:
+        """Return from when on there are records, where a position is an instant before that and the stream is older."""
+        summary = self._summary()
+        created, hours = summary.get("StreamCreationTimestamp"), int(summary.get("RetentionPeriodHours", 24))
+        since = time.time() - 3600 * hours
+        instants = [int(one[1:]) / 1000 for one in position["shards"].values() if one.startswith(SINCE)]
+        begins_later = bool(position["shards"]) and min(instants, default=since) >= since
+        if begins_later or (created is not None and created.timestamp() >= since):
+            return None
+        return (
+            f"records of {self._stream!r} from before the last {hours} hours are gone: the stream kept them no longer"
+        )
+
     def plan_partitions(
         self, begin: Position, end: Position, column_names: Sequence[str]
     ) -> tuple[MessagePartition, ...]:
@@ -235,10 +248,14 @@ class KinesisSource(StreamSource):
             raise RunError(message, hint=f"its shards are {', '.join(shards)}.")
         return {"made": created, "shards": {shard: str(sequence) for shard, sequence in sorted(sequences.items())}}
 
+    def _summary(self) -> dict[str, Any]:
+        """Return what the service says of the stream as a whole."""
+        response = call_kinesis(self._settings, "describe_stream_summary", StreamName=self._stream)
+        return dict(response["StreamDescriptionSummary"])
+
     def _shards(self) -> tuple[str, dict[str, _Shard]]:
         """Return when the stream was made, and its shards with their parents."""
-        summary = call_kinesis(self._settings, "describe_stream_summary", StreamName=self._stream)
-        created = str(summary["StreamDescriptionSummary"].get("StreamCreationTimestamp", ""))
+        created = str(self._summary().get("StreamCreationTimestamp", ""))
         shards: dict[str, _Shard] = {}
         more: dict[str, Any] = {"StreamName": self._stream}
         while more:

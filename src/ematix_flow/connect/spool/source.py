@@ -86,6 +86,13 @@ class SpooledSource(StreamSource):
             self._receiver.check(idle=end == at)
         return {_SPOOL: spool.id, _NEXT: min(end, at + most)}
 
+    def gone_before(self, position: Position) -> str | None:
+        """Return the messages that were removed from the spool because every target had them, where none is before a position."""
+        first = self._open_spool().first
+        if int(position[_NEXT]) > first or first == 0:
+            return None
+        return f"messages 0 to {first - 1} of the spool of {self.query!r} are gone: every target had them"
+
     def plan_partitions(
         self, begin: Position, end: Position, column_names: Sequence[str]
     ) -> tuple[MessagePartition, ...]:

@@ -29,7 +29,7 @@ from ematix_flow.engine.stream.sinks.table_schema import name_of
 from ematix_flow.engine.stream.sources import source_of
 from ematix_flow.engine.stream.state.late_rows import refuse_topic, refuse_uncounted, replay_late
 from ematix_flow.engine.stream.transform import StreamRows
-from ematix_flow.errors import RunError, UnknownNameError, UnsupportedError
+from ematix_flow.errors import RunError, StreamLostError, UnknownNameError, UnsupportedError
 from ematix_flow.plan.source import SourceValue
 
 if TYPE_CHECKING:
@@ -147,11 +147,13 @@ def _replayed(stream: Stream, chosen: Selection, options: StreamOptions) -> Coun
         return Counter(replay_topic(stream, chosen, options, stream.dlq_max_attempts or ATTEMPTS))
     dead_letters = chosen.among(waiting(stream))
     refuse_uncounted(stream, dead_letters)
-    done = Counter({"taken": len(dead_letters)})
+    done, lost = Counter({"taken": len(dead_letters)}), list[StreamLostError]()
     for target in _tables(stream):
         late = [one for one in _of_target(dead_letters, stream, target) if one.is_late]
         if late:
-            done.update(replay_late(stream, target, late, options))
+            counted, refused = replay_late(stream, target, late, options)
+            done["succeeded"] += counted
+            lost += [] if refused is None else [refused]
     dead_letters = [dead_letter for dead_letter in dead_letters if not dead_letter.is_late]
     with ExitStack() as resources:
         source = resources.enter_context(closing(source_of(stream, options)))
@@ -159,6 +161,8 @@ def _replayed(stream: Stream, chosen: Selection, options: StreamOptions) -> Coun
         for target in _tables(stream):
             for group in _groups(_of_target(dead_letters, stream, target)):
                 done.update(replayer.load(target, group))
+    if lost:
+        raise lost[0]  # after the others, which it does not concern
     return done
 
 

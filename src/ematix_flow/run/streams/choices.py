@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.plan.stream.aggregates import KEY, TIME
-from ematix_flow.plan.stream.state import LEFT, RIGHT
+from ematix_flow.plan.stream.state import LEFT, MICROS, RIGHT
 from ematix_flow.run.streams.events import key_of
 from ematix_flow.run.streams.input import write_watermark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -107,6 +107,24 @@ def write_events(folder: StateFolder, name: str, events: DataFrame) -> None:
 def begun_between(first: int, last: int, events: DataFrame) -> DataFrame:
     """Return events of windows, or windows and sessions, that begin in a time; its end is not a part of it."""
     return events.where(f"start >= {first} AND start < {last}")
+
+
+def begun_at(starts: Iterable[int], events: DataFrame) -> DataFrame:
+    """Return events of windows, or windows, that begin at some times."""
+    return events.where(f"start IN ({', '.join(map(str, sorted(starts)))})")
+
+
+def times_of(times: Iterable[int], windows: DataFrame) -> set[int]:
+    """Return which times are the beginning of one of some windows."""
+    starts = {int(row["start"]) for row in windows.select("start").distinct().collect()}
+    return starts & set(times)
+
+
+def times_within(times: Iterable[int], sessions: DataFrame) -> set[int]:
+    """Return which times, in whole milliseconds, are in one of some sessions."""
+    listed = ", ".join(f"{time}L" for time in sorted(set(times)))
+    inside = f"filter(array({listed}), time -> start < time + {MICROS} AND time < end)"
+    return {int(row["time"]) for row in sessions.selectExpr(f"explode({inside}) AS time").distinct().collect()}
 
 
 def whole_runs(

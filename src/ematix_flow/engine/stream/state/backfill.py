@@ -7,8 +7,9 @@ is written has keys, so that it can be written again: an interrupted backfill is
 from __future__ import annotations
 
 import warnings
+from bisect import bisect_left
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -34,17 +35,27 @@ from ematix_flow.engine.stream.sinks.table import (
 from ematix_flow.engine.stream.sinks.table_schema import key_columns
 from ematix_flow.engine.stream.state.folder import state_folder
 from ematix_flow.engine.stream.state.manifest import NOTHING, manifest_of
-from ematix_flow.engine.stream.state.replay import Replay, position_of_time, refuse_files
+from ematix_flow.engine.stream.state.replay import Replay, beginning_of, refuse_files
 from ematix_flow.engine.stream.state.rows import StateRows
-from ematix_flow.errors import PlanError, RefusedError, UnsupportedError
+from ematix_flow.errors import PlanError, RefusedError, StreamLostError, UnsupportedError
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.plan.sql.modes.lake import DIALECT as LAKE
-from ematix_flow.plan.stream.state import horizon, instant_of, micros_of
-from ematix_flow.run.streams.choices import Choice, begun_between, between, pairs_between, whole_runs
+from ematix_flow.plan.stream.state import MICROS, horizon, instant_of, micros_of
+from ematix_flow.run.streams.choices import (
+    Choice,
+    begun_at,
+    begun_between,
+    between,
+    pairs_between,
+    times_of,
+    times_within,
+    whole_runs,
+)
 from ematix_flow.run.streams.query import StateFolder
 from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     from pyspark.sql import DataFrame, SparkSession
@@ -53,6 +64,8 @@ if TYPE_CHECKING:
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
     from ematix_flow.engine.stream.options import StreamOptions
     from ematix_flow.engine.stream.sinks.base import StreamContext
+    from ematix_flow.engine.stream.state.manifest import TimeIndex
+    from ematix_flow.engine.stream.state.replay import Beginning
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +89,21 @@ class _Span:
     last: int
     complete: int
     """Up to which time the stream has given everything out."""
-    replays: tuple[str, ...] = ()
-    """Dead letters that are counted by that and marked by its load, so that all or nothing has to be computed."""
+    late: Mapping[str, int] = field(default_factory=dict)
+    """Dead letters that are counted by that and marked by its load: the beginning of the window of each, of sessions its time.
+
+    Of windows of a fixed length, only those that count one are computed then.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class CountedRows:
+    """What became of late rows whose windows were to be computed again."""
+
+    ids: frozenset[str]
+    """The dead letters that are counted now, and marked."""
+    gone: str | None
+    """Which messages are gone without which the windows of others would not be whole; None where none are."""
 
 
 def backfill_stream(
@@ -98,21 +124,20 @@ def backfill_stream(
         return [_backfilled(context, target, first, last, dry_run=dry_run) for target in targets]
 
 
-def replay_between(
-    stream: Stream,
-    target: StreamTarget,
-    first: datetime,
-    last: datetime,
-    replays: tuple[str, ...],
-    options: StreamOptions,
-) -> int:
-    """Compute what begins between two instants again for one target, in a load that marks dead letters; return its rows."""
+def count_late(
+    stream: Stream, target: StreamTarget, late: Mapping[str, datetime], options: StreamOptions
+) -> CountedRows:
+    """Compute the windows of late rows again for one target, in a load that marks their dead letters, where that can be done.
+
+    `late` says by the id of each when its window begins; of sessions, when the row itself was.
+    """
     refuse_impossible(stream, options)
     require(OWN)
     with ExitStack() as resources:
         context = open_context(stream, options, resources)
         refuse_files(context)
-        return _backfilled(context, _upserting(context, target), first, last, replays=replays).rows
+        past = _past_of(context, _upserting(context, target))
+        return _counted(past, {one: micros_of(time) for one, time in late.items()})
 
 
 def _upserting(context: StreamContext, target: StreamTarget) -> StreamTarget:
@@ -167,43 +192,86 @@ def _messages(
 
 
 def _backfilled(
-    context: StreamContext,
-    target: StreamTarget,
-    first: datetime,
-    last: datetime,
-    *,
-    dry_run: bool = False,
-    replays: tuple[str, ...] = (),
+    context: StreamContext, target: StreamTarget, first: datetime, last: datetime, *, dry_run: bool
 ) -> StreamBackfill:
-    spark = session_for(context.options.load)()
-    table = _table(context, target)
-    stream, known = context.stream, table.position.get(STATE)
+    past = _past_of(context, target)
+    span = past.span(micros_of(first), micros_of(last))
+    beginning = past.beginning(span.first)
+    if beginning.gone is not None:
+        message = f"what began in {context.stream.name!r} since {first.isoformat()} cannot be computed again as a whole: {beginning.gone}"
+        hint = "what is there stays as it is; a later --from begins with messages that are there."
+        raise StreamLostError(message, hint=hint, origin=context.stream.origin)
+    count = context.source.distance(beginning.position, past.end)
+    planned = StreamBackfill(context.stream.key_of(target), beginning.position, past.end, count)
+    return planned if dry_run else replace(planned, rows=past.write(span, beginning.position).rows)
+
+
+def _counted(past: _Past, late: Mapping[str, int]) -> CountedRows:
+    """Return which late rows their windows count now; those of windows whose messages are not all there are left."""
+    # A session may have begun earlier than the row that came late, by its longest duration.
+    times, longest = sorted(set(late.values())), past.state.plan.longest
+    whole = bisect_left(times, True, key=lambda time: past.beginning(time - longest).gone is None)  # noqa: FBT003
+    gone = None if whole == 0 else past.beginning(times[0] - longest).gone
+    if whole == len(times):
+        return CountedRows(frozenset(), gone)
+    countable = {one: time for one, time in late.items() if time >= times[whole]}
+    span = replace(past.span(times[whole] - longest, times[-1] + MICROS), late=countable)
+    return CountedRows(frozenset(past.write(span, past.beginning(span.first).position).counted), gone)
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """What a target of a stream has given out, and the messages of it."""
+
+    context: StreamContext
+    target: StreamTarget
+    spark: SparkSession
+    table: TableSink
+    state: StateRows
+    index: TimeIndex | None
+    complete: int | None
+    """Up to which time the stream has given everything out."""
+
+    @property
+    def end(self) -> Position:
+        """Return up to where the stream has read."""
+        return without_state(self.table.position)
+
+    def span(self, first: int, last: int) -> _Span:
+        """Return the time that is computed; one that the stream has not reached is refused."""
+        if self.complete is None or first >= self.complete:
+            stream = self.context.stream
+            until = "nothing" if self.complete is None else f"everything before {instant_of(self.complete).isoformat()}"
+            message = f"stream {stream.name!r} has given out {until}; what begins later will come by itself"
+            raise PlanError(message, origin=stream.origin)
+        return _Span(first, last, self.complete)
+
+    def beginning(self, first: int) -> Beginning:
+        """Return where the messages begin that matter for what begins at a time or later."""
+        plan = self.state.plan
+        needed = first - (0 if plan.operator == "window" else horizon(plan))
+        return beginning_of(self.context.source, needed, self.end, self.index)
+
+    def write(self, span: _Span, begin: Position) -> _Writer:
+        """Compute a time again from the messages since a position, and write it over what is there."""
+        name = f"{self.context.name}@backfill {instant_of(span.first).isoformat()} {instant_of(span.last).isoformat()}"
+        folder = StateFolder(self.spark, state_folder(self.context.stream, self.target, name))
+        writer = _Writer(self.context, self.target, self.table, self.state, span)
+        _run(self.context, folder, self.spark, writer, begin, self.end)
+        return writer
+
+
+def _past_of(context: StreamContext, target: StreamTarget) -> _Past:
+    """Return what a target has given out; one that has given nothing out is refused."""
+    spark, table, stream = session_for(context.options.load)(), _table(context, target), context.stream
+    known = table.position.get(STATE)
     if known is None:
         message = f"target {stream.key_of(target)!r} of stream {stream.name!r} has given nothing out yet"
         raise PlanError(message, hint="start the stream: flow consume; it begins with its oldest message.")
     own = StateFolder(spark, state_folder(stream, target, context.name, table.position))
-    span = replace(_span(stream, first, last, own.watermark_of(known["batch"])), replays=replays)
     state = StateRows(context, spark, table.inspect_metadata_columns())
-    needed = span.first - (0 if state.plan.operator == "window" else horizon(state.plan))
     index = (manifest_of(own, known["range"]) or NOTHING).time_index
-    begin = (None if index is None else index.position(needed)) or position_of_time(context.source, needed)
-    end = without_state(table.position)
-    planned = StreamBackfill(stream.key_of(target), begin, end, context.source.distance(begin, end))
-    if dry_run:
-        return planned
-    path = state_folder(stream, target, f"{context.name}@backfill {first.isoformat()} {last.isoformat()}")
-    writer = _Writer(context, target, table, state, span)
-    _run(context, StateFolder(spark, path), spark, writer, begin, end)
-    return replace(planned, rows=writer.rows)
-
-
-def _span(stream: Stream, first: datetime, last: datetime, complete: int | None) -> _Span:
-    """Return the time that is computed; one that the stream has not reached is refused."""
-    if complete is None or micros_of(first) >= complete:
-        until = "nothing" if complete is None else f"everything before {instant_of(complete).isoformat()}"
-        message = f"stream {stream.name!r} has given out {until}; what begins later will come by itself"
-        raise PlanError(message, origin=stream.origin)
-    return _Span(micros_of(first), micros_of(last), complete)
+    return _Past(context, target, spark, table, state, index, own.watermark_of(known["batch"]))
 
 
 def _run(
@@ -236,6 +304,8 @@ class _Writer:
         self.state = state
         self.span = span
         self.rows = 0
+        self.counted: set[str] = set()
+        """The dead letters whose windows were written."""
         reach = horizon(state.plan)
         self._read = (span.first - reach, span.last + reach)
         """The time of the events that are read, where they are not those of windows of a fixed length."""
@@ -244,7 +314,7 @@ class _Writer:
     def choice(self) -> Choice:
         """Return which events are needed for what begins in the time."""
         if self.state.plan.operator == "window":
-            return Choice(partial(begun_between, self.span.first, self.span.last))
+            return Choice(self._chosen)
         return Choice(partial(between, *self._read))
 
     @property
@@ -255,9 +325,11 @@ class _Writer:
 
     def write(self, results: DataFrame, schemas: dict[str, str]) -> None:
         """Write the rows of one batch, if there are some."""
-        rows = self._rows(results, schemas)
-        if rows is None or rows.isEmpty():
+        written = self._written(results) if schemas else None  # without types no message was a row so far
+        rows = None if written is None else self._rows(written, schemas)
+        if written is None or rows is None or rows.isEmpty():
             return
+        replays = self._late_in(written)
         stream, context = self._context.stream, self._context
         declared, fitted = framed_declaration(
             stream, self._target, rows, self._table.offset_store.database, refuse=stream.window is not None
@@ -266,23 +338,40 @@ class _Writer:
             SourceValue(context.source.name, frame=fitted), context.source.name, ordered=requires_order(self._target)
         )
         pipeline = pipeline_of(stream, declared, f"{context.name}@backfill")
-        options = replace(context.options.load, spark=results.sparkSession, replays=self.span.replays)
+        options = replace(context.options.load, spark=results.sparkSession, replays=replays)
         loaded = load_target(pipeline, declared, SourceRows(source, f"backfill {uuid4().hex}"), options)
         self.rows += loaded.committed.counts.staged
+        self.counted.update(replays)
 
-    def _rows(self, results: DataFrame, schemas: dict[str, str]) -> DataFrame | None:
+    def _chosen(self, windows: DataFrame) -> DataFrame:
+        """Return windows of a fixed length, or events of them, that are computed."""
+        if self.span.late:
+            return begun_at(set(self.span.late.values()), windows)
+        return begun_between(self.span.first, self.span.last, windows)
+
+    def _written(self, results: DataFrame) -> DataFrame:
+        """Return what of the results of a batch is written."""
+        window = self._context.stream.window
+        if window is None:
+            return results
+        closed = results.where("kind = 'close'")
+        return self._sessions(closed) if window.kind == SESSION else self._chosen(closed)
+
+    def _rows(self, written: DataFrame, schemas: dict[str, str]) -> DataFrame | None:
         window, join = self._context.stream.window, self._context.stream.join
-        if not schemas:
-            # No message was a row so far.
-            return None
         if window is not None:
-            closed = results.where("kind = 'close'")
-            if window.kind != SESSION:
-                return self.state.rows(begun_between(self.span.first, self.span.last, closed), schemas)
-            sessions = self._sessions(closed)
-            return None if sessions.isEmpty() else self.state.rows(sessions, schemas)
+            # Sessions that are none would be typed in vain.
+            return None if window.kind == SESSION and written.isEmpty() else self.state.rows(written, schemas)
         assert join is not None  # noqa: S101 - one of them
-        return pairs_between(self.span.first, self.span.last, self.state.rows(results, schemas), join)
+        return pairs_between(self.span.first, self.span.last, self.state.rows(written, schemas), join)
+
+    def _late_in(self, written: DataFrame) -> tuple[str, ...]:
+        """Return the dead letters whose windows are among those that are written."""
+        late = self.span.late
+        if not late:
+            return ()
+        counted = (times_within if self.state.plan.operator == "session" else times_of)(late.values(), written)
+        return tuple(one for one, time in late.items() if time in counted)
 
     def _sessions(self, closed: DataFrame) -> DataFrame:
         """Return the sessions that are written; of groups without a pause nothing is, and that is told."""
@@ -295,7 +384,7 @@ class _Writer:
                 f"stream {stream.name!r}: {quantity(len(left), 'group')} had no pause before or after the interval by which it"
                 f" could be known where sessions begin, first {left[0]['key']} at {instant_of(left[0]['start']).isoformat()}"
             )
-            if span.replays:
+            if span.late:
                 raise RefusedError(message, hint="flow backfill with a longer interval has one.", origin=stream.origin)
             warnings.warn(f"{message}; what is there of it is left as it is", UserWarning, stacklevel=2)
         return whole

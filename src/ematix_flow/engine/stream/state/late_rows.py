@@ -1,18 +1,19 @@
 """Dead letters of streams with windows and joins: which of them can be replayed, and rows that came late counted after all.
 
 A late row is no row of the table of its window. The window is computed again from its messages, as a backfill does, and the
-load that writes it also marks the dead letter.
+load that writes it also marks the dead letter. Where some of its messages are gone, both stay as they are.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base.stream_source import LATE
-from ematix_flow.engine.stream.state.backfill import replay_between
+from ematix_flow.engine.stream.state.backfill import count_late
 from ematix_flow.errors import StreamLostError, UnsupportedError
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,12 +21,10 @@ if TYPE_CHECKING:
     from ematix_flow.commit.rejects import Reject
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
     from ematix_flow.engine.stream.options import StreamOptions
+    from ematix_flow.engine.stream.state.backfill import CountedRows
 
 _BEGINS = re.compile(rf"{LATE}\w+ (\S+) to ")
 """The beginning of the window that a late row belongs to, in the reason of its reject; of a session the row's own time."""
-
-_PRECISION = timedelta(milliseconds=1)
-"""Of the times in reasons."""
 
 
 def refuse_uncounted(stream: Stream, dead_letters: Sequence[Reject]) -> None:
@@ -54,16 +53,31 @@ def refuse_topic(stream: Stream) -> None:
 
 def replay_late(
     stream: Stream, target: StreamTarget, dead_letters: Sequence[Reject], options: StreamOptions
-) -> dict[str, int]:
-    """Compute the windows of late rows again, from the first to the last of them, and return how many rows they count now."""
-    begins = sorted(_begin_of(dead_letter) for dead_letter in dead_letters)
-    # A session may have begun earlier than the row that came late, by its longest duration.
-    longest = timedelta(milliseconds=(stream.window.max_session_duration_ms or 0) if stream.window is not None else 0)
-    ids = tuple(dead_letter.reject_id for dead_letter in dead_letters)
-    if not replay_between(stream, target, begins[0] - longest, begins[-1] + _PRECISION, ids, options):
-        message = f"the messages of the late rows of stream {stream.name!r} since {begins[0].isoformat()} are gone"
-        raise StreamLostError(message, hint="flow dlq park sets them aside.", origin=stream.origin)
-    return {"succeeded": len(ids)}
+) -> tuple[int, StreamLostError | None]:
+    """Compute the windows of late rows again; return how many of the rows they count now, and the error of those they cannot."""
+    begins = {dead_letter.reject_id: _begin_of(dead_letter) for dead_letter in dead_letters}
+    counted = count_late(stream, target, begins, options)
+    left = sorted((begin, reject_id) for reject_id, begin in begins.items() if reject_id not in counted.ids)
+    return len(counted.ids), _lost(stream, left, counted) if left else None
+
+
+def _lost(stream: Stream, left: Sequence[tuple[datetime, str]], counted: CountedRows) -> StreamLostError:
+    """Return the error of late rows that are left as they are, the oldest of which is told."""
+    begin, reject_id = left[0]
+    message = (
+        f"{quantity(len(left), 'late row')} of stream {stream.name!r} cannot be counted, first {reject_id[:12]} of"
+        f" {begin.isoformat()}: {counted.gone or 'the topic has no message of its window any more'}"
+    )
+    hint = (
+        "what is there of their windows stays as it is, and so do these dead letters, with the rows; correct the table by"
+        f" hand, and set them aside: flow dlq park {stream.name} --id {reject_id[:12]}."
+    )
+    others = (
+        f" ({quantity(len(counted.ids), 'other')} {'is' if len(counted.ids) == 1 else 'are'} counted)"
+        if counted.ids
+        else ""
+    )
+    return StreamLostError(f"{message}{others}", hint=hint, origin=stream.origin)
 
 
 def _begin_of(dead_letter: Reject) -> datetime:

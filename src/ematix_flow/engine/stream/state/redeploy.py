@@ -24,7 +24,7 @@ from ematix_flow.engine.stream.sinks.stateful import changed_state
 from ematix_flow.engine.stream.sinks.table import TableSink, open_table_sink
 from ematix_flow.engine.stream.state.folder import DEPLOYMENT, DEPLOYMENTS, deployed, state_folder
 from ematix_flow.engine.stream.state.manifest import NOTHING, Manifest, TimeIndex, manifest_of, write_manifest
-from ematix_flow.engine.stream.state.replay import Replay, position_of_time, refuse_files
+from ematix_flow.engine.stream.state.replay import Replay, beginning_of, position_of_time, refuse_files
 from ematix_flow.engine.stream.state.rows import StateRows
 from ematix_flow.errors import (
     FencedError,
@@ -119,6 +119,8 @@ class _Beginning:
 
     oldest: int | None
     begin: Position
+    gone: str | None = None
+    """What of these messages the source has no longer."""
 
 
 def redeploy_stream(
@@ -145,7 +147,7 @@ def _redeployed(context: StreamContext, target: StreamTarget, *, dry_run: bool) 
     old = _old(context, target, spark)
     beginning = _beginning(context, old)
     end = without_state(old.position)
-    _refuse_gone(context, beginning.begin, end)
+    _refuse_gone(context, beginning, end)
     planned = Redeployment(
         context.stream.key_of(target),
         old.changes,
@@ -236,8 +238,11 @@ def _beginning(context: StreamContext, old: _Old) -> _Beginning:
             return _Beginning(None, without_state(old.position))
     else:
         oldest = old.given_out - horizon(plan)
-    indexed = None if old.manifest.time_index is None else old.manifest.time_index.position(oldest)
-    return _Beginning(oldest, indexed or position_of_time(context.source, oldest))
+    if oldest is None:
+        index = old.manifest.time_index
+        return _Beginning(None, (index and index.position(None)) or position_of_time(context.source, None))
+    messages = beginning_of(context.source, oldest, without_state(old.position), old.manifest.time_index)
+    return _Beginning(oldest, messages.position, messages.gone)
 
 
 def _follows_sessions(old: _Old, plan: StatePlan) -> bool:
@@ -257,14 +262,17 @@ def _oldest_open(old: _Old, plan: StatePlan) -> int | None:
     return time
 
 
-def _refuse_gone(context: StreamContext, begin: Position, end: Position) -> None:
+def _refuse_gone(context: StreamContext, beginning: _Beginning, end: Position) -> None:
     """Refuse a range of which messages are gone: what is open could not be complete."""
+    gone = beginning.gone
     try:
-        context.source.ahead(begin, 1, end)
+        context.source.ahead(beginning.begin, 1, end)
     except StreamLostError as error:
-        message = f"the state of stream {context.stream.name!r} cannot be built anew: {error.what}"
+        gone = error.what
+    if gone is not None:
+        message = f"the state of stream {context.stream.name!r} cannot be built anew: {gone}"
         hint = "declare the stream as before until what is open has been given out, or give it another name."
-        raise StreamLostError(message, hint=hint, origin=context.stream.origin) from error
+        raise StreamLostError(message, hint=hint, origin=context.stream.origin)
 
 
 def _built(

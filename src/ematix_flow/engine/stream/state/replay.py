@@ -9,7 +9,7 @@ from uuid import uuid4
 from ematix_flow.connect.base.stream_source import EARLIEST
 from ematix_flow.connect.files.stream_source import FileStream
 from ematix_flow.engine.stream.loop import MOST
-from ematix_flow.errors import RunError, UnsupportedError
+from ematix_flow.errors import RunError, StreamLostError, UnsupportedError
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.stream.state import instant_of
 from ematix_flow.run.streams.choices import write_events
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base.stream_source import Position, StreamSource
     from ematix_flow.engine.stream.sinks.base import StreamContext
+    from ematix_flow.engine.stream.state.manifest import TimeIndex
     from ematix_flow.engine.stream.state.rows import StateRows
     from ematix_flow.run.streams.choices import Choice
     from ematix_flow.run.streams.query import StateFolder
@@ -37,6 +38,30 @@ def position_of_time(source: StreamSource, time: int | None) -> Position:
         return source.start(instant_of(time).isoformat())
     except RunError:
         return source.start(EARLIEST)
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where the messages of a time begin."""
+
+    position: Position
+    gone: str | None
+    """What of them the source has no longer; None where all are there."""
+
+
+def beginning_of(source: StreamSource, time: int, end: Position, index: TimeIndex | None) -> Beginning:
+    """Return where the messages of a time begin, by what the state knows and else by the source; those up to `end` are read.
+
+    A source gives the oldest message that it has where those of the time are gone, so that has to be told apart.
+    """
+    known = None if index is None else index.position(time)
+    begin = known or position_of_time(source, time)
+    try:
+        for position in (begin, end):
+            source.ahead(position, 1, end)
+    except StreamLostError as error:
+        return Beginning(begin, error.what)
+    return Beginning(begin, None if known is not None else source.gone_before(begin))
 
 
 def refuse_files(context: StreamContext) -> None:
