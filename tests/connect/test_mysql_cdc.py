@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pymysql
 import pytest
 
+from ematix_flow.connect.base.combined_source import CombinedSource
+from ematix_flow.connect.base.retry import XA_PREPARED
 from ematix_flow.connect.mysql.cdc import source as cdc_source
+from ematix_flow.connect.mysql.cdc.binlog import prepared_transactions
 from ematix_flow.connect.mysql.cdc.source import MySQLChanges
 from ematix_flow.declare.connection.registry import MySQLCDCConnection
 from ematix_flow.errors import RunError, StreamLostError, TransientError
@@ -327,13 +331,16 @@ def test_rows_are_not_read_while_a_transaction_is_in_doubt(
     run: Statement, xa: Callable[..., Distributed], opened: Callable[..., MySQLChanges], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("CREATE TABLE orders (id int PRIMARY KEY)")
+    monkeypatch.setattr(cdc_source, "XA_PREPARED", replace(XA_PREPARED, seconds=0))
     source = opened("orders")
     _, position = drained(source, source.start("earliest"))
     doubt = xa("'doubt'", "INSERT INTO orders VALUES (1)")
     with pytest.raises(TransientError, match="prepared transactions"):
         source.ahead(source.start("earliest"), 100)
-    with pytest.raises(TransientError, match="prepared"):
-        source.seek(position, "latest")
+    for one in (source, CombinedSource([source])):
+        with pytest.raises(TransientError, match="prepared"):
+            one.seek(None, "latest")
+        one.start("latest")  # which only asks
     monkeypatch.setattr(cdc_source, "IN_DOUBT_SECONDS", -1)
     with pytest.raises(RunError, match="neither committed nor rolled back") as caught:
         source.ahead(position, 100)
@@ -341,6 +348,61 @@ def test_rows_are_not_read_while_a_transaction_is_in_doubt(
     doubt.end("COMMIT")
     assert [brief(one) for one in drained(source, position)[0]] == [("c", None, {"id": 1})]
     assert [brief(one) for one in drained(source, source.start("earliest"))[0]] == [("r", None, {"id": 1})]
+
+
+@pytest.mark.parametrize("where", ["earliest", "latest"])
+def test_a_stream_begins_on_a_server_that_always_has_a_prepared_transaction(
+    run: Statement,
+    xa: Callable[..., Distributed],
+    opened: Callable[..., MySQLChanges],
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+) -> None:
+    for name in ("one", "two"):
+        run(f"CREATE TABLE {name} (id int PRIMARY KEY)")
+    doubt, later = xa("'doubt'", "INSERT INTO one VALUES (1)", "INSERT INTO two VALUES (1)"), list[Distributed]()
+
+    def prepared(session: Any) -> frozenset[tuple[str, ...]] | None:
+        seen = prepared_transactions(session)
+        if not later:  # behind the first look
+            later.append(xa("'later'", "INSERT INTO one VALUES (2)", "INSERT INTO two VALUES (2)"))
+            doubt.end("COMMIT")
+        return seen
+
+    monkeypatch.setattr(cdc_source, "prepared_transactions", prepared)
+    source = opened("one, two")
+    position = source.seek(None, where)
+    while where == "earliest" and len(position["tables"]) < 2:
+        begin, position = position, source.ahead(position, 100)
+        assert [brief(one) for one in messages(source, begin, position)] == [("r", None, {"id": 1})]
+    run("INSERT INTO one VALUES (3)")
+    later[0].end("COMMIT")
+    changes, _ = drained(opened("one, two"), position)
+    assert [one["after"]["id"] for one in changes] == [3, 2, 2]
+
+
+def test_a_role_that_may_not_see_prepared_transactions_is_told(
+    run: Statement, opened: Callable[..., MySQLChanges], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Session:
+        """One of MySQL without XA_RECOVER_ADMIN; MariaDB wants no privilege for it."""
+
+        def __init__(self, code: int) -> None:
+            self._code = code
+
+        def query(self, sql: str) -> list[tuple[Any, ...]]:
+            raise pymysql.OperationalError(self._code, sql)
+
+    run("CREATE TABLE orders (id int PRIMARY KEY)")
+    source = opened("orders")
+    assert source.warnings() == ()
+    assert prepared_transactions(Session(1401)) is None  # type: ignore[arg-type]
+    with pytest.raises(pymysql.OperationalError):
+        prepared_transactions(Session(2013))  # type: ignore[arg-type]
+    monkeypatch.setattr(cdc_source, "prepared_transactions", lambda session: prepared_transactions(Session(1401)))  # type: ignore[arg-type]  # noqa: ARG005
+    (warning,) = source.warnings()
+    assert "GRANT XA_RECOVER_ADMIN" in warning
+    assert [brief(one) for one in drained(source, source.start("earliest"))[0]] == []
 
 
 def test_a_statement_in_the_log_instead_of_rows_is_refused(

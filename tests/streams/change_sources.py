@@ -84,7 +84,7 @@ class Source:
         """Give the rows."""
         return sorted(self.run("SELECT id, n, big FROM things"))
 
-    def stream(self, file: Path, tables: str = "", mode: str = "", **limits: int) -> Stream:
+    def stream(self, file: Path, tables: str = "", mode: str = "", **limits: Any) -> Stream:
         """Give the stream that mirrors the table, or others."""
         return stream_of(self.url, file, tables, mode, **limits)
 
@@ -117,7 +117,7 @@ class Work(RowChanges):
         )  # fmt: skip
 
 
-def stream_of(url: str, file: Path, tables: str = "", mode: str = "", **limits: int) -> Stream:
+def stream_of(url: str, file: Path, tables: str = "", mode: str = "", **limits: Any) -> Stream:
     """Give the stream that mirrors the table of a database."""
     source = log_at(url, **limits)
     table = "things" if source.kind == "mysql_cdc" else "public.things"

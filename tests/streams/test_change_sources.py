@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow import CDC
+from ematix_flow.connect.base.retry import XA_PREPARED
+from ematix_flow.connect.mysql.cdc import source as cdc_source
 from ematix_flow.engine.review.stream import validate_stream
 from ematix_flow.engine.stream.control import move_stream
 from ematix_flow.engine.stream.options import StreamOptions
-from ematix_flow.errors import BadRowsError, PlanError
+from ematix_flow.errors import BadRowsError, PlanError, TransientError
+from tests.connect.test_mysql_cdc import Distributed
 from tests.depth import deep
 from tests.streams.change_sources import Source, Work, begin_life, mirrored
 from tests.streams.feeds import drain
@@ -50,6 +53,25 @@ def test_a_mirror_has_the_rows_of_its_source_while_they_change(source: Source, t
     drain(stream)
     assert mirrored(file) == [(1, 2, "after")]
     assert drain(stream)["total_rows"] == 0
+
+
+def test_a_mirror_does_not_begin_behind_a_transaction_that_is_in_doubt(
+    mysql_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, file = Source(mysql_url), tmp_path / "t.db"
+    stream = source.stream(file, auto_offset_reset="latest")
+    monkeypatch.setattr(cdc_source, "XA_PREPARED", replace(XA_PREPARED, seconds=0))
+    doubt = Distributed(mysql_url, "'doubt'", "INSERT INTO things VALUES (1, 1, 'a')")
+    try:
+        with pytest.raises(TransientError, match="prepared transactions"):
+            drain(stream)
+    finally:
+        doubt.end("COMMIT")
+    drain(stream)
+    source.run("INSERT INTO things VALUES (2, 2, 'b')")
+    drain(stream)
+    assert mirrored(file) == [(2, 2, "b")], "what was committed before the stream began is not its"
+    source.close()
 
 
 def test_new_columns_have_the_types_of_the_source(source: Source, tmp_path: Path) -> None:

@@ -108,14 +108,16 @@ class CombinedSource(StreamSource):
 
     def start(self, where: str) -> Position:
         """Return where a word or an instant is in every source, or the positions that are written out."""
-        if where.lstrip().startswith("{"):
-            return self.seek(None, where)
-        return {SOURCES: {id_: part.start(where) for id_, part in self._parts.items()}}
+        return self._placed(where, lambda part, at: part.start(at))
+
+    def first_position(self, where: str) -> Position:
+        """Return where a target begins in every source."""
+        return self._placed(where, lambda part, at: part.first_position(at))
 
     def seek(self, position: Position | None, where: str) -> Position:
         """Return the positions that are meant; sources that are not mentioned stay where they are."""
         if not where.lstrip().startswith("{"):
-            return self.start(where)
+            return self.first_position(where)
         requested = self._requested(from_text(where))
         at = {} if position is None else _positions(position)
         return {
@@ -216,6 +218,13 @@ class CombinedSource(StreamSource):
         """Return the ids in an order that changes from call to call, so that no source waits for ever."""
         ids, self._turn = list(self._parts), (self._turn + 1) % len(self._parts)
         return ids[self._turn :] + ids[: self._turn]
+
+    def _placed(self, where: str, place: Callable[[StreamSource, str], Position]) -> Position:
+        """Return the positions that are meant; sources that are not mentioned begin with their oldest message."""
+        if not where.lstrip().startswith("{"):
+            return {SOURCES: {id_: place(part, where) for id_, part in self._parts.items()}}
+        requested = self._requested(from_text(where))
+        return {SOURCES: {id_: place(part, requested.get(id_, EARLIEST)) for id_, part in self._parts.items()}}
 
     def _refuse_undeclared(self, position: Position) -> None:
         for id_ in _positions(position):

@@ -145,6 +145,10 @@ SLOT_BUSY = RetryPolicy(
     "reading the changes behind a replication slot, which one connection at a time can do",
     seconds=60.0, first_wait=0.05, longest_wait=1.0, jitter=0.5,
 )  # fmt: skip
+XA_PREPARED = RetryPolicy(
+    "the question whether transactions are over that were prepared when a stream of changes began or found another table",
+    seconds=60.0, first_wait=0.05, longest_wait=1.0, jitter=0.5,
+)  # fmt: skip
 KINESIS_BUSY = RetryPolicy(
     "sending the records that a Kinesis stream refused for the moment",
     attempts=8, first_wait=0.05,

@@ -145,6 +145,10 @@ class StreamSource(ABC):
     def start(self, where: str) -> Position:
         """Return the position that a word, an instant or a position as JSON means."""
 
+    def first_position(self, where: str) -> Position:
+        """Return the position at which a target begins, for good: like `start`, but one behind which something is lost is refused."""
+        return self.start(where)
+
     def seek(self, position: Position | None, where: str) -> Position:
         """Return the position that an operator means who finds a target at one; what is not mentioned stays where it is."""
         del position

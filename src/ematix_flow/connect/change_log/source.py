@@ -62,7 +62,7 @@ class ChangeLogSource(StreamSource):
 
     def seek(self, position: Position | None, where: str) -> Position:
         """Return the position that an operator means; only one that is written out for the same log stays in its epoch."""
-        chosen = self.start(where)
+        chosen = self.first_position(where)
         if position is None or not where.lstrip().startswith("{"):
             return chosen
         try:

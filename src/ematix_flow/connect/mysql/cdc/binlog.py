@@ -238,15 +238,15 @@ class _Log:
         yield from self._transactions.ended(end, header.seconds)
 
 
-def prepared_transactions(session: MySQLSession) -> list[str]:
-    """Return the distributed transactions that are prepared; none where the role may not ask for them."""
+def prepared_transactions(session: MySQLSession) -> frozenset[tuple[str, ...]] | None:
+    """Return the ids of the distributed transactions that are prepared; None where the role may not ask for them."""
     try:
         rows = session.query("XA RECOVER")
     except pymysql.Error as error:
         if is_transient(error):
             raise
-        return []
-    return [str(row[3]) for row in rows]
+        return None
+    return frozenset(tuple(map(str, row)) for row in rows)
 
 
 def _refuse_unlogged(unlogged: Unlogged, at: LogPosition) -> None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from ematix_flow.connect.base.retry import XA_PREPARED, attempts
 from ematix_flow.connect.base.stream_source import EARLIEST, LATEST, REWIND, TURN, MessagePartition, from_text
 from ematix_flow.connect.change_log.lag import LagLimits, LogLag
 from ematix_flow.connect.change_log.source import ChangeLogSource, epoch_of, in_epoch
@@ -64,6 +65,16 @@ ORDER BY 1, 2, 3
 """
 
 
+_UNSEEN = (
+    "the role may not see which distributed transactions (XA) are prepared: changes of one that is prepared when the stream begins, "
+    "or when it finds another table, and committed later are lost without a word; where XA is used, GRANT XA_RECOVER_ADMIN"
+)
+
+
+class _PreparedError(TransientError):
+    """Transactions are prepared, and neither committed nor rolled back."""
+
+
 class MySQLChanges(ChangeLogSource):
     """Tables of one server."""
 
@@ -78,6 +89,8 @@ class MySQLChanges(ChangeLogSource):
         self._chosen: dict[str, int] | None = None
         self._server: str | None = None
         self._begun = False
+        self._over_before: LogPosition | None = None
+        """Before this no transaction is prepared any more."""
         self._quiet: tuple[LogPosition, TransactionEnd] | None = None
         """A part of the log that has no change of our tables, and is not read again."""
 
@@ -98,15 +111,16 @@ class MySQLChanges(ChangeLogSource):
         self._begun = True
 
     def warnings(self) -> tuple[str, ...]:
-        """Return which tables have foreign keys by which the server changes rows without writing them to its log."""
+        """Return which changes the stream may not get: of foreign keys, which the server does not log, and of XA that is hidden."""
         with readable(self.reader):
-            rows = self._open_session().query(_CASCADES)
-        return tuple(
+            rows, prepared = self._open_session().query(_CASCADES), prepared_transactions(self._open_session())
+        cascades = tuple(
             f"foreign key {name} of {table} (ON DELETE {on_delete}, ON UPDATE {on_update}) lets the server change rows of "
             "the table without a word in its log: a mirror does not get these changes until it is read again"
             for schema, own_name, name, on_delete, on_update in rows
             if (table := str(TableId(str(schema), str(own_name)))) in self._tables()
         )
+        return cascades if prepared is not None else (*cascades, _UNSEEN)
 
     def start(self, where: str) -> Position:
         """Return the position before the rows of all tables, behind all changes, or one that is written out."""
@@ -121,12 +135,9 @@ class MySQLChanges(ChangeLogSource):
             message, hint='say earliest (the rows of the tables), latest, or {"file": "bin.000002", "pos": 4}.'
         )
 
-    def seek(self, position: Position | None, where: str) -> Position:
-        """Return the position that an operator means; the end of the log only where nothing before it is in doubt."""
-        chosen = super().seek(position, where)
-        if where == LATEST:
-            self._refuse_prepared()
-        return chosen
+    def first_position(self, where: str) -> Position:
+        """Return the position at which a target begins; the end of the log only with all that is in doubt there."""
+        return self._position(self._resolved_end(), list(self._tables())) if where == LATEST else self.start(where)
 
     def ahead(self, position: Position, most: int, end_offset: Position | None = None) -> Position:
         """Return the end of the transactions that follow, or the position with another table."""
@@ -136,8 +147,7 @@ class MySQLChanges(ChangeLogSource):
         self.refuse_other_log(position)
         pending = self._pending(position) if self._begun else []
         if pending:
-            at = _end_of(position) if position[_FILE] is not None else TransactionEnd(self._end())
-            self._refuse_prepared()
+            at = self._resolved(position)
             tables = sorted([*position[_TABLES], pending[0]])
             return self._position(at, tables, position.get(_COUNT, 0) + max(1, self._tables()[pending[0]]))
         if position[_FILE] is None:
@@ -248,14 +258,38 @@ class MySQLChanges(ChangeLogSource):
                         open_count += len(entry.event.rows)
         return reached, counted
 
-    def _refuse_prepared(self) -> None:
-        """Refuse to begin at the end of the log, or to read rows, while a transaction stands in the log and not in the tables."""
-        with readable(self.reader):
-            prepared = prepared_transactions(self._open_session())
-        if prepared:
-            message = f"{self.name!r} has prepared transactions (XA: {len(prepared)}), which may change these tables"
+    def _resolved(self, position: Position) -> TransactionEnd:
+        """Return where the log goes on behind rows that are read now; none of it may stand in the log alone that was before."""
+        if position[_FILE] is None:
+            return self._resolved_end()
+        at = _end_of(position)
+        if self._over_before is None or at.first > self._over_before:
+            self._resolved_end()
+        return at
+
+    def _resolved_end(self) -> TransactionEnd:
+        """Return the end of the log, which is read from where nothing before is prepared any more.
+
+        A server may never be without a prepared transaction. So those of a first look are waited for: later ones are in
+        the log behind it, where they are found.
+        """
+        begin, before = self._end(), self._prepared()
+        for attempt in attempts(XA_PREPARED, on=(_PreparedError,)):
+            with attempt:
+                self._refuse_prepared(before)
+        self._over_before = begin
+        return TransactionEnd(self._end(), begin) if before else TransactionEnd(begin)
+
+    def _refuse_prepared(self, before: frozenset[tuple[str, ...]]) -> None:
+        left = before and before & self._prepared()
+        if left:
+            message = f"{self.name!r} has prepared transactions (XA: {len(left)}), which may change these tables"
             hint = "the stream can begin when they are committed or rolled back; XA RECOVER shows them."
-            raise TransientError(message, hint=hint)
+            raise _PreparedError(message, hint=hint)
+
+    def _prepared(self) -> frozenset[tuple[str, ...]]:
+        with readable(self.reader):
+            return prepared_transactions(self._open_session()) or frozenset()
 
     def refuse_other_log(self, position: Position) -> None:
         """Refuse a position of another server, or one whose log is gone."""

@@ -47,9 +47,9 @@ class BrokerSink(StreamSink):
     encoder: Encoder
 
     @staticmethod
-    def start(source: StreamSource, begin: str) -> Position:
-        """Return the position of a target that begins somewhere in a source."""
-        return source.start(begin)
+    def start(source: StreamSource, begin: str, *, read_only: bool) -> Position:
+        """Return the position of a target that begins somewhere in a source, or would."""
+        return source.start(begin) if read_only else source.first_position(begin)
 
     def load(self, end: Position) -> Counts:
         """Send what the messages up to a position become, and move the position there."""
@@ -120,7 +120,7 @@ def open_broker_sink(
     sink, checkpoint_key = sink_of(stream, target), SinkCheckpointKey(context.name, source.source_id)
     try:
         stored = sink.position(checkpoint_key) if read_only else sink.take_over(checkpoint_key)
-        position = kind.start(source, context.begin) if stored is None else stored
+        position = kind.start(source, context.begin, read_only=read_only) if stored is None else stored
         if stored is None and context.begin != EARLIEST and not read_only:
             # The end of a topic is another one a second later.
             sink.remember(checkpoint_key, position)

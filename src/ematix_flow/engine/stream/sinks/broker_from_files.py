@@ -35,8 +35,9 @@ class FileBrokerSink(BrokerSink):
     """A topic or a queue that takes the rows of new files; ids are those of file and row, however files come together."""
 
     @staticmethod
-    def start(source: StreamSource, begin: str) -> Position:
+    def start(source: StreamSource, begin: str, *, read_only: bool) -> Position:
         """Return the position of a target that begins somewhere: at the end, every file that is there counts as sent."""
+        del read_only
         position = source.start(begin)
         if begin == EARLIEST:
             return position

@@ -165,7 +165,8 @@ def open_table_sink(
     source, begin = context.source, context.begin
     offset_store = offset_store_of(context.stream, target, context.options, context.name)
     stored = position_in(offset_store, source.source_id)
-    position = source.start(begin) if stored is None else stored
+    start = source.start if read_only else source.first_position
+    position = start(begin) if stored is None else stored
     if stored is None and begin != EARLIEST and not read_only:
         # The end of a topic is another one a second later.
         remember(offset_store, source.source_id, position, context.options.clock)
