@@ -9,6 +9,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from ematix_flow.plan.metadata_tables import TABLES
 
 if TYPE_CHECKING:
@@ -77,6 +79,7 @@ def _cycle(graph: Mapping[str, set[str]]) -> list[str]:
     return []
 
 
+@pytest.mark.slow
 def test_no_module_imports_itself_over_others() -> None:
     graph, unused = {}, {}
     for name, module in _modules().items():

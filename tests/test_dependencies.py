@@ -8,6 +8,8 @@ import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 NOT_IMPORTED = {"tzdata"}
 """Zone files for machines without them."""
@@ -34,6 +36,7 @@ def _mentioned() -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_every_dependency_is_imported_or_has_a_reason() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = {name: needed for name, needed in project["optional-dependencies"].items() if name != "dev"}

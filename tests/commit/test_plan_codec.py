@@ -30,6 +30,7 @@ def there_and_back(value: Any) -> Any:
     return decode(json.loads(json.dumps(encode(value))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", WAREHOUSES)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_an_order_comes_back_equal(name: str, dialect: str) -> None:

@@ -156,6 +156,7 @@ def test_a_slot_is_named_with_the_project_in_its_target_only(again: str) -> None
     assert without_project("two of them") == "two of them"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", [None, "Europe/Berlin", "America/Sao_Paulo", "Australia/Lord_Howe", "Asia/Kathmandu"])
 @pytest.mark.parametrize(
     "schedule", ["* * * * *", "*/7 1-5 * * *", "30 2 * * *", "15 * 1,15 * *", "0 0 * * 1", "5 4 29 2 *", "0 */5 * 3 0"]

@@ -116,6 +116,7 @@ def declared(source: Any, **more: Any) -> Stream:
     return stream_from_keywords({"cdc": WHOLE, **given, **more}, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "words"),
     [

@@ -130,6 +130,7 @@ def one_by_one(decoder: ChangeDecoder, payloads: list[bytes | None], monkeypatch
         return rows(decoder, payloads)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [places, binlog, timed, anew])
 @pytest.mark.parametrize(
     "cdc",

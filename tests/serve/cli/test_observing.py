@@ -86,6 +86,7 @@ def test_metrics_traces_and_lineage_of_a_run(flow: Flow, project: Path) -> None:
     assert events[1]["outputs"][0]["name"] == "main.copies"
 
 
+@pytest.mark.slow
 def test_a_bad_address_is_a_warning(flow_process: Flow, project: Path) -> None:
     said = flow_process(
         "run", "copy", "-m", "flows", "--alerter", "carrier-pigeon://loft", "--metrics", "promethius://:1"
