@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
@@ -35,8 +36,12 @@ class Orders(ManagedTable):
     body: Annotated[JSON, nullable()]
 
 
+NUMBERS = count()
+"""A pipeline has a name of its own."""
+
+
 def declared(mode: str = "append", **options: Any) -> Quality:
-    @ematix.pipeline(target=Orders, mode=mode, source_table="raw.orders", name=f"p{id(options)}", **options)
+    @ematix.pipeline(target=Orders, mode=mode, source_table="raw.orders", name=f"p{next(NUMBERS)}", **options)
     def load() -> None: ...
 
     return load.pipeline.targets[0].quality

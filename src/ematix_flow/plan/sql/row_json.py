@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -75,19 +76,22 @@ def _bytes_object(column: exp.Expr, dialect: str) -> exp.Expr:
     return exp.Anonymous(this=function, expressions=[exp.Literal.string(BYTES), fill(template, dialect, x=column)])
 
 
+_AT_ONCE = 500
+"""How many texts are put together at once: SQLite takes no expression that is a thousand deep."""
+
+
 def _joined(pairs: list[tuple[str, exp.Expr]]) -> exp.Expr:
     """Return the text put together by hand, because a function of SQLite takes few arguments."""
-    parts: list[exp.Expr] = []
+    parts: list[exp.Expr] = [exp.Literal.string("{")]
     for index, (name, value) in enumerate(pairs):
-        label = f"{', ' if index else '{'}{json.dumps(name, ensure_ascii=False)}: "
+        label = f"{', ' if index else ''}{json.dumps(name, ensure_ascii=False)}: "
         parts += [exp.Literal.string(label), value]
-    return _concatenated([*parts, exp.Literal.string("}" if parts else "{}")])
+    parts.append(exp.Literal.string("}"))
+    if len(parts) > _AT_ONCE:
+        slices = [parts[begin : begin + _AT_ONCE] for begin in range(0, len(parts), _AT_ONCE)]
+        parts = [exp.paren(_concatenated(some), copy=False) for some in slices]
+    return _concatenated(parts)
 
 
 def _concatenated(parts: Sequence[exp.Expr]) -> exp.Expr:
-    """Return the texts as one, half by half: SQLite takes no expression that is a thousand deep."""
-    if len(parts) == 1:
-        return parts[0]
-    middle = len(parts) // 2
-    halves = {"this": _concatenated(parts[:middle]), "expression": _concatenated(parts[middle:])}
-    return exp.paren(exp.DPipe(**halves), copy=False)
+    return reduce(lambda text, part: exp.DPipe(this=text, expression=part), parts)
