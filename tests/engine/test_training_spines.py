@@ -12,28 +12,16 @@ import pyarrow as pa
 import pytest
 
 from ematix_flow import BigInt, SQLiteConnection, Timestamp, TimestampTZ, ematix, pk
-from ematix_flow.declare.project import PROJECT
-from ematix_flow.declare.spark_settings import ENGINE_VARIABLE
 from ematix_flow.engine.features.manifest import replay, table_hash
 from ematix_flow.engine.features.spine import instants_of
 from ematix_flow.pipeline import sync
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from ematix_flow.feature_view import FeatureView
 
 AT = datetime(2026, 1, 3, tzinfo=UTC)
-
-
-@pytest.fixture(autouse=True)
-def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    monkeypatch.setenv(ENGINE_VARIABLE, "local")
-    monkeypatch.chdir(tmp_path)
-    PROJECT.clear()
-    yield
-    PROJECT.clear()
 
 
 @pytest.fixture

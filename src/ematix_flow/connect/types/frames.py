@@ -47,7 +47,7 @@ def loaded_table(frame: Any) -> pa.Table:
 
 
 def loaded_schema(frame: Any) -> pa.Schema:
-    """Return the columns of `loaded_table`; no value is converted."""
+    """Return the columns of `loaded_table`; no value is brought into the types of engines for it."""
     from ematix_flow.connect.types.plain_arrow import plain_table
 
     return plain_table(arrow_table(frame).schema.empty_table()).schema

@@ -26,7 +26,19 @@ from ematix_flow.connect.change_log.messages import (
 from ematix_flow.connect.change_log.tables import table_named
 from ematix_flow.connect.mysql.cdc.binlog import read_log, readable
 from ematix_flow.connect.mysql.cdc.entries import LoggedRows, LoggedTruncate, LogPosition, TransactionEnd
-from ematix_flow.connect.mysql.cdc.values import BINARY, BIT, DATE, JSON, OTHER, SET, SINGLE, TIMESTAMP, YEAR, fragment
+from ematix_flow.connect.mysql.cdc.values import (
+    BINARY,
+    BIT,
+    DATE,
+    FIRST_YEAR,
+    JSON,
+    OTHER,
+    SET,
+    SINGLE,
+    TIMESTAMP,
+    YEAR,
+    fragment,
+)
 from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.errors import RunError
 
@@ -40,7 +52,6 @@ if TYPE_CHECKING:
 
     Values = dict[str, str]
 
-_FIRST_YEAR = 1900
 _KINDS = {
     FIELD_TYPE.TIMESTAMP: TIMESTAMP, FIELD_TYPE.TIMESTAMP2: TIMESTAMP, FIELD_TYPE.FLOAT: SINGLE, FIELD_TYPE.BIT: BIT,
     FIELD_TYPE.STRING: BINARY, FIELD_TYPE.YEAR: YEAR, FIELD_TYPE.SET: SET, FIELD_TYPE.JSON: JSON,
@@ -127,7 +138,7 @@ def _values(event: Any, row: Mapping[str, Any], absent: Mapping[str, Any]) -> Va
             value = set()
         if column.character_set_name == "binary" and isinstance(value, str):
             value = value.encode()  # the library takes bytes for text where there are none
-        width = _FIRST_YEAR if column.type == FIELD_TYPE.YEAR else int(getattr(column, "max_length", 0) or 0)
+        width = FIRST_YEAR if column.type == FIELD_TYPE.YEAR else int(getattr(column, "max_length", 0) or 0)
         values[column.name] = fragment(value, _KINDS.get(column.type, OTHER), width, tuple(column.set_values or ()))
     return values
 

@@ -16,7 +16,7 @@ TIMESTAMP, DATE, SINGLE, BIT, BINARY, YEAR, SET, JSON, OTHER = (
 )  # fmt: skip
 """Kinds of columns whose values need more than their Python type to be read."""
 
-_FIRST_YEAR = 1900
+FIRST_YEAR = 1900
 _SINGLE_DIGITS = range(6, 10)
 
 
@@ -29,7 +29,7 @@ def fragment(value: Any, kind: str, width: int = 0, members: tuple[str, ...] = (
             return _single(float(value))
         case "bit":
             return str(int(value, 2) if isinstance(value, str) else int(value))
-        case "year" if width == _FIRST_YEAR and int(value) == _FIRST_YEAR:
+        case "year" if width == FIRST_YEAR and int(value) == FIRST_YEAR:
             return "0"
         case "set":
             return json_text(_set_text(value, members))
