@@ -5,6 +5,7 @@ Servers belong to one test process (starting one takes about a second) and start
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 ENGINES = ("spark", "local", "cluster", "connect")
 _SERVERS = pytest.StashKey[dict[str, "Server"]]()
 _Server = TypeVar("_Server", bound="Server")
+_TESTS = itertools.count()
 _ENGINES_VARIABLE = "FLOW_TEST_ENGINES"
 """Where processes of a test run find the folder of the warm engine that they share."""
 
@@ -139,11 +141,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
-def _forget_modules(folder: Path) -> None:
+def _modules() -> set[str]:
+    return {*sys.modules.copy()}  # a copy: collected garbage may import something meanwhile
+
+
+def _forget_modules(folder: Path, before: set[str]) -> None:
     """Forget modules that a test wrote and imported: the next test has others under their names."""
     sys.path[:] = [path for path in sys.path if not path.startswith(str(folder))]
-    for name, module in sys.modules.copy().items():  # in one step: collected garbage may import something meanwhile
-        if str(getattr(module, "__file__", None) or "").startswith(str(folder)):
+    for name in _modules() - before:
+        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(str(folder)):
             del sys.modules[name]
 
 
@@ -152,9 +158,12 @@ def blank_surroundings(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
     """Give each test an empty home, an empty working folder, no settings in the environment and no declarations."""
-    home = tmp_path_factory.mktemp("home")
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.chdir(tmp_path_factory.mktemp("cwd"))
+    # Not by mktemp, which looks at all folders that there are for a free number: a third of the time of quick tests.
+    folder = tmp_path_factory.getbasetemp() / "each" / str(next(_TESTS))
+    for name in ("home", "cwd"):
+        (folder / name).mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(folder / "home"))
+    monkeypatch.chdir(folder / "cwd")
     for name in [name for name in os.environ if name.startswith("EMATIX_FLOW_")]:
         monkeypatch.delenv(name)
     # Most tests are about something else than the engine, and a session of Spark for each would take hours; tests with
@@ -164,9 +173,10 @@ def blank_surroundings(
     if request.node.get_closest_marker("spark") and not request.config.getoption("deep"):
         _set_conf(monkeypatch, QUICK)
     _forget_declarations()
+    modules = _modules()
     yield
     _forget_declarations()
-    _forget_modules(tmp_path_factory.getbasetemp())
+    _forget_modules(tmp_path_factory.getbasetemp(), modules)
     if (sessions := sys.modules.get("ematix_flow.engine.spark.session")) is not None:
         sessions.share_engine(share=False)  # as a command that was called in this process had wished
 

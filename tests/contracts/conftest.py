@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import pytest
 
@@ -79,13 +80,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = {item for item in ours if not (_says_something(item) and _is_reached(item, engine))}
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=[*left_out])
-    for item in ours:
-        if _is_variation(item):
+    variations = [item for item in ours if _is_variation(item)]
+    tried = {item.originalname for item in {*ours} - {*variations}}  # type: ignore[attr-defined]
+    for item in variations:
+        if item.originalname in tried or _given(item)["system"].kind not in IN_TURN:  # type: ignore[attr-defined]
             item.add_marker(pytest.mark.deep)
 
 
-IN_FULL = ("duckdb", "postgres")
-"""Systems on which every run tries the whole suite."""
+IN_TURN = ("duckdb", "postgres")
+"""Systems of which every run tries the whole suite on one: PostgreSQL stages, DuckDB loads its own rows, and what has one path takes turns."""
 
 
 LAKE_MODES = ("test_append_and_truncate", "test_merge", "test_scd2_load_time", "test_scd2_event_time")
@@ -93,14 +96,21 @@ LAKE_MODES = ("test_append_and_truncate", "test_merge", "test_scd2_load_time", "
 
 
 def _is_variation(item: pytest.Item) -> bool:
-    """Return whether other tests show as much in minutes less: systems in full, the others by a path per mode."""
-    system = _given(item).get("system")
-    if system is None or "flows" not in getattr(item, "fixturenames", ()) or system.kind in IN_FULL:
+    """Return whether other tests show as much in minutes less: two systems in turn, the others by a path per mode."""
+    given = _given(item)
+    system = given.get("system")
+    if system is None or "flows" not in getattr(item, "fixturenames", ()):
         return False
-    is_mode = item.path.stem in LAKE_MODES
-    return (isinstance(system, Lake) and (system.server or not is_mode)) or item.get_closest_marker(
-        "every_system"
-    ) is None
+    if item.get_closest_marker("every_system") is not None:
+        return isinstance(system, Lake) and (system.server or item.path.stem not in LAKE_MODES)
+    return system.kind != _turn_of(item, given.get("path"))
+
+
+def _turn_of(item: pytest.Item, path: str | None) -> str:
+    """Return the system that tries a test which is not tried on every one."""
+    if path is None:
+        return IN_TURN[crc32(item.originalname.encode()) % len(IN_TURN)]  # type: ignore[attr-defined]
+    return "duckdb" if path == "same_db" else "postgres"
 
 
 def _is_reached(item: pytest.Item, engine: str) -> bool:

@@ -82,8 +82,24 @@ def test_warn_loads_what_both_have(flows: Flows) -> None:
     flow = flows(NARROW, source=SOURCE, mode="append", on_drift="warn")
     flow.run([thing(1)])
     flow.execute(f"ALTER TABLE {flow.target_name} ADD COLUMN extra BIGINT")
-    assert flow.run([thing(2)])["rows_inserted"] == 1
+    with pytest.warns(
+        UserWarning, match=r"differs from its declaration and is loaded as it is .*'extra' is not declared"
+    ):
+        assert flow.run([thing(2)])["rows_inserted"] == 1
     assert [row["id"] for row in flow.rows()] == [1, 2]
+
+
+@in_and_out
+def test_warn_refuses_a_table_without_a_declared_column_before_a_row_moves(flows: Flows) -> None:
+    flow = flows(NARROW, source=SOURCE, mode="append", on_drift="warn")
+    flow.run([thing(1)])
+    flow.table = DIFFERENT["'more' is missing"]
+    with pytest.raises(DriftError, match=r"schema drift detected: .*\n  column 'more' is missing") as refused:
+        flow.run([thing(2)])
+    assert "'evolve' adds columns" in str(refused.value)
+    assert "'warn'" not in str(refused.value)
+    flow.table = NARROW
+    assert [row["id"] for row in flow.rows()] == [1]
 
 
 @pytest.mark.every_system

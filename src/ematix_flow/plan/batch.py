@@ -312,12 +312,25 @@ def ensure_step(
 
 
 def _refuse_drift(table: Table, existing: tuple[Difference, ...], write: Write) -> None:
-    fatal = [d for d in existing if write.on_drift == "error" or not (d.cure or d.harmless)]
-    if fatal and write.on_drift != "warn":
+    fatal = [difference for difference in existing if _is_fatal(difference, write.on_drift)]
+    if fatal:
         lines = "".join(f"\n  {difference.text}" for difference in fatal)
         message = f"schema drift detected: {table.qualified_name}{lines}"
-        hint = "change the table or its declaration; on_drift='evolve' adds columns and widens types by itself, 'warn' loads the table as it is."
-        raise DriftError(message, hint=hint)
+        hint = "change the table or its declaration; on_drift='evolve' adds columns and widens types by itself"
+        as_it_is = ", 'warn' loads the table as it is" if write.on_drift != "warn" else ""
+        raise DriftError(message, hint=f"{hint}{as_it_is}.")
+
+
+def _is_fatal(difference: Difference, on_drift: str) -> bool:
+    match on_drift:
+        case "error":
+            return True
+        case "evolve":
+            return not (difference.cure or difference.harmless)
+        case "warn":
+            return difference.absent
+        case _:
+            return False
 
 
 def _load(request: PlanRequest, inspection: Inspection, keys: tuple[str, ...], compare: tuple[str, ...]) -> Load:

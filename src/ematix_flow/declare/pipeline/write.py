@@ -55,6 +55,9 @@ CHANGES = "cdc"
 DROP = "drop"
 """What only streams do with bad rows: they are counted and forgotten."""
 
+AS_IT_IS = "as it is"
+"""The drift policy of what only looks at a table: every difference is accepted. No word of a declaration means it."""
+
 DEFAULT_LATE_HORIZON = timedelta(days=30)
 
 

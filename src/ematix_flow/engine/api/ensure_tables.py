@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.config.redact import safe_text
-from ematix_flow.declare.pipeline.write import write
+from ematix_flow.declare.pipeline.write import AS_IT_IS, write
 from ematix_flow.declare.table.class_body import table_of
 from ematix_flow.engine.api.references import reference_to
 from ematix_flow.engine.batch.options import Options
@@ -27,6 +28,8 @@ def ensure_table(declared: Any, connection: Any, on_drift: str = "error") -> dic
     """Create a table where it is missing and return the action with the differences; framework columns included."""
     table = table_of(declared)
     rules = write("append", on_drift=on_drift)
+    if on_drift == "warn":
+        rules = replace(rules, on_drift=AS_IT_IS)  # whoever calls is told the differences, and no row is loaded
     database = target_for(reference_to(connection), table, session_for(Options()))
     session = database.session()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base.columns import ColumnSchema
@@ -27,6 +28,16 @@ if TYPE_CHECKING:
 def can_simulate(database: Catalog, plan: TargetPlan) -> bool:
     """Return whether a load can be carried out and rolled back, with its table created or widened in the same transaction."""
     return database.capabilities.transactional_ddl or not plan.ensure.statements
+
+
+def warn_of_drift(plan: TargetPlan) -> None:
+    """Warn of a table that is loaded although it differs from its declaration."""
+    if plan.commit.write.on_drift == "warn" and plan.ensure.differences:
+        texts = "; ".join(difference.text for difference in plan.ensure.differences)
+        message = (
+            f"table {plan.table_name} differs from its declaration and is loaded as it is (on_drift='warn'): {texts}"
+        )
+        warnings.warn(message, UserWarning, stacklevel=2)
 
 
 def expand(database: TargetSystem, session: Session, plan: TargetPlan) -> None:

@@ -18,7 +18,7 @@ from ematix_flow.connect.base.retry import COMMIT, OVERTAKEN, STAGING, attempts
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.engine.batch import step_times
 from ematix_flow.engine.batch.commit_request import commit_request_for
-from ematix_flow.engine.batch.ddl import expand
+from ematix_flow.engine.batch.ddl import expand, warn_of_drift
 from ematix_flow.engine.batch.events import facts_about
 from ematix_flow.engine.batch.inspect import wait_for
 from ematix_flow.engine.batch.own_target import over_missing_target
@@ -223,6 +223,7 @@ def _inspect_and_plan(load: _Load) -> tuple[TargetPlan, LoadInspection | None]:
         # Planned as if it were there and empty, which it is from now on.
         _expand(load.database, plan_load(stand_in, inspect_load)[0])
     plan, load_inspection = plan_load(load_request, inspect_load)
+    warn_of_drift(plan)
     failpoint("plan.after_bounds")
     current().check_known()
     return plan, load_inspection

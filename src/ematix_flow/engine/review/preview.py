@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.config.redact import redact, safe_text
+from ematix_flow.declare.pipeline.write import AS_IT_IS
 from ematix_flow.engine.batch.events import facts_about
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.planner import plan_load, request_for, token_for
@@ -221,7 +222,7 @@ def plan_despite_drift(load_request: LoadRequest, inspect_load: Callable[[LoadRe
     except DriftError as error:
         note = f"a run would be refused: {error.what}"
     declared = load_request.target.write
-    tolerant = replace(load_request, target=replace(load_request.target, write=replace(declared, on_drift="warn")))
+    tolerant = replace(load_request, target=replace(load_request.target, write=replace(declared, on_drift=AS_IT_IS)))
     plan = plan_load(tolerant, inspect_load)[0]
     return replace(plan, commit=replace(plan.commit, write=declared), notes=(*plan.notes, note))
 

@@ -59,6 +59,8 @@ class Difference:
     """The statement that removes the difference without losing anything, if there is one."""
     harmless: bool = False
     """True when a load works in spite of it: a column more, or a column that allows more."""
+    absent: bool = False
+    """True when no load works in spite of it: a column that is not there takes no values."""
 
 
 def table_definition(
@@ -176,7 +178,7 @@ def _column_differences(
     if existing is None:
         # An added column can only be nullable: the rows that are there have no value for it.
         add = f"ALTER TABLE {native_table} ADD COLUMN {native} {type_name}"
-        return [Difference(f"column {name!r} is missing", add if name not in table.primary_key else "")]
+        return [Difference(f"column {name!r} is missing", add if name not in table.primary_key else "", absent=True)]
     result = []
     known = definition.column.native and definition.column.native in (existing.type, existing.base)
     if not known and not database.same_type(existing.type, type_name):
