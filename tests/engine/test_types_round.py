@@ -9,13 +9,14 @@ from contextlib import closing
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
 from ematix_flow.connect.formats.writers import AS_DIGITS
 from ematix_flow.connect.registry import target_of
 from ematix_flow.declare.connection.registry import connection_from_fields
-from ematix_flow.declare.table.types import BigInt, Numeric
+from ematix_flow.declare.table.types import BigInt, Date, Numeric, Timestamp, TimestampTZ
 from ematix_flow.errors import PlanError
 from tests.engine.every_type import ODD_FLOATS, ROWS, TYPES, Journey, frame_of, plain
 
@@ -47,6 +48,22 @@ def test_every_type_comes_back_as_it_was(system: str, request: pytest.FixtureReq
     journey.load(frame_of(rows), fields, schema=schema)
     found = journey.rows_in(fields, query)
     assert plain(found) == plain([as_digits(row) for row in rows] if system in TEXTS else rows)
+
+
+@pytest.mark.parametrize("system", ["parquet", "orc", "delta_local"])
+def test_infinite_dates_and_times_are_bad_rows_of_files(system: str, tmp_path: Path) -> None:
+    kind = {"kind": "object_store_local", "format": system} if system != "delta_local" else {"kind": system}
+    target = {**kind, "path": str(tmp_path / "lake")}
+    source = {"kind": "duckdb", "path": str(tmp_path / "source.duckdb")}
+    with duckdb.connect(source["path"]) as connection:
+        connection.execute("CREATE TABLE far (id BIGINT, day DATE, wall TIMESTAMP, moment TIMESTAMPTZ)")
+        for number, column in enumerate(("day", "wall", "moment")):
+            values = f"VALUES ({number}, 'infinity'), ({number + 3}, '-infinity')"
+            connection.execute(f"INSERT INTO far (id, {column}) {values}")
+        connection.execute("INSERT INTO far VALUES (6, '2026-01-01', '2026-01-01', '2026-01-01')")
+    types = {"id": BigInt(), "day": Date(), "wall": Timestamp(), "moment": TimestampTZ()}
+    result = Journey(tmp_path).load("SELECT * FROM far", target, source=source, types=types, on_bad_row="reject")
+    assert (result["rows_inserted"], result["rows_rejected"]) == (1, 6)
 
 
 @pytest.mark.parametrize("system", ["duckdb", SERVERS[0], "parquet", "orc"])

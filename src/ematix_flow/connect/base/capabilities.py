@@ -22,6 +22,9 @@ FOUR_DIGITS = TimeRange(
 )
 """What is written as text: of a year with more or fewer digits the text has another meaning, or none."""
 
+FINITE = TimeRange((2 - 2**31, 2**31 - 2), (2 - 2**63, 2**63 - 2), "5877642 BC and 5881580", "290308 BC and 294246")
+"""What files count from 1970: databases that know infinite times count the first and the last numbers for them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:

@@ -1,6 +1,6 @@
 """Files in folders and buckets, as sources, targets and streams."""
 
-from ematix_flow.connect.base.capabilities import Capabilities
+from ematix_flow.connect.base.capabilities import FINITE, Capabilities
 from ematix_flow.connect.base.system import FOLDER, SystemRecord
 from ematix_flow.declare.connection.files import (
     ObjectStoreAzureConnection,
@@ -15,6 +15,7 @@ _CAPABILITIES = Capabilities(
     guarantee="exactly once for readers of the commit records; readers of the folder see whole files, none twice",
     transactional_ddl=True,
     answers_sql=False,
+    times=FINITE,
 )
 
 FILES_LOCAL = SystemRecord(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ematix_flow.connect.base.capabilities import ALL_MODES, Capabilities
+from ematix_flow.connect.base.capabilities import ALL_MODES, FINITE, Capabilities
 
 LAKE_CAPABILITIES = Capabilities(
     modes=ALL_MODES,
@@ -10,4 +10,5 @@ LAKE_CAPABILITIES = Capabilities(
     guarantee="exactly once: the table's own commit carries the load, and the metadata tables follow it",
     constraints=False,
     rolls_back=False,
+    times=FINITE,
 )
