@@ -36,6 +36,7 @@ pytestmark = [
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tests" / "run" / "cluster" / "project" / "batches.py"
 SEED = int(os.environ.get("CRASH_SEED", "20260101"))
+KILLS = 10
 STAYS = 1.0
 """Seconds for which every task stays in the middle of its rows, so that a kill finds it there."""
 
@@ -126,12 +127,12 @@ def seller(postgres_server: PostgresServer, tmp_path: Path) -> Iterator[Callable
         postgres_server.drop_database(url)
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.deep)])
+@pytest.mark.deep
 def test_executors_that_are_killed_while_they_stage_lose_and_double_nothing(
-    kills: int, cluster: Standalone, seller: Callable[..., Seller]
+    cluster: Standalone, seller: Callable[..., Seller]
 ) -> None:
     shop, random = seller(cluster), Random(SEED)  # noqa: S311 - repeatable, not secret
-    for batch in range(kills):
+    for batch in range(KILLS):
         shop.begin(batch)
         time.sleep(random.random() * STAYS)
         living = [pid for worker in shop.cluster.workers for pid in worker.executors()]

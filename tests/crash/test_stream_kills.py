@@ -36,7 +36,7 @@ pytestmark = [
     pytest.mark.xdist_group("stream_kills"),
 ]
 
-KILLS = quick_or_deep(15, 60)
+KILLS = quick_or_deep(8, 60)
 LAKE_KILLS = quick_or_deep(6, 60)
 BATCHES, LAKE_BATCHES = quick_or_deep((10, 3), (25, 25))
 """Batches of one life at most."""
@@ -152,8 +152,9 @@ def test_kills_of_a_stream_into_delta(lake_nursery: Nursery, place_of: Callable[
     assert batches_in(place) > LAKE_KILLS
 
 
+@pytest.mark.deep
 @pytest.mark.spark
-@pytest.mark.parametrize("kind", ["delta_local", deep("iceberg"), deep("iceberg_sql")])
+@pytest.mark.parametrize("kind", ["delta_local", "iceberg", "iceberg_sql"])
 def test_a_restart_after_a_kill_between_the_tables_commit_and_its_books_goes_on_with_more_messages(
     lake_nursery: Nursery, place_of: Callable[[str], Place], feed: Feed, kind: str
 ) -> None:

@@ -33,6 +33,7 @@ from ematix_flow import (
 from ematix_flow import normalize as n
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.transforms import filter_where
+from tests.depth import deep
 from tests.engine.files import declared_load, load
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ def _digits(text: str) -> str:
     return str(Decimal(text).normalize())
 
 
-@pytest.mark.parametrize(("file_format", "written"), [("csv", as_csv), ("json_lines", as_json_lines)])
+@pytest.mark.parametrize(("file_format", "written"), [("csv", as_csv), deep("json_lines", as_json_lines)])
 def test_text_becomes_the_same_rows_and_rejects(
     spark: SparkSession, tmp_path: Path, file_format: str, written: Any
 ) -> None:
@@ -265,7 +266,7 @@ def test_typed_files_become_the_same_rows_and_rejects(spark: SparkSession, tmp_p
     assert len(found.rows) + len(found.rejects) == table.num_rows
 
 
-@pytest.mark.parametrize("file_format", ["csv", "parquet"])
+@pytest.mark.parametrize("file_format", ["csv", deep("parquet")])
 def test_the_bound_of_an_incremental_load_is_the_same(spark: SparkSession, tmp_path: Path, file_format: str) -> None:
     moments = [datetime(2024, 1, 1, tzinfo=UTC) + timedelta(hours=number) for number in range(9)]
     narrow = pa.array([number + 0.1 for number in range(9)], pa.float32())

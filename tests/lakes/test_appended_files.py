@@ -115,6 +115,7 @@ def test_an_append_and_its_dry_run_need_no_java(tmp_path: Path) -> None:
     assert lane.rows("id, word") == [("1", "a"), ("1", "a"), ("2", "b"), ("2", "b")]
 
 
+@pytest.mark.deep
 def test_iceberg_reads_the_files_and_goes_on_with_the_table(lane: Lane) -> None:
     for number in range(1, 4):
         assert lane.load([row(number)])["rows_inserted"] == 1

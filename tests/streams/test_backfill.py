@@ -238,6 +238,7 @@ def test_messages_of_a_stream_without_state_are_loaded_again_by_key(topic: Topic
     ]  # fmt: skip
 
 
+@pytest.mark.deep
 def test_windows_whose_messages_are_partly_gone_are_left_as_they_are(line: Topic, warehouse: Path) -> None:
     def write(*seconds: float, late: float | None = None) -> None:
         for second in seconds:

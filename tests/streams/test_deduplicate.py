@@ -56,6 +56,7 @@ def test_only_the_first_of_a_key_is_loaded(topic: Topic, warehouse: Path) -> Non
     assert found == [(1, "a", 0), (2, "c", 2), (3, "e", 5)]
 
 
+@pytest.mark.deep
 def test_rows_without_a_time_that_calendars_have_are_bad_rows(topic: Topic, warehouse: Path) -> None:
     given = {"target_table": ("shop", "timely"), "create_table": True}
     dedupe = Dedupe(keys=("id",), within=timedelta(minutes=1), event_time_column="at")

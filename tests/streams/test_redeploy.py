@@ -191,6 +191,7 @@ def test_windows_over_a_redeployment_are_those_of_the_model(
     assert early.total() + complete.total() == rows.total()
 
 
+@pytest.mark.deep
 def test_shorter_windows_are_given_out_from_where_the_longer_ones_were(topic: Topic, warehouse: Path) -> None:
     long, short = (into(topic, warehouse, tumbling(duration_ms=ms, aggregations=COUNT)) for ms in (60_000, 10_000))
     topic.write(events((3, "a", 1), (61, "a", 1), (75, "a", 1), (75.5, "b", 1), (95, "a", 1)), partition=0)

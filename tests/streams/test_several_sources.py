@@ -317,11 +317,10 @@ def test_sources_of_a_file(topics: tuple[Topic, Topic], warehouse: Path) -> None
     assert ids_in(warehouse) == list(range(25))
 
 
-@pytest.mark.in_turn
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("engine", ["local", "spark"])
-@pytest.mark.parametrize("sql", [None, "SELECT id, upper(word) AS word, _topic FROM source WHERE id % 2 = 0"])
+@pytest.mark.parametrize("engine", [deep("local"), "spark"])
+@pytest.mark.parametrize("sql", [deep(None), "SELECT id, upper(word) AS word, _topic FROM source WHERE id % 2 = 0"])
 def test_spark_and_this_process_load_the_same(
     topics: tuple[Topic, Topic], warehouse: Path, monkeypatch: pytest.MonkeyPatch, engine: str, sql: str | None
 ) -> None:

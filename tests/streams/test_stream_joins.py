@@ -70,6 +70,7 @@ def test_pairs_are_loaded_once_and_rows_without_one_when_none_can_come(
     assert pairs(warehouse) == [(1, 10), (1, 13), (2, None), (3, 12)]
 
 
+@pytest.mark.deep
 @pytest.mark.filterwarnings("ignore:stream .* declares a state store in memory")
 def test_rows_wait_by_times_that_have_grown_and_are_given_out_then(sides: tuple[Topic, Topic], warehouse: Path) -> None:
     left, right = sides
