@@ -31,7 +31,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## run the tour; needs Python, Java and the package index only
 	@{ [ "$$EMATIX_FLOW_ENGINE" = local ] || $(JAVA); } && $(BIN)/python examples/demo/run.py
 
-test: lint services  ## lint, then the tests, against real Spark and real servers (about 35 minutes on two cores)
+test: lint services  ## lint, then the tests, against real Spark and real servers (about half an hour on two cores)
 	@$(JAVA) && $(PYTEST) $(PYTEST_ARGS)
 
 test-all: lint services  ## everything: more kills and histories, every lake, and the contract suite on every engine (hours)

@@ -117,6 +117,7 @@ def _metadata_sql(module: ast.Module) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_only_commit_has_sql_about_our_metadata_tables() -> None:
     elsewhere = {
         name: lines
