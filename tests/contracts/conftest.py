@@ -32,6 +32,7 @@ from tests.contracts.systems import (
     lakes_for,
     parameter,
 )
+from tests.depth import quick_or_deep
 from tests.services.engines import CONNECT_MODE
 
 if TYPE_CHECKING:
@@ -67,9 +68,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if names & {*GAPS, *DATABASES_ONLY}:
         folders = ()
     lakes = lakes_for(names)
-    on_spark = [pytest.mark.spark, pytest.mark.xdist_group("lake_contracts")]
-    more = [*(parameter(folder) for folder in folders), *(parameter(lake, *on_spark) for lake in lakes)]
+    more = [*(parameter(folder) for folder in folders), *(parameter(lake, *_on_spark(lake)) for lake in lakes)]
     metafunc.parametrize("system", [*PARAMETERS, *more], indirect=True)
+
+
+def _on_spark(lake: Lake) -> tuple[pytest.MarkDecorator, ...]:
+    """Return the marks of a lake: those of a deep run take two sessions half an hour each, the others one a minute."""
+    return pytest.mark.spark, pytest.mark.xdist_group(quick_or_deep("lake_contracts", f"{lake.kind}_contracts"))
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests that are marked deep are left out
