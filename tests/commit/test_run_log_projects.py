@@ -44,6 +44,7 @@ def run(number: int, run_id: str = "", status: str = "succeeded", **more: object
     return replace(RunRecord(run_id or f"run-{number}", "load", status, started), **more)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_records_of_a_project_are_not_those_of_another(of: Of) -> None:
     a, b, none = of("a"), of("b"), of()
     for record in (*RECORDS, *OWN_IDS):
@@ -85,6 +86,7 @@ def test_requests_leases_and_tokens_are_of_a_project(of: Of) -> None:
     assert a.heartbeat(ours.token, 300)
 
 
+@pytest.mark.slow
 def test_runs_with_one_id_are_kept_for_each_project(of: Of) -> None:
     a, b, none = of("a"), of("b"), of()
     a.record(run(1, "load@2026-03-01T12:00:00Z", "failed", request_id="load@2026-03-01T12:00:00Z", target="t"))

@@ -179,6 +179,7 @@ def test_a_request_says_how_its_last_attempt_ended(log: RunLog) -> None:
     assert log.open_request("p", NOW).ended == "stopped"
 
 
+@pytest.mark.slow
 def test_what_is_over_is_forgotten_but_nothing_that_is_needed(log: RunLog) -> None:
     old, limit = NOW - timedelta(days=30), NOW - timedelta(days=7)
     resumable = log.open_request("open", old)

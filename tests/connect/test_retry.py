@@ -131,6 +131,7 @@ def test_the_caller_may_judge_errors_that_only_it_understands() -> None:
     assert called(Flaky(OSError("later")), HOURS, clock=noted([]), on=(OSError,)) == 2
 
 
+@pytest.mark.slow
 @either
 def test_time_that_is_over_ends_the_attempts_and_no_time_is_one_attempt() -> None:
     for seconds in (0.0, 0.5):

@@ -134,6 +134,7 @@ def test_a_function_is_called_and_not_waited_for(cluster: Cluster) -> None:
     assert body["argv"][:3] == ["run", "--module", "my_flows"]
 
 
+@pytest.mark.slow
 def test_no_secret_is_sent_to_a_function(cluster: Cluster) -> None:
     lambda_on(cluster).dispatch(HIDDEN)
     body = cluster.got[0][3]

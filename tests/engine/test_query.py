@@ -35,6 +35,7 @@ def failures(address: str, dialect: str) -> dict[str, str]:
     return failed
 
 
+@pytest.mark.slow
 @pytest.mark.service
 def test_ordinary_analytics_run_on_postgres(postgres_url: str) -> None:
     assert failures(postgres_url, "postgres") == {}
@@ -89,6 +90,7 @@ def test_a_session_for_strangers_opens_nothing_but_its_duckdb_file(duckdb_path: 
     assert Datasources({"w": f"duckdb:///{duckdb_path}"}).query("w", "SELECT a FROM t", 10, 5.0).rows == ((1,),)
 
 
+@pytest.mark.slow
 def test_queries_and_loads_take_turns_on_a_duckdb_file(duckdb_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     database = open_database(connection_from_url("w", f"duckdb:///{duckdb_path}"))
     with closing(database.session()) as session:

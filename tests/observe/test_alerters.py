@@ -213,6 +213,7 @@ def test_long_errors_are_cut(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(capsys.readouterr().err) < 2000
 
 
+@pytest.mark.slow
 def test_one_slow_and_one_broken_alerter_keep_nobody_waiting(
     endpoint: Endpoint, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -69,6 +69,7 @@ def test_events_become_numbers() -> None:
     assert found[of("batch_seconds_bucket", target="a", le="0.5")] == 1
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_refused_in_words() -> None:
     with served(StreamMetrics(), 0) as port:
         with pytest.raises(RunError, match=f"metrics cannot be served on port {port}") as refused:

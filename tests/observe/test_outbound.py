@@ -146,6 +146,7 @@ def test_a_certificate_of_nobody_is_refused(
     assert secure_endpoint.got == []
 
 
+@pytest.mark.slow
 def test_slow_and_dripping_answers_end_with_the_deadline(endpoint: Endpoint) -> None:
     endpoint.answer = "slow"
     client = HttpClient(allowed_hosts("127.0.0.1"), seconds=0.3)

@@ -56,6 +56,7 @@ def test_lines_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_prometheus_reads_them_while_the_sink_is_open(capsys: pytest.CaptureFixture[str]) -> None:
     sink = from_url("prometheus://:0")
     assert isinstance(sink, PrometheusSink)

@@ -45,6 +45,7 @@ def test_a_failure_is_told_and_fails_all_the_same(flow: Flow, project: Path, hoo
     assert "canary" not in said.err + said.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", [500, 302, "slow"])
 def test_an_endpoint_out_of_order_changes_nothing(
     flow: Flow, project: Path, hook: Endpoint, answer: int | str, monkeypatch: pytest.MonkeyPatch

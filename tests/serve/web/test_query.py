@@ -67,6 +67,7 @@ def test_what_does_more_than_read_is_refused(lab: TestClient) -> None:
         assert connection.execute("SELECT count(*) FROM copies").fetchone() == (2,)
 
 
+@pytest.mark.slow
 def test_a_query_that_takes_too_long_is_stopped(
     page: Callable[..., TestClient], run: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

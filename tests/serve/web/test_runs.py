@@ -206,6 +206,7 @@ def test_what_depends_on_a_requested_run_that_failed_is_not_run(
     assert (by_name["count"].state, by_name["count"].outcome) == ("failed", "copy failed")
 
 
+@pytest.mark.slow
 def test_a_workflow_is_set_off_by_hand_once(api: TestClient, run: Callable[..., int]) -> None:
     started = api.post("/api/workflows/nightly/run-now").json()
     assert started["selected_jobs"] == ["never"]
