@@ -15,10 +15,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.request import urlopen
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
@@ -53,6 +55,7 @@ for number in range({count}):
 """
 PAGES = {"first page": "", "pipelines": "pipelines", "runs": "runs", "runs that failed": "runs?status=failed",
          "one pipeline": "pipelines/p7", "workflows": "workflows"}  # fmt: skip
+ROUTES = ("api/pipelines", "api/runs", "api/runs?status=failed", "api/pipelines/p7")
 PAINTED = """() => performance.getEntriesByName("first-contentful-paint").length"""
 USABLE = """() => Math.max(
   performance.getEntriesByType("navigation")[0].domContentLoadedEventEnd,
@@ -97,13 +100,14 @@ def _state(number: int, count: int, now: datetime) -> PipelineState:
 
 
 @contextmanager
-def served(path: Path) -> Iterator[str]:
-    """Run the page over the history and give its address."""
+def served(path: Path) -> Iterator[tuple[str, int]]:
+    """Run the page over the history and give its address and its process."""
     command = [sys.executable, "-m", "ematix_flow", "web", "-m", "many", "--run-log-path", str(path), "--port", "0"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
         try:
-            yield next(match[0] for line in process.stderr or () if (match := re.search(r"http://\S+", line)))
+            address = next(match[0] for line in process.stderr or () if (match := re.search(r"http://\S+", line)))
+            yield address, process.pid
         finally:
             process.terminate()
 
@@ -121,8 +125,42 @@ def usable(browser: Browser, address: str) -> tuple[float, int]:
     return took, size
 
 
+def answers(address: str) -> Iterator[str]:
+    """Give for routes of the API how soon they answer."""
+    for route in ROUTES:
+        took = []
+        for _ in range(100):
+            began = time.perf_counter()
+            with urlopen(f"{address}{route}") as response:  # noqa: S310 - the page that was started here
+                response.read()
+            took.append(1000 * (time.perf_counter() - began))
+        ordered = sorted(took)
+        yield f"{route}: median {ordered[49]:.0f} ms, p95 {ordered[94]:.0f} ms of 100"
+
+
+def watched(address: str, pid: int, viewers: int, seconds: int = 30) -> str:
+    """Give what the server needs while so many viewers listen to its events."""
+    before, began = _needs(pid), time.perf_counter()
+    open_streams = [urlopen(f"{address}api/events") for _ in range(viewers)]  # noqa: S310
+    time.sleep(seconds)
+    after, took = _needs(pid), time.perf_counter() - began
+    for stream in open_streams:
+        stream.close()
+    share = 100 * (after[0] - before[0]) / took
+    return (
+        f"{viewers} viewers for {took:.0f} s: {share:.1f} % of a core, {before[1]} MiB before and {after[1]} MiB then"
+    )
+
+
+def _needs(pid: int) -> tuple[float, int]:
+    """Return the processor seconds and the MiB of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+    pages = int(Path(f"/proc/{pid}/statm").read_text("utf-8").split()[1])
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE") >> 20
+
+
 def main() -> int:
-    """Print one line for each page."""
+    """Print one line for each page, route and number of viewers."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pipelines", type=int, default=1_000)
     parser.add_argument("--runs", type=int, default=1_000_000)
@@ -133,7 +171,7 @@ def main() -> int:
         path = Path(folder) / "history.db"
         filled(path, chosen.pipelines, chosen.runs)
         browser = playwright.chromium.launch(executable_path=str(chromium()), args=["--no-sandbox"])
-        with served(path) as address:
+        with served(path) as (address, pid):
             for name, place in PAGES.items():
                 first, size = usable(browser, f"{address}{place}")
                 took = sorted(usable(browser, f"{address}{place}")[0] for _ in range(ROUNDS))
@@ -141,7 +179,10 @@ def main() -> int:
                     f"{name}: first {first:.0f} ms, then {statistics.median(took):.0f} ms (median of {ROUNDS}, "
                     f"{took[0]:.0f} to {took[-1]:.0f}), {size / 1000:.0f} kB; load {os.getloadavg()[0]:.0f}\n"
                 )
-        browser.close()
+            browser.close()
+            sys.stdout.writelines(f"{line}\n" for line in answers(address))
+            for viewers in (0, 1, 200):
+                sys.stdout.write(watched(address, pid, viewers) + "\n")
     return 0
 
 
