@@ -35,7 +35,6 @@ def failures(address: str, dialect: str) -> dict[str, str]:
     return failed
 
 
-@pytest.mark.slow
 @pytest.mark.service
 def test_ordinary_analytics_run_on_postgres(postgres_url: str) -> None:
     assert failures(postgres_url, "postgres") == {}

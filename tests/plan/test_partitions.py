@@ -16,7 +16,8 @@ from ematix_flow.declare.pipeline.write import write
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, Text, TimestampTZ
 from ematix_flow.errors import DriftError, UnsupportedError
-from ematix_flow.plan.batch import Inspection, ensure_step
+from ematix_flow.plan.batch import Inspection
+from ematix_flow.plan.existing_tables import ensure_step
 from ematix_flow.plan.partitions import partition_notes
 from ematix_flow.plan.sql.ddl import create_table_sql, table_definition
 

@@ -126,7 +126,7 @@ def count(warehouse: Path) -> int:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("engine", ["spark", pytest.param("local", marks=pytest.mark.deep)])
+@pytest.mark.parametrize("engine", ["spark", "local"])
 def test_history_that_changes_while_the_stream_runs_counts_after_a_refresh(
     topic: Topic, kafka_broker: KafkaBroker, warehouse: Path, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,10 +13,10 @@ from ematix_flow.connect.types.digits import digits_of
 from ematix_flow.declare.pipeline.pipeline import TransformRef
 from ematix_flow.declare.pipeline.write import CHANGES
 from ematix_flow.declare.table.types import BigInt, TimestampTZ
-from ematix_flow.errors import DriftError, PlanError, UnsupportedError
+from ematix_flow.errors import PlanError, UnsupportedError
 from ematix_flow.plan.changes import change_columns, change_rules, points_table, remembers_keys
 from ematix_flow.plan.columns import EVENT
-from ematix_flow.plan.existing_tables import over_existing
+from ematix_flow.plan.existing_tables import ensure_step, over_existing
 from ematix_flow.plan.keys import compare_columns, merge_keys, order_columns, update_columns
 from ematix_flow.plan.metadata_tables import history_name
 from ematix_flow.plan.partitions import never_empty, partition_notes
@@ -24,7 +24,7 @@ from ematix_flow.plan.programs import lake_append, program_of
 from ematix_flow.plan.quality import plan_audit
 from ematix_flow.plan.remote_tasks import carried, refuse_unseen
 from ematix_flow.plan.shape_placement import plan_shape
-from ematix_flow.plan.sql.ddl import VERSION, create_table_sql, differences, table_definition
+from ematix_flow.plan.sql.ddl import table_definition
 from ematix_flow.plan.sql.modes import lake as lake_modes
 from ematix_flow.plan.sql.program import Load
 from ematix_flow.plan.sql.shape.query import unsupported_on
@@ -35,7 +35,6 @@ from ematix_flow.plan.steps import (
     Check,
     Choice,
     Commit,
-    EnsureTable,
     Read,
     Stage,
     TargetPlan,
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
     from ematix_flow.plan.remote_tasks import Away
     from ematix_flow.plan.shape_placement import Shaping
     from ematix_flow.plan.source import SourceValue
-    from ematix_flow.plan.sql.ddl import Difference, TableDefinition
+    from ematix_flow.plan.sql.ddl import TableDefinition
     from ematix_flow.plan.steps import Bounds, FileChoice, OffsetRange, TableRead
     from ematix_flow.records import SourceWatermark, Token
 
@@ -288,49 +287,6 @@ def _forced(pipeline: Pipeline, path: str, reason: str) -> Choice:
         message = f"force_path='same_db' is impossible for {pipeline.name!r}: {reason}"
         raise PlanError(message, origin=pipeline.origin)
     return Choice(path, reason)
-
-
-def ensure_step(
-    table: Table, write: Write, definition: TableDefinition, database: TargetSystem, inspection: Inspection
-) -> EnsureTable:
-    """Return what has to be done about the target's table, or refuse it as the drift policy requires."""
-    if not inspection.target_known:
-        return EnsureTable(definition, (create_table_sql(definition, database),), (), None)
-    if inspection.existing is None:
-        return EnsureTable(definition, (create_table_sql(definition, database),), (), exists=False)
-    if inspection.existing.problem:
-        message = f"table {table.qualified_name} cannot be loaded safely: {inspection.existing.problem}"
-        raise PlanError(message)
-    drift = differences(definition, inspection.existing, database)
-    own = tuple(d.cure for d in drift if d.cure and write.mode == CHANGES and repr(VERSION.name) in d.text)
-    drift = tuple(d for d in drift if d.cure not in own or not d.cure)
-    if not table.stamped and write.on_drift == "error":
-        return EnsureTable(definition, own, (), exists=True)
-    _refuse_drift(table, drift, write)
-    cures = tuple(d.cure for d in drift if d.cure) if write.on_drift == "evolve" else ()
-    return EnsureTable(definition, (*own, *cures), drift, exists=True)
-
-
-def _refuse_drift(table: Table, existing: tuple[Difference, ...], write: Write) -> None:
-    fatal = [difference for difference in existing if _is_fatal(difference, write.on_drift)]
-    if fatal:
-        lines = "".join(f"\n  {difference.text}" for difference in fatal)
-        message = f"schema drift detected: {table.qualified_name}{lines}"
-        hint = "change the table or its declaration; on_drift='evolve' adds columns and widens types by itself"
-        as_it_is = ", 'warn' loads the table as it is" if write.on_drift != "warn" else ""
-        raise DriftError(message, hint=f"{hint}{as_it_is}.")
-
-
-def _is_fatal(difference: Difference, on_drift: str) -> bool:
-    match on_drift:
-        case "error":
-            return True
-        case "evolve":
-            return not (difference.cure or difference.harmless)
-        case "warn":
-            return difference.absent
-        case _:
-            return False
 
 
 def _load(request: PlanRequest, inspection: Inspection, keys: tuple[str, ...], compare: tuple[str, ...]) -> Load:

@@ -1,4 +1,4 @@
-"""A declared table over one that is there: which of its types take the declared values as they are; it changes no table."""
+"""A declared table over one that is there: which of its types take the values, and what has to be done; it changes no table."""
 
 from __future__ import annotations
 
@@ -6,11 +6,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.types.reflected import carrier_type
+from ematix_flow.declare.pipeline.write import CHANGES
+from ematix_flow.errors import DriftError, PlanError
+from ematix_flow.plan.sql.ddl import VERSION, create_table_sql, differences
+from ematix_flow.plan.steps import EnsureTable
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base.catalog import Catalog
     from ematix_flow.connect.base.columns import ColumnSchema, TableSchema
+    from ematix_flow.connect.base.target import TargetSystem
+    from ematix_flow.declare.pipeline.write import Write
     from ematix_flow.declare.table.schema import Column, Table
+    from ematix_flow.plan.batch import Inspection
+    from ematix_flow.plan.sql.ddl import Difference, TableDefinition
 
 
 def over_existing(table: Table, existing: TableSchema | None, database: Catalog, on_drift: str) -> Table:
@@ -41,3 +49,46 @@ def _native(column: Column, there: ColumnSchema, wanted: str, database: Catalog)
         return ""
     takes = database.same_type(kind.native, wanted) or database.existing.takes(kind.native, column.type)
     return kind.native if takes else ""
+
+
+def ensure_step(
+    table: Table, write: Write, definition: TableDefinition, database: TargetSystem, inspection: Inspection
+) -> EnsureTable:
+    """Return what has to be done about the target's table, or refuse it as the drift policy requires."""
+    if not inspection.target_known:
+        return EnsureTable(definition, (create_table_sql(definition, database),), (), None)
+    if inspection.existing is None:
+        return EnsureTable(definition, (create_table_sql(definition, database),), (), exists=False)
+    if inspection.existing.problem:
+        message = f"table {table.qualified_name} cannot be loaded safely: {inspection.existing.problem}"
+        raise PlanError(message)
+    drift = differences(definition, inspection.existing, database)
+    own = tuple(d.cure for d in drift if d.cure and write.mode == CHANGES and repr(VERSION.name) in d.text)
+    drift = tuple(d for d in drift if d.cure not in own or not d.cure)
+    if not table.stamped and write.on_drift == "error":
+        return EnsureTable(definition, own, (), exists=True)
+    _refuse_drift(table, drift, write)
+    cures = tuple(d.cure for d in drift if d.cure) if write.on_drift == "evolve" else ()
+    return EnsureTable(definition, (*own, *cures), drift, exists=True)
+
+
+def _refuse_drift(table: Table, existing: tuple[Difference, ...], write: Write) -> None:
+    fatal = [difference for difference in existing if _is_fatal(difference, write.on_drift)]
+    if fatal:
+        lines = "".join(f"\n  {difference.text}" for difference in fatal)
+        message = f"schema drift detected: {table.qualified_name}{lines}"
+        hint = "change the table or its declaration; on_drift='evolve' adds columns and widens types by itself"
+        as_it_is = ", 'warn' loads the table as it is" if write.on_drift != "warn" else ""
+        raise DriftError(message, hint=f"{hint}{as_it_is}.")
+
+
+def _is_fatal(difference: Difference, on_drift: str) -> bool:
+    match on_drift:
+        case "error":
+            return True
+        case "evolve":
+            return not (difference.cure or difference.harmless)
+        case "warn":
+            return difference.absent
+        case _:
+            return False

@@ -13,8 +13,8 @@ from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.target import target_for
 from ematix_flow.engine.spark.session import session_for
 from ematix_flow.errors import CommitError
-from ematix_flow.plan.batch import Inspection, ensure_step
-from ematix_flow.plan.existing_tables import over_existing
+from ematix_flow.plan.batch import Inspection
+from ematix_flow.plan.existing_tables import ensure_step, over_existing
 from ematix_flow.plan.sql.ddl import IS_CURRENT, VALID_FROM, table_definition
 
 if TYPE_CHECKING:
