@@ -40,6 +40,7 @@ def _about_the_worker(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBa
         "main": Path(sys.modules["__main__"].__file__ or "").name,
         "cwd_first": sys.path[0] in ("", os.getcwd()),  # noqa: PTH109
         "pid": os.getpid(),
+        "archives": [path for path in sys.path_importer_cache if path.endswith(".zip") and path not in sys.path],
     }
     yield pa.RecordBatch.from_pydict({"facts": [json.dumps(facts)]})
 
@@ -98,6 +99,7 @@ def test_workers_are_this_python_under_our_daemon(spark: SparkSession) -> None:
     assert {fact["python"] for fact in facts} == {sys.executable}
     assert {fact["main"] for fact in facts} == {"worker_daemon.py"}
     assert not any(fact["cwd_first"] for fact in facts)
+    assert not any(fact["archives"] for fact in facts)  # each would be read again by every task
 
 
 def test_workers_find_modules_that_the_driver_finds(

@@ -5,8 +5,18 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
 from ematix_flow.connect.base.stream_source import PAYLOAD, format_payload, payload_of
-from ematix_flow.run.read.infer_messages import documents, json_payload, raw_payload, rows_of_payloads
+from ematix_flow.run.read.infer_messages import (
+    _exact_payload,
+    documents,
+    json_payload,
+    raw_payload,
+    rows_of_payloads,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,6 +41,41 @@ def test_values_of_different_types_are_text() -> None:
 
 def test_numbers_beyond_64_bits_are_not_lost() -> None:
     assert made({"a": 2**70}, {"a": 1}).column("a").to_pylist() == [float(2**70), 1.0]
+
+
+_NUMBERS = st.one_of(
+    st.integers(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.integers(0, 3).map(lambda shift: (1 << (62 + shift)) - 1),
+)
+_TEXTS = st.text(st.characters(codec=None), max_size=5)
+_VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), _NUMBERS, _TEXTS),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(_TEXTS, inner, max_size=3)),
+)
+
+
+@given(_VALUES, st.booleans(), st.binary(max_size=3), st.integers(0, 200))
+@example({"a": {"b": [-(2**63) - 1]}}, False, b"", 0)
+@example({"a": float("inf"), "b": float("nan")}, False, b"", 0)
+@example({"a": "\ud800"}, True, b"", 0)
+def test_the_fast_reader_reads_what_the_exact_one_does(value: object, escaped: bool, more: bytes, at: int) -> None:
+    payload = json.dumps(value, ensure_ascii=escaped).encode(errors="surrogatepass")
+    payload = payload[:at] + more + payload[at:]
+    assert repr(json_payload(payload)) == repr(_exact_payload(payload))
+
+
+@pytest.mark.parametrize(
+    "number", ["1e400", "-1E+999", "9" * 400, "-0", "1e23", "18446744073709551616", "1e-400", "01"]
+)
+def test_numbers_are_as_they_were_written(number: str) -> None:
+    payload = f'{{"a": {number}}}'.encode()
+    assert repr(json_payload(payload)) == repr(_exact_payload(payload))
+
+
+def test_values_within_too_many_others_are_refused() -> None:
+    payload = b'{"a": ' + b"[" * 5000 + b"]" * 5000 + b"}"
+    assert str(json_payload(payload)).startswith("malformed JSON")
 
 
 def test_nested_values_are_documents_for_tables() -> None:

@@ -71,6 +71,11 @@ class CombinedSource(StreamSource):
         """Return the sources, as they are declared."""
         return tuple(self._parts.values())
 
+    @property
+    def reads_ahead(self) -> bool:
+        """Return whether that may be done with every source."""
+        return all(part.reads_ahead for part in self.parts)
+
     def label_of(self, part: StreamSource) -> str:
         """Return the name under which a source is known among the others."""
         return self._labels[list(self._parts).index(self._id_of(part))]

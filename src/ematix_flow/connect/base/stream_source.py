@@ -117,6 +117,11 @@ class StreamSource(ABC):
         """Return the sources that this one is put together of: itself, unless a stream reads several."""
         return (self,)
 
+    @property
+    def reads_ahead(self) -> bool:
+        """Return whether messages may be read while earlier ones are loaded: they stay, and reading them changes nothing."""
+        return False
+
     def label_of(self, part: StreamSource) -> str:
         """Return the name under which a part is known among the others."""
         return part.query

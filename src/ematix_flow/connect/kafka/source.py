@@ -70,6 +70,11 @@ class KafkaSource(StreamSource):
         self._connection = connection
         self._cluster = Kafka(connection)
 
+    @property
+    def reads_ahead(self) -> bool:
+        """Return True: records stay as they are."""
+        return True
+
     def start(self, where: str) -> Position:
         """Return the offsets of the beginning, the end, an instant, or those that are written out."""
         if where.lstrip().startswith("{"):

@@ -9,6 +9,7 @@ from ematix_flow.connect.base.event_time import EVENT_TIME, note_event, timed_pa
 from ematix_flow.connect.base.stream_source import from_text
 from ematix_flow.connect.lake.stream_source import LakeStream
 from ematix_flow.engine.batch.stager import translate_spark_error
+from ematix_flow.engine.stream.read_ahead import ReadAhead
 from ematix_flow.engine.stream.sources import lake_frame
 from ematix_flow.errors import PlanError
 from ematix_flow.failpoints import failpoint
@@ -49,6 +50,11 @@ class StreamFrames:
         self._state_names = state_names
         """What a stream with state needs: metadata of messages also where no SQL names it, and no types without a value."""
         self._last: tuple[tuple[str, ...], FrameRows] | None = None
+        self._ahead: ReadAhead | None = None
+
+    def read_ahead(self, offset_range: OffsetRange) -> None:
+        """Begin to read the rows between two positions, which are asked for when those before them are loaded."""
+        self._ahead = ReadAhead((offset_range.begin, offset_range.end), lambda: self._between(offset_range))
 
     def rows(self, offset_range: OffsetRange) -> FrameRows:
         """Return the rows between two positions and what is rejected of them."""
@@ -63,9 +69,14 @@ class StreamFrames:
         from ematix_flow.run.transform.frame_sql import FrameRows, without_guesses
 
         if self._last is None or self._last[0] != key:
+            ahead, self._ahead = self._ahead, None
+            if ahead is not None and ahead.key != key:
+                ahead.discard()
+                ahead = None
             self.close()
             try:
-                typed = without_guesses(read()) if self._state_names is not None else read()
+                typed = read() if ahead is None else ahead.result()
+                typed = without_guesses(typed) if self._state_names is not None else typed
             except Exception as error:
                 raise translate_spark_error(error) from error
             failpoint("stream.read")
@@ -89,7 +100,10 @@ class StreamFrames:
             raise error.at(self._stream.origin) from None
 
     def close(self) -> None:
-        """Release what Spark has cached of the last range."""
+        """Release what Spark has cached of the last range and of the one that is read ahead."""
+        if self._ahead is not None:
+            self._ahead.discard()
+        self._ahead = None
         if self._last is not None:
             self._last[1].release()
         self._last = None

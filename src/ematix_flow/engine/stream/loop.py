@@ -162,10 +162,14 @@ class Loop:
                 raise
             return True
         most = self.options.most or self.stream.max_rows_per_batch or MOST
-        begin, end = sink.position, self.source.ahead(sink.position, most, self.tally.end_offset)
+        begin, end, sink.next_end = sink.position, sink.next_end, None
+        if end is None:
+            end = self.source.ahead(begin, most, self.tally.end_offset)
         messages = self.source.distance(begin, end)
         if not messages:
             return False
+        if sink.reads_ahead and self.source.reads_ahead:
+            sink.next_end = self._full_range(end, most)
         begun = self.options.clock.ticks()
         try:
             counts = self._loaded(target_state, sink, end)
@@ -185,6 +189,14 @@ class Loop:
         if target_state.loads % CLEAN_UP_AFTER == 0:
             sink.clean_up()
         return True
+
+    def _full_range(self, begin: Position, most: int) -> Position | None:
+        """Return where the range behind a position ends, if it is full; what else comes until it is loaded cannot change it."""
+        # What is wrong there is told when that range is loaded.
+        with suppress(FlowError):
+            end = self.source.ahead(begin, most, self.tally.end_offset)
+            return end if self.source.distance(begin, end) >= most else None
+        return None
 
     def _loaded(self, target_state: TargetState, sink: StreamSink, end: Position) -> Counts:
         """Load, and again after a pause while the table of the target is gone, as it is when another one takes its name."""

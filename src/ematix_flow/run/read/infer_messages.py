@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 
-_HUGE = re.compile(rb"[eE][+]?[0-9]{3}")
-"""The pattern of a number that may be too large."""
+_LARGEST = float(1 << 63)
+"""Where numbers begin that may be whole ones of more than 64 bits."""
 
 TOGETHER = 4
 """Partitions that are read at the same time."""
@@ -108,17 +108,51 @@ def partition_of(messages: Sequence[tuple[bytes, str]]) -> MessagePartition:
 def json_payload(payload: bytes) -> dict[str, Any] | str:
     """Return the values of a JSON object."""
     try:
-        limited = _finite if _HUGE.search(payload) else None
-        value = json.loads(payload.decode(), parse_constant=_constant, parse_float=limited)
+        value = orjson.loads(payload)
+        # Whole numbers of more than 64 bits are rounded there.
+        if not _rounded(value):
+            return _row(value)
+    except (ValueError, RecursionError):
+        pass
+    return _exact_payload(payload)
+
+
+def _exact_payload(payload: bytes) -> dict[str, Any] | str:
+    """Return the values of a JSON object as Python's own reader has them, or what it says is wrong."""
+    try:
+        value = json.loads(payload.decode(), parse_constant=_constant, parse_float=_finite)
         if b"\\ud" in payload or b"\\uD" in payload:
             _json(value).encode()
     except UnicodeEncodeError:
         return "malformed JSON: half of a surrogate pair"
     except (ValueError, RecursionError) as error:
         return f"malformed JSON: {error}"
+    return _row(value)
+
+
+def _row(value: Any) -> dict[str, Any] | str:
     if not isinstance(value, dict):
         return "not a JSON object"
     return value if len(value) <= MOST_FIELDS else f"has {len(value)} values, more than the {MOST_FIELDS} of a row"
+
+
+def _rounded(value: Any) -> bool:
+    """Return whether a number within a value may stand for a whole one of more than 64 bits."""
+    kind = type(value)
+    if kind is float:
+        return not -_LARGEST < value < _LARGEST
+    if kind is dict:
+        value = value.values()
+    elif kind is not list:
+        return False
+    for one in value:
+        kind = type(one)
+        if kind is float:
+            if not -_LARGEST < one < _LARGEST:
+                return True
+        elif (kind is dict or kind is list) and _rounded(one):
+            return True
+    return False
 
 
 def rejected_row(payload: bytes) -> dict[str, Any] | str:

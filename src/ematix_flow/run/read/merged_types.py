@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 TEXT = pa.string()
 _DIGITS = 38
+_TEXTS, _FLOATS = {str, NoneType}, {float, NoneType}
 
 
 def inferred_types(rows: Sequence[Mapping[str, Any]]) -> dict[str, pa.DataType]:
@@ -32,9 +34,10 @@ def merged(one: Mapping[str, pa.DataType], other: Mapping[str, pa.DataType]) -> 
 
 def as_type(values: Sequence[Any], target_type: pa.DataType) -> pa.Array:
     """Return values in a type that fits all of them."""
-    if target_type == TEXT:
+    kinds = set(map(type, values))
+    if target_type == TEXT and not kinds <= _TEXTS:
         return pa.array([text_of(value) for value in values], TEXT)
-    if pa.types.is_floating(target_type):
+    if pa.types.is_floating(target_type) and not kinds <= _FLOATS:
         return pa.array([None if value is None else float(value) for value in values], target_type)
     return pa.array(values, target_type)
 

@@ -144,8 +144,13 @@ def forget() -> None:
 
 
 def configure_workers(session: SparkSession, imports: Sequence[str]) -> None:
-    """Let workers that start from now on find the modules that this process finds."""
-    session.sparkContext.environment |= _worker_environment(imports)
+    """Let workers that start from now on find the modules that this process finds.
+
+    What an earlier call named stays: Spark starts a daemon for every environment, and has workers for each.
+    """
+    environment = session.sparkContext.environment
+    known = json.loads(environment.get(IMPORTS_VARIABLE, "[]"))
+    environment |= _worker_environment([*known, *(name for name in imports if name not in known)])
 
 
 def _archive(settings: SparkSettings, java: Java, conf: dict[str, str]) -> Archive | None:

@@ -14,12 +14,16 @@ SYS_PATH_VARIABLE = "EMATIX_FLOW_WORKER_PATH"
 IMPORTS_VARIABLE = "EMATIX_FLOW_WORKER_IMPORTS"
 """Names of further modules to import before the first fork, as JSON."""
 
-_ALWAYS = ("pyspark.worker", "pyarrow")
+_ALWAYS = ("pyspark.worker", "pyarrow", "pandas", "ematix_flow.run.stage.tasks")
+"""What every worker of ours loads anyway; Arrow looks for pandas when it first makes a column of Python's values."""
 
 
 def main() -> None:
     """Take over the driver's module path, import, then serve forks until Spark closes the pipe."""
     sys.path[:] = json.loads(os.environ.get(SYS_PATH_VARIABLE, "null")) or sys.path
+    # Spark's own path has archives. Every task has their tables of contents read again, also where nothing comes from them.
+    for path in sys.path_importer_cache.keys() - {*sys.path}:
+        del sys.path_importer_cache[path]
     for name in (*_ALWAYS, *json.loads(os.environ.get(IMPORTS_VARIABLE, "[]"))):
         with contextlib.suppress(ImportError):  # the task that needs it raises a better error
             importlib.import_module(name)

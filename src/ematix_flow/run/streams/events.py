@@ -86,9 +86,10 @@ def timed(rows: DataFrame, column: str) -> DataFrame:
     if kind.typeName() not in ("timestamp", "timestamp_ntz", "string", "void"):
         message = f"column {column!r} has the time of events, and is {kind.simpleString().upper()}"
         raise PlanError(message, hint=f"make it a timestamp in transform_sql=, as in timestamp_millis({column}).")
-    time = _micros(column)
-    within = f"{time} BETWEEN {FIRST_MS * MICROS} AND {LAST_MS * MICROS + MICROS - 1}"
-    return rows.withColumn(TIME, sf.expr(f"CASE WHEN {within} THEN {time} END"))
+    within = f"{TIME} BETWEEN {FIRST_MS * MICROS} AND {LAST_MS * MICROS + MICROS - 1}"
+    # In two steps, so that Spark parses a time once.
+    micros = rows.withColumn(TIME, sf.expr(_micros(column)))
+    return micros.withColumn(TIME, sf.expr(f"CASE WHEN {within} THEN {TIME} END"))
 
 
 def is_untimely(column: str, *, requires_time: bool) -> Column:

@@ -78,13 +78,19 @@ def no_rows(results: DataFrame) -> DataFrame:
     return results.limit(0).select(sf.col("end").alias(ORDER))
 
 
-def crowded_windows(rows: DataFrame, window: Window) -> list[tuple[str, int]]:
-    """Return when the windows begin that have more groups than they may, with how many."""
+def count_windows(rows: DataFrame, window: Window) -> tuple[int, tuple[str, int] | None]:
+    """Return how many windows or sessions rows are of, and one of those with more groups than they may have, if there is any.
+
+    Of that one, when it begins and how many groups it has.
+    """
     from pyspark.sql import functions as sf
 
-    start = sf.expr(_instant(backticked(window.window_start_column)))
-    counted = rows.groupBy(start).count().where(sf.col("count") > window.max_groups_per_window)
-    return [(row[0], int(row[1])) for row in counted.orderBy("count").collect()]
+    start = sf.expr(_instant(backticked(window.window_start_column))).alias("start")
+    many = sf.col("count") > window.max_groups_per_window
+    windows = sf.sum("count") if window.kind == SESSION else sf.count(sf.lit(1))
+    crowded = sf.min_by(sf.struct("start", "count"), sf.when(many, sf.col("count")))
+    [row] = rows.groupBy(start).count().agg(windows, crowded).collect()
+    return int(row[0] or 0), None if row[1] is None else (row[1][0], int(row[1][1]))
 
 
 def pair_rows(results: DataFrame, join: Join, left: StructType | None, right: StructType | None) -> DataFrame:
@@ -137,15 +143,6 @@ def late_count(results: DataFrame, *, keeps_rows: bool) -> int:
     late = results.where("kind = 'late'").select(sf.explode(sf.split("block", "\n")).alias("block"))
     rows = sf.count(sf.lit(1)) if keeps_rows else sf.sum(sf.get_json_object("block", f"$.{ROWS}").cast("bigint"))
     return int(late.agg(rows).collect()[0][0] or 0)
-
-
-def window_count(results: DataFrame) -> int:
-    """Return how many windows or sessions were given out."""
-    from pyspark.sql import functions as sf
-
-    # The key of a window ends with the part of its groups that it is.
-    key = sf.regexp_replace("key", r"^(-?\d+:-?\d+):\d+$", "$1")
-    return results.where("kind = 'close'").select(key, "start", "end").distinct().count()
 
 
 def late_rejects(results: DataFrame, what: str) -> DataFrame:

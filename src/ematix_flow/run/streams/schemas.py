@@ -18,8 +18,10 @@ def schema_of(text: str) -> StructType:
     return StructType.fromJson(json.loads(text, object_hook=_nullable))
 
 
-def merged_schema(one: str, other: str) -> str:
-    """Return the types in which values of both schemas can be read, as Spark writes them."""
+def merged_schema(one: str | None, other: str) -> str:
+    """Return the types in which values of both schemas can be read, as Spark writes them; there may be no first one."""
+    if one is None or one == other:
+        return other
     import pyarrow as pa
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
     from pyspark.sql.types import StructType

@@ -47,6 +47,10 @@ class StreamSink(ABC):
     """Its name in results."""
     position: Position
     """Everything before it is in the target."""
+    reads_ahead: bool = False
+    """Whether the range that comes next is read while one is loaded, if `next_end` says how far it goes."""
+    next_end: Position | None = None
+    """How far the range behind the one that is loaded goes, if that is settled."""
     previously_loaded: bool = False
     """Whether earlier batches are in the target's table, so that it has to be there."""
 

@@ -57,6 +57,9 @@ if TYPE_CHECKING:
 RETAINED_RANGES = 2
 """How many ranges keep their lines: the last one may have to be read again."""
 
+_IMPORTS = ("ematix_flow.run.read.message_frames",)
+"""What tasks that read messages need; workers fork from a process that has it already."""
+
 
 @dataclass
 class StatefulSink(StreamSink):
@@ -76,6 +79,7 @@ class StatefulSink(StreamSink):
     name: str = NO_RANGE
     """Its name."""
     counts: Counts = field(default_factory=Counts)
+    reads_ahead: bool = True
     warned_bytes: int = 0
     """The size of the state that was warned of last."""
 
@@ -112,12 +116,14 @@ class StatefulSink(StreamSink):
             if query is not None:
                 query.stop()
         self.query = self.front = None
+        if self.state is not None:
+            self.state.close()
 
     def open(self) -> None:
         """Start the query; a batch that was interrupted is worked out again, and loaded unless it was."""
         from ematix_flow.run.streams.query import StateQuery
 
-        spark = session_for(self.outlet.context.options.load)()
+        spark = session_for(self.outlet.context.options.load)(_IMPORTS)
         self.state = StateRows(self.outlet.context, spark, self.outlet.metadata_columns())
         self.folder = StateFolder(
             spark, state_folder(self.outlet.context.stream, self.outlet.target, self.outlet.context.name, self.position)
@@ -204,11 +210,18 @@ class StatefulSink(StreamSink):
         with self._working():
             self.last = self._written(name, begin, end)
             failpoint("state.range_written")
+            self._read_ahead(end)
             if self.front is not None:
                 self.front.advance(name)
             self._advance(name)
         self._forget_ranges()
         self._warn_of_size()
+
+    def _read_ahead(self, end: Position) -> None:
+        """Begin to read the range behind this one, if there is one; Spark does so in the gaps of loading."""
+        assert self.state is not None  # noqa: S101 - opened before
+        if self.next_end is not None:
+            self.state.read_ahead(end, self.next_end)
 
     def _warn_of_size(self) -> None:
         """Warn of a state that is large, and again whenever it has doubled."""

@@ -29,13 +29,14 @@ def read_rejects(spark: SparkSession, path: str) -> DataFrame:
     return spark.read.json(path, schema=_COLUMNS)
 
 
-def refuse_crowd(rows: DataFrame, window: Window) -> None:
-    """Refuse rows of a window that has more groups than it may have."""
-    from ematix_flow.run.streams.results import crowded_windows
+def windows_of(rows: DataFrame, window: Window) -> int:
+    """Return how many windows or sessions rows are of; one that has more groups than it may have is refused."""
+    from ematix_flow.run.streams.results import count_windows
 
-    most = window.max_groups_per_window
-    if rows.count() <= most:
-        return
-    for start, groups in crowded_windows(rows, window):
+    windows, crowded = count_windows(rows, window)
+    if crowded is not None:
+        start, groups = crowded
+        most = window.max_groups_per_window
         message = f"the window that begins at {start} has {quantity(groups, 'group')}, and may have {most}"
         raise RunError(message, hint="group by fewer values, or raise max_groups_per_window=.")
+    return windows

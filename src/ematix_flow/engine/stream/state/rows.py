@@ -12,7 +12,7 @@ from ematix_flow.declare.stream.windows import DLQ, SESSION
 from ematix_flow.engine.batch.new_files import refuse_changed
 from ematix_flow.engine.stream.frames import StreamFrames
 from ematix_flow.engine.stream.sinks.ranges import GivenOut, RangeSummary
-from ematix_flow.engine.stream.state.refused_rows import read_rejects, refuse_crowd, write_rejects
+from ematix_flow.engine.stream.state.refused_rows import read_rejects, windows_of, write_rejects
 from ematix_flow.engine.stream.state.source_times import LINE, SourceClock, newest_event
 from ematix_flow.engine.stream.transform import reader_for
 from ematix_flow.events import RowsWithoutTime, StateChanged, StreamWatermark
@@ -100,10 +100,21 @@ class StateRows:
                 write_rejects(rejects, span.rejects)
             self._refuse_changed(span.files)
         finally:
-            for one in self._frames.values():
-                one.close()
+            self.close()
         self._emit_watermark(times, watermark)
         return RangeSummary(times, watermark, schemas, bool(rejects), windows, newest_event(written.values()))
+
+    def read_ahead(self, begin: Position, end: Position) -> None:
+        """Begin to read the range that comes next, where its source lets that be done while another one is loaded."""
+        for part in self._parts:
+            first, last = (as_text(self._position_of(part, one)) for one in (begin, end))
+            if part.reads_ahead and first != last:
+                self._frames[part.full_id].read_ahead(OffsetRange(part.source_id, first, last))
+
+    def close(self) -> None:
+        """Release what Spark has cached of ranges."""
+        for frames in self._frames.values():
+            frames.close()
 
     def write_again(
         self,
@@ -128,8 +139,7 @@ class StateRows:
             written = write_range(folder, name, [frame.of(choice) for frame in frames]).values()
             write_watermark(folder, name, None)
         finally:
-            for one in self._frames.values():
-                one.close()
+            self.close()
         windows = [one for shown in written for one in shown.windows] if self.plan.operator == "window" else []
         return RangeSummary({}, None, schemas, rejects=False, windows=windows, newest=newest_event(written))
 
@@ -172,6 +182,7 @@ class StateRows:
         a time yet, also where others have come before. None is for a range that is read again, which is not refused.
         """
         from ematix_flow.run.streams.input import EventFrame
+        from ematix_flow.run.streams.schemas import merged_schema
 
         if range_rows.rejects is not None:
             rejects.append(self._named(range_rows.rejects, part.full_id))
@@ -185,7 +196,7 @@ class StateRows:
         rows = self._timed(part, range_rows.rows, first=first)
         if rows is None:
             return []
-        schemas[known] = _merged(schemas.get(known), self._schema(rows, front=self.front is not None))
+        schemas[known] = merged_schema(schemas.get(known), self._schema(rows, front=self.front is not None))
         time = self._options.event_time_column
         events = partial(self._events, part, front=self.front is not None)
         requires_time = self._context.stream.window is None
@@ -232,7 +243,7 @@ class StateRows:
         from ematix_flow.run.streams.events import timed
         from ematix_flow.run.streams.input import EventFrame, write_range, write_watermark
         from ematix_flow.run.streams.results import passed_rows
-        from ematix_flow.run.streams.schemas import schema_of
+        from ematix_flow.run.streams.schemas import merged_schema, schema_of
 
         folder.remove(f"{folder.input}/{name}")
         merged, frames, time = dict(schemas), [], self._options.event_time_column
@@ -240,7 +251,7 @@ class StateRows:
             known = schemas.get(f"{_FRONT}{side}")
             if known is not None:
                 rows = timed(passed_rows(results, side, schema_of(known)), time)
-                merged[side] = _merged(merged.get(side), self._schema(rows, front=False))
+                merged[side] = merged_schema(merged.get(side), self._schema(rows, front=False))
                 frames.append(EventFrame(side, rows, time, partial(self._events, part, front=False)))
         shown = write_range(folder, name, frames)
         write_watermark(folder, name, watermark)
@@ -260,16 +271,19 @@ class StateRows:
         name: str,
     ) -> GivenOut:
         """Return the rows that a batch of the state gives out, and what it rejects."""
-        from ematix_flow.run.streams.results import late_count, late_rejects, window_count
+        from ematix_flow.run.streams.results import late_count, late_rejects
         from ematix_flow.run.transform.frame_sql import together
 
         stream = self._context.stream
         order = ORDER if stream.window is not None else ORDER_AT if stream.join is None else None
-        given = GivenOut(self.rows(results, schemas), order=order)
-        if stream.window is not None and kinds.get("close"):
+        given, windows = GivenOut(self.rows(results, schemas), order=order), 0
+        if not any(kinds.get(kind) for kind in ("close", "pair", "row")):
+            # Spark need not look through results that are none of them.
+            given.rows = given.rows.limit(0)
+        elif stream.window is not None:
             given.rows = given.rows.persist()
             given.cached.append(given.rows)
-            refuse_crowd(given.rows, stream.window)
+            windows = windows_of(given.rows, stream.window)
         rejects = []
         if rejects_in is not None:
             rejects.append(read_rejects(results.sparkSession, f"{rejects_in.path}/rejects/{name}"))
@@ -280,7 +294,6 @@ class StateRows:
             rejects = rejects if stream.transform.on_error == "dlq" or not given.keeps_late else []
             rejects.append(late_rejects(results, "session" if self.plan.operator == "session" else "window"))
         given.rejects = together(rejects)
-        windows = window_count(results) if kinds.get("close") else 0
         if windows or late:
             self._context.options.bus.emit(StateChanged(stream.name, "", windows, late, self._options.late_data))
         return given
@@ -381,12 +394,3 @@ def _has_rows(part: StreamSource, files: Mapping[str, NewFiles]) -> bool:
 def _called(side: str) -> str:
     """Return how the rows of a source are called in messages."""
     return f"the rows of the {side} source" if side else "the rows"
-
-
-def _merged(before: str | None, now: str) -> str:
-    """Return the types of values that were remembered earlier and of those that come now."""
-    if before is None or before == now:
-        return now
-    from ematix_flow.run.streams.schemas import merged_schema
-
-    return merged_schema(before, now)

@@ -1,0 +1,46 @@
+"""Reads the messages that come next while those before them are loaded; nothing is changed by that but Spark's cache."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from contextlib import suppress
+from contextvars import copy_context
+from threading import Thread
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ematix_flow.run.transform.frame_sql import Typed
+
+
+class ReadAhead:
+    """The messages of one range, which a thread of its own reads."""
+
+    def __init__(self, key: tuple[str, ...], read: Callable[[], Typed]) -> None:
+        from pyspark import inheritable_thread_target
+
+        self.key = key
+        """The range."""
+        self._read = read
+        self._typed: Future[Typed] = Future()
+        context = copy_context()
+        Thread(
+            target=inheritable_thread_target(lambda: context.run(self._run)), name="flow-read-ahead", daemon=True
+        ).start()
+
+    def result(self) -> Typed:
+        """Return the messages when they are read, or raise why they cannot be."""
+        return self._typed.result()
+
+    def discard(self) -> None:
+        """Wait until they are read, and let Spark forget them."""
+        # Whoever asks for them again is told what is wrong with them, and Spark may be gone.
+        with suppress(Exception):
+            self._typed.result().raw.unpersist()
+
+    def _run(self) -> None:
+        try:
+            self._typed.set_result(self._read())
+        except BaseException as error:  # noqa: BLE001 - raised where the messages are asked for
+            self._typed.set_exception(error)
