@@ -54,7 +54,8 @@ class StreamFrames:
 
     def read_ahead(self, offset_range: OffsetRange) -> None:
         """Begin to read the rows between two positions, which are asked for when those before them are loaded."""
-        self._ahead = ReadAhead((offset_range.begin, offset_range.end), lambda: self._between(offset_range))
+        key = (offset_range.begin, offset_range.end)
+        self._ahead = ReadAhead(self._spark(), key, lambda: self._between(offset_range))
 
     def rows(self, offset_range: OffsetRange) -> FrameRows:
         """Return the rows between two positions and what is rejected of them."""

@@ -115,15 +115,10 @@ class Loop:
         while not self.options.stop.is_set():
             if self._round():
                 continue
-            if any(self._idle(target_state) for target_state in self.target_states):
-                continue
             if self._arrived():
                 return
             self.options.bus.emit(StreamIdle(self.stream.name, ""))
             self.options.stop.wait(self.stream.idle_pause_ms / 1000)
-
-    def _idle(self, target_state: TargetState) -> bool:
-        return target_state.sink is not None and target_state.sink.idle()
 
     def close(self) -> None:
         """Close all targets."""
@@ -166,7 +161,7 @@ class Loop:
         if end is None:
             end = self.source.ahead(begin, most, self.tally.end_offset)
         messages = self.source.distance(begin, end)
-        if not messages:
+        if not messages and not sink.is_due():
             return False
         if sink.reads_ahead and self.source.reads_ahead:
             sink.next_end = self._full_range(end, most)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
-from threading import Thread
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
 
     from ematix_flow.run.transform.frame_sql import Typed
 
@@ -17,17 +18,18 @@ if TYPE_CHECKING:
 class ReadAhead:
     """The messages of one range, which a thread of its own reads."""
 
-    def __init__(self, key: tuple[str, ...], read: Callable[[], Typed]) -> None:
-        from pyspark import inheritable_thread_target
+    def __init__(self, spark: SparkSession, key: tuple[str, ...], read: Callable[[], Typed]) -> None:
+        from pyspark import InheritableThread
 
         self.key = key
         """The range."""
         self._read = read
         self._typed: Future[Typed] = Future()
         context = copy_context()
-        Thread(
-            target=inheritable_thread_target(lambda: context.run(self._run)), name="flow-read-ahead", daemon=True
-        ).start()
+        thread = InheritableThread(
+            target=context.run, args=(self._run,), name="flow-read-ahead", daemon=True, session=spark
+        )
+        thread.start()
 
     def result(self) -> Typed:
         """Return the messages when they are read, or raise why they cannot be."""

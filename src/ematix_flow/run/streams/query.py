@@ -154,8 +154,10 @@ class StateFolder:
 class StateQuery(RangeQuery):
     """The query of one target; every batch of it is handed to `apply`, with its number and the name of its range."""
 
-    def __init__(self, spark: SparkSession, folder: StateFolder, plan: StatePlan, apply: Apply) -> None:
-        super().__init__(spark, folder.input, folder.checkpoint)
+    def __init__(
+        self, spark: SparkSession, folder: StateFolder, plan: StatePlan, apply: Apply, *, finishes: bool = True
+    ) -> None:
+        super().__init__(spark, folder.input, folder.checkpoint, finishes=finishes)
         self._folder = folder
         self._plan = plan
         self._apply = apply

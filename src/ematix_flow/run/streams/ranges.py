@@ -8,6 +8,7 @@ from contextvars import copy_context
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from ematix_flow.errors import FlowError
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 RANGES = "ematix.flow.StreamRanges"
 """Our Java class that is the source of such a query."""
 
+_NO_DATA_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
+_starting = Lock()
+
 NO_RANGE = "0"
 """The name of the range before the first one."""
 
@@ -30,7 +34,11 @@ NO_RANGE = "0"
 class RangeQuery(ABC):
     """A query that reads one range after the other; what a batch of it loads is up to each kind."""
 
-    def __init__(self, spark: SparkSession, folder: str, checkpoint: str, name: str | None = None) -> None:
+    def __init__(
+        self, spark: SparkSession, folder: str, checkpoint: str, name: str | None = None, *, finishes: bool = True
+    ) -> None:
+        self._finishes = finishes
+        """Whether a batch of its own gives out what is complete by the time of a range; else the next range does."""
         self._spark = spark
         self._ranges = folder
         self._checkpoint = checkpoint
@@ -59,7 +67,15 @@ class RangeQuery(ABC):
         self._offer(name)
         writer = self._results().writeStream.foreachBatch(self._handle).outputMode("append")
         writer = writer.queryName(self._name) if self._name else writer
-        self._query = writer.option("checkpointLocation", self._checkpoint).trigger(processingTime="0 seconds").start()
+        writer = writer.option("checkpointLocation", self._checkpoint).trigger(processingTime="0 seconds")
+        # A query takes over the settings of its session when it starts.
+        with _starting:
+            before = self._spark.conf.get(_NO_DATA_BATCHES)
+            self._spark.conf.set(_NO_DATA_BATCHES, str(self._finishes).lower())
+            try:
+                self._query = writer.start()
+            finally:
+                self._spark.conf.set(_NO_DATA_BATCHES, before or "true")
         self._finish()
 
     def _offer(self, name: str) -> None:

@@ -68,8 +68,8 @@ class StreamSink(ABC):
         """Return whether messages have to be read before anything is known of a load."""
         return True
 
-    def idle(self) -> bool:
-        """Do what is due while no message comes; return whether something was."""
+    def is_due(self) -> bool:
+        """Return whether a load would give something out though no message has come."""
         return False
 
     def clean_up(self) -> None:  # noqa: B027 - not every target keeps books

@@ -58,9 +58,9 @@ class QuerySink(StreamSink):
         """Return what the sink would load."""
         return self.sink.batch(end)
 
-    def idle(self) -> bool:
-        """Let the sink do what is due while no message comes."""
-        return self.sink.idle()
+    def is_due(self) -> bool:
+        """Return whether a load of the sink would give something out."""
+        return self.sink.is_due()
 
     def clean_up(self) -> None:
         """Let the sink remove old metadata."""

@@ -79,6 +79,8 @@ class StatefulSink(StreamSink):
     name: str = NO_RANGE
     """Its name."""
     counts: Counts = field(default_factory=Counts)
+    unfinished: bool = False
+    """Whether time has gone on with the last range: what is complete by that is given out with the range behind it."""
     reads_ahead: bool = True
     warned_bytes: int = 0
     """The size of the state that was warned of last."""
@@ -88,19 +90,16 @@ class StatefulSink(StreamSink):
         if self.query is None:
             self.open()
         end = advanced(self.position, end)
-        if without_state(self.position) != end:
+        if without_state(self.position) != end or self.is_due():
             self._take_up(without_state(self.position), end)
         counts, self.counts = self.counts, Counts()
         return counts
 
-    def idle(self) -> bool:
-        """Let time go on where a silent source no longer holds it back; return whether it did."""
-        if self.state is None or self.query is None:
+    def is_due(self) -> bool:
+        """Return whether something follows from the last range, or a silent source no longer holds time back."""
+        if self.state is None or self.query is None or self.last is None:
             return False
-        if self.last is None or self.state.watermark(self.last.times, self.last.watermark) == self.last.watermark:
-            return False
-        self._take_up(without_state(self.position), without_state(self.position))
-        return True
+        return self.unfinished or self.state.watermark(self.last.times, self.last.watermark) != self.last.watermark
 
     def clean_up(self) -> None:
         """Remove old batches from the metadata of the target."""
@@ -139,16 +138,13 @@ class StatefulSink(StreamSink):
             if self.state.front is not None:
                 self.front = Front(spark, self.folder, self.state, self.state.front)
                 self.front.start(self.name)
-            self.query = StateQuery(spark, self.folder, self.state.plan, self._apply)
+            self.query = StateQuery(spark, self.folder, self.state.plan, self._apply, finishes=False)
             self.query.start()
         if self.front is not None and self.front.name != self.name:
             with self._working():
                 self._advance(self.front.name)
-            return
         last = self.folder.last_batch()
-        if self.last is not None and last and self.folder.range_of(last - 1) != self.name:
-            # After a restart Spark lets nothing follow from a batch before there is another one.
-            self._take_up(without_state(self.position), without_state(self.position))
+        self.unfinished = self.last is not None and bool(last) and self.folder.range_of((last or 0) - 1) != self.name
 
     def _agree(self, folder: StateFolder) -> None:
         """Refuse a state that is not the one that the position names."""
@@ -207,8 +203,10 @@ class StatefulSink(StreamSink):
         assert self.query is not None  # noqa: S101 - opened before
         # No other process writes under this name, so whoever works a batch out again reads the same lines.
         name = f"{range_number(self.name) + 1}-{uuid4().hex[:8]}"
+        watermark = (self.last or NOTHING).watermark
         with self._working():
             self.last = self._written(name, begin, end)
+            self.unfinished = self.last.watermark != watermark
             failpoint("state.range_written")
             self._read_ahead(end)
             if self.front is not None:
