@@ -30,6 +30,7 @@ from playwright.sync_api import sync_playwright
 from ematix_flow.commit.runlog.open import open_run_log
 from ematix_flow.commit.runlog.project_keys import scoped, scoped_record
 from ematix_flow.commit.runlog.records import columns_of, values_of
+from ematix_flow.engine.report.pipelines import RECENT
 from ematix_flow.plan.schedule.cron import slot_text
 from ematix_flow.plan.schedule.retry import begun, failed, succeeded
 from ematix_flow.records import PipelineState
@@ -138,6 +139,18 @@ def answers(address: str) -> Iterator[str]:
         yield f"{route}: median {ordered[49]:.0f} ms, p95 {ordered[94]:.0f} ms of 100"
 
 
+def log_alone(path: Path, count: int) -> str:
+    """Give how long the run log itself takes for what `api/pipelines` asks of it."""
+    log, names, took = open_run_log(str(path)), [f"p{number}" for number in range(count)], []
+    for _ in range(20):
+        began = time.perf_counter()
+        log.all(PipelineState)
+        log.newest_runs(names, RECENT)
+        took.append(1000 * (time.perf_counter() - began))
+    log.close()
+    return f"the run log alone, for api/pipelines: median {statistics.median(took):.0f} ms, at most {max(took):.0f} ms of 20"
+
+
 def watched(address: str, pid: int, viewers: int, seconds: int = 30) -> str:
     """Give what the server needs while so many viewers listen to its events."""
     before, began = _needs(pid), time.perf_counter()
@@ -181,6 +194,7 @@ def main() -> int:
                 )
             browser.close()
             sys.stdout.writelines(f"{line}\n" for line in answers(address))
+            sys.stdout.write(log_alone(path, chosen.pipelines) + "\n")
             for viewers in (0, 1, 200):
                 sys.stdout.write(watched(address, pid, viewers) + "\n")
     return 0

@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import re
+from contextlib import suppress
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
@@ -53,26 +54,42 @@ def _redacted(value: Any, clean: Callable[[str], str]) -> Any:
 
 def redacted_json(value: Any, replacement: str = REDACTED, indent: int | None = None) -> str:
     """Return plain data as JSON that every program reads, with every text in it redacted; numbers that JSON lacks are texts."""
+    clean = cache(lambda text: redact(text, replacement))
 
     def text(one: object) -> str:
         return redact(str(one), replacement)
 
+    ready = _json_ready(value, clean, text)
+    if indent is None:
+        # What it does not take, such as whole numbers of more than 64 bits, Python's own writer does.
+        with suppress(TypeError):
+            return _compact(ready, text)
     separators = (",", ":") if indent is None else None
-    ready = _json_ready(redacted(value, replacement), text)
     return json.dumps(ready, indent=indent, ensure_ascii=False, allow_nan=False, separators=separators, default=text)
 
 
-def _json_ready(value: Any, text: Callable[[object], str]) -> Any:
-    """Return plain data with the names of NaN and of infinite numbers in their place, and with keys that JSON takes."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
+def _compact(ready: Any, text: Callable[[object], str]) -> str:
+    """Return data as JSON; values that JSON lacks are what `text` makes of them."""
+    import orjson  # not needed by a command that only shows help
+
+    passed = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
+    return orjson.dumps(ready, default=text, option=orjson.OPT_NON_STR_KEYS | passed).decode()
+
+
+def _json_ready(value: Any, clean: Callable[[str], str], text: Callable[[object], str]) -> Any:
+    """Return plain data redacted, with the names of NaN and of infinite numbers in their place, and keys that JSON takes."""
+    if isinstance(value, str):
+        return clean(value)
     if isinstance(value, dict):
         return {
-            key if key is None or isinstance(key, str | int) else text(key): _json_ready(one, text)
+            clean(key) if isinstance(key, str) else key if key is None or isinstance(key, int) else text(key):
+                _json_ready(one, clean, text)
             for key, one in value.items()
-        }
-    if isinstance(value, list):
-        return [_json_ready(one, text) for one in value]
+        }  # fmt: skip
+    if isinstance(value, list | tuple):
+        return [_json_ready(one, clean, text) for one in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
     return value
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.engine.batch.run_records import RUNNING
 from ematix_flow.engine.report.counts import remembered, remembered_soon
-from ematix_flow.engine.report.run_lines import duration_ms, run_summary, short_summary
+from ematix_flow.engine.report.run_lines import run_summary, short_summary
 from ematix_flow.engine.schedule.run_lists import current_runs
 from ematix_flow.engine.schedule.status import pipeline_statuses
 
@@ -61,7 +61,8 @@ def pipeline_page(log: RunLog, now: datetime, query: PipelineQuery) -> tuple[lis
 
 
 def _summary(one: PipelineStatus, runs: Sequence[RunRecord], failure_rate: float | None) -> dict[str, Any]:
-    durations = [ms for run in runs if run.status == "succeeded" and (ms := duration_ms(run)) is not None]
+    lines = [short_summary(run) for run in reversed(runs)]
+    durations = [one["duration_ms"] for one in lines if one["status"] == "succeeded" and one["duration_ms"] is not None]
     latest = runs[0] if runs else None
     stream = one.kind == "stream"
     return {
@@ -70,7 +71,7 @@ def _summary(one: PipelineStatus, runs: Sequence[RunRecord], failure_rate: float
         "latest_run": None if latest is None else run_summary(latest),
         "failure_rate_7d": failure_rate,
         "median_duration_ms": int(median(durations)) if durations else None,
-        "recent_runs": [short_summary(run) for run in reversed(runs)],
+        "recent_runs": lines,
         "next_run_at": one.next_run_at,
         "timezone": one.timezone,
         "streaming_stats": stream_stats(latest) if stream else None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -293,5 +292,6 @@ def _second(at: datetime) -> str:
 
 def _run(row: tuple[Any, ...]) -> RunRecord:
     values = {name: value for name, value in zip(RUN_COLUMNS, row, strict=True) if value is not None}
-    run = RunRecord(**{**values, "extras": json.loads(values.get("extras") or "{}")})
-    return replace(run, run_id=run.run_id.removesuffix(f"#{run.attempt}"))
+    values["extras"] = json.loads(values.get("extras") or "{}")
+    values["run_id"] = values["run_id"].removesuffix(f"#{values.get('attempt', 1)}")
+    return RunRecord(**values)
