@@ -150,10 +150,10 @@ def kept(root: str, standing_in: Callable[..., Standing], tmp_path_factory: pyte
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(ENGINE_VARIABLE, raising=False)
         patch.setenv(ROOT_VARIABLE, root)
-        # Two ranges with two batches each, behind the empty one with which a query begins.
+        # The first range once more, and the second one.
         standing.interrupted("state.loaded=raise@1")
         shutil.copy(standing.file, copies / "older")
-        standing.interrupted("state.computed=raise@4")
+        standing.interrupted("state.computed=raise@2")
         shutil.copytree(standing.folder, copies / "state")
     shutil.copy(standing.file, copies / "table")
     return Kept(standing, copies / "state", copies / "table", copies / "older")
