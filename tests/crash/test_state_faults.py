@@ -146,14 +146,14 @@ class Kept:
 @pytest.fixture(scope="module")
 def kept(root: str, standing_in: Callable[..., Standing], tmp_path_factory: pytest.TempPathFactory) -> Kept:
     """Give a stream whose last batch was interrupted before its load."""
-    standing, copies = standing_in("faults", 36, most=18), tmp_path_factory.mktemp("copies")
+    standing, copies = standing_in("faults", 54, most=18), tmp_path_factory.mktemp("copies")
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(ENGINE_VARIABLE, raising=False)
         patch.setenv(ROOT_VARIABLE, root)
-        # The first range once more, and the second one.
+        # The first range once more, the second one and the third one.
         standing.interrupted("state.loaded=raise@1")
         shutil.copy(standing.file, copies / "older")
-        standing.interrupted("state.computed=raise@2")
+        standing.interrupted("state.computed=raise@3")
         shutil.copytree(standing.folder, copies / "state")
     shutil.copy(standing.file, copies / "table")
     return Kept(standing, copies / "state", copies / "table", copies / "older")
@@ -202,9 +202,9 @@ def cut_manifest(standing: Standing) -> None:
 
 DAMAGES = [
     deep(lose_folder, "is gone"),
-    deep(halve_offsets, "is damaged: query/offsets/4 is not as it was written"),
-    deep(empty_offsets, "is damaged: what batch 4 reads is not written there in whole"),
-    deep(cut_offsets, "is damaged: query/offsets/4 is not as it was written"),
+    deep(halve_offsets, "is damaged: query/offsets/3 is not as it was written"),
+    deep(empty_offsets, "is damaged: what batch 3 reads is not written there in whole"),
+    deep(cut_offsets, "is damaged: query/offsets/3 is not as it was written"),
     deep(lose_state_files, ".changelog does not exist"),
     deep(lose_lines, "is gone or cut"),
     (lose_one_file_of_lines, "is gone or cut"),
@@ -232,7 +232,7 @@ def test_a_damaged_state_is_refused_and_nothing_is_changed(
 def test_a_table_that_was_restored_is_refused_until_it_is_the_right_one_again(kept: Kept) -> None:
     standing = kept.restore()
     shutil.copy(kept.older, standing.file)
-    with pytest.raises(StreamLostError, match="is at batch 4, and its target at another one, 1"):
+    with pytest.raises(StreamLostError, match="is at batch 3, and its target at another one, 1"):
         standing.drain()
     shutil.copy(kept.table, standing.file)
     standing.writer.write(18)
@@ -247,7 +247,7 @@ def test_a_state_that_was_restored_is_refused(kept: Kept) -> None:
     shutil.copytree(kept.state, standing.folder)
     # As a machine leaves it whose power was cut: the last batch was loaded, and never written down here.
     standing.offsets.unlink()
-    with pytest.raises(StreamLostError, match="is at batch 3, and its target at another one, 4"):
+    with pytest.raises(StreamLostError, match="is at batch 2, and its target at another one, 3"):
         standing.drain()
 
 
