@@ -43,6 +43,15 @@ class StatePlan:
     idleness: int = 60_000_000
     """After which silence a source no longer holds the watermark back."""
 
+    @property
+    def closes_later(self) -> bool:
+        """Return whether what is complete may be given out after the next rows are taken up, because they cannot change it.
+
+        So it is with windows of a fixed length that stay closed. A session that is complete could still be merged with
+        rows that are allowed to be late.
+        """
+        return self.operator == "window" and not self.allowed
+
 
 def instant_of(micros: int) -> datetime:
     """Return the instant so many microseconds after 1970; of one before the year 1 or after 9999 the nearest that there is."""

@@ -80,7 +80,7 @@ class StatefulSink(StreamSink):
     """Its name."""
     counts: Counts = field(default_factory=Counts)
     unfinished: bool = False
-    """Whether time has gone on with the last range: what is complete by that is given out with the range behind it."""
+    """Whether time has gone on with the last range, and what is complete by that is given out with the range behind it."""
     reads_ahead: bool = True
     warned_bytes: int = 0
     """The size of the state that was warned of last."""
@@ -138,13 +138,19 @@ class StatefulSink(StreamSink):
             if self.state.front is not None:
                 self.front = Front(spark, self.folder, self.state, self.state.front)
                 self.front.start(self.name)
-            self.query = StateQuery(spark, self.folder, self.state.plan, self._apply, finishes=False)
+            self.query = StateQuery(spark, self.folder, self.state.plan, self._apply, finishes=not self._closes_later)
             self.query.start()
         if self.front is not None and self.front.name != self.name:
             with self._working():
                 self._advance(self.front.name)
+            self.unfinished = self._closes_later
+            return
         last = self.folder.last_batch()
-        self.unfinished = self.last is not None and bool(last) and self.folder.range_of((last or 0) - 1) != self.name
+        if self.last is not None and last and self.folder.range_of(last - 1) != self.name:
+            # After a restart Spark lets nothing follow from a batch before there is another one.
+            self.unfinished = True
+            if not self._closes_later:
+                self._take_up(without_state(self.position), without_state(self.position))
 
     def _agree(self, folder: StateFolder) -> None:
         """Refuse a state that is not the one that the position names."""
@@ -206,7 +212,7 @@ class StatefulSink(StreamSink):
         watermark = (self.last or NOTHING).watermark
         with self._working():
             self.last = self._written(name, begin, end)
-            self.unfinished = self.last.watermark != watermark
+            self.unfinished = self._closes_later and self.last.watermark != watermark
             failpoint("state.range_written")
             self._read_ahead(end)
             if self.front is not None:
@@ -214,6 +220,10 @@ class StatefulSink(StreamSink):
             self._advance(name)
         self._forget_ranges()
         self._warn_of_size()
+
+    @property
+    def _closes_later(self) -> bool:
+        return self.state is not None and self.state.plan.closes_later
 
     def _read_ahead(self, end: Position) -> None:
         """Begin to read the range behind this one, if there is one; Spark does so in the gaps of loading."""
