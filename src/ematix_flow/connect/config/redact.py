@@ -22,10 +22,19 @@ _PERCENT = re.compile(r"%[0-9A-F]{2}")
 
 def redact(text: str, replacement: str = REDACTED) -> str:
     """Return the text without known secrets in any common encoding, URL passwords and `password=` pairs."""
-    known = known_secrets()
+    return _redact(text, known_secrets(), replacement)
+
+
+def _redact(text: str, known: frozenset[str], replacement: str) -> str:
     if known:
         text = _pattern(known).sub(lambda _: replacement, text)
     return mask_text(text, replacement)
+
+
+def _cleaner(replacement: str) -> Callable[[str], str]:
+    """Return what redacts texts of one answer, most of which occur in it again and again."""
+    known = known_secrets()
+    return cache(lambda text: _redact(text, known, replacement))
 
 
 def safe_text(error: BaseException) -> str:
@@ -36,8 +45,7 @@ def safe_text(error: BaseException) -> str:
 
 def redacted(value: Any, replacement: str = REDACTED) -> Any:
     """Return plain data with every text in it redacted."""
-    # Most texts of a long list occur again and again.
-    return _redacted(value, cache(lambda text: redact(text, replacement)))
+    return _redacted(value, _cleaner(replacement))
 
 
 def _redacted(value: Any, clean: Callable[[str], str]) -> Any:
@@ -54,7 +62,7 @@ def _redacted(value: Any, clean: Callable[[str], str]) -> Any:
 
 def redacted_json(value: Any, replacement: str = REDACTED, indent: int | None = None) -> str:
     """Return plain data as JSON that every program reads, with every text in it redacted; numbers that JSON lacks are texts."""
-    clean = cache(lambda text: redact(text, replacement))
+    clean = _cleaner(replacement)
 
     def text(one: object) -> str:
         return redact(str(one), replacement)
