@@ -156,15 +156,10 @@ class Loop:
             if not target_state.reread_position():
                 raise
             return True
-        most = self.options.most or self.stream.max_rows_per_batch or MOST
-        begin, end, sink.next_end = sink.position, sink.next_end, None
+        end = self._next_end(sink)
         if end is None:
-            end = self.source.ahead(begin, most, self.tally.end_offset)
-        messages = self.source.distance(begin, end)
-        if not messages and not sink.is_due():
             return False
-        if sink.reads_ahead and self.source.reads_ahead:
-            sink.next_end = self._full_range(end, most)
+        messages = self.source.distance(sink.position, end)
         begun = self.options.clock.ticks()
         try:
             counts = self._loaded(target_state, sink, end)
@@ -184,6 +179,18 @@ class Loop:
         if target_state.loads % CLEAN_UP_AFTER == 0:
             sink.clean_up()
         return True
+
+    def _next_end(self, sink: StreamSink) -> Position | None:
+        """Return how far the next load of a target goes: to its own position where that is due; None where nothing is."""
+        most = self.options.most or self.stream.max_rows_per_batch or MOST
+        end, sink.next_end = sink.next_end, None
+        if end is None:
+            end = self.source.ahead(sink.position, most, self.tally.end_offset)
+        if not self.source.distance(sink.position, end):
+            return sink.position if sink.is_due() else None
+        if sink.reads_ahead and self.source.reads_ahead:
+            sink.next_end = self._full_range(end, most)
+        return end
 
     def _full_range(self, begin: Position, most: int) -> Position | None:
         """Return where the range behind a position ends, if it is full; what else comes until it is loaded cannot change it."""

@@ -89,9 +89,9 @@ class StatefulSink(StreamSink):
         """Take the messages up to a position into the state, and load what it gives out."""
         if self.query is None:
             self.open()
-        end = advanced(self.position, end)
-        if without_state(self.position) != end or self.is_due():
-            self._take_up(without_state(self.position), end)
+        begin, end = without_state(self.position), without_state(advanced(self.position, end))
+        if begin != end or self.is_due():
+            self._take_up(begin, end)
         counts, self.counts = self.counts, Counts()
         return counts
 
