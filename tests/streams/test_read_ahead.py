@@ -8,8 +8,8 @@ import pytest
 
 from ematix_flow import Aggregation, Window
 from ematix_flow.engine.stream import frames
-from ematix_flow.engine.stream.read_ahead import ReadAhead
 from ematix_flow.errors import RunError
+from ematix_flow.run.streams.read_ahead import ReadAhead
 from tests.streams.feeds import at, drain, duckdb_at, rows_in
 
 if TYPE_CHECKING:

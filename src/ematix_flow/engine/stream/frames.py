@@ -9,13 +9,13 @@ from ematix_flow.connect.base.event_time import EVENT_TIME, note_event, timed_pa
 from ematix_flow.connect.base.stream_source import from_text
 from ematix_flow.connect.lake.stream_source import LakeStream
 from ematix_flow.engine.batch.stager import translate_spark_error
-from ematix_flow.engine.stream.read_ahead import ReadAhead
 from ematix_flow.engine.stream.sources import lake_frame
 from ematix_flow.errors import PlanError
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.columns import POSITION
 from ematix_flow.plan.sql.user.as_of import times_of
 from ematix_flow.plan.sql.user.stream import mentioned
+from ematix_flow.run.streams.read_ahead import ReadAhead
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -101,10 +101,10 @@ def write_range(folder: StateFolder, name: str, frames: Sequence[EventFrame]) ->
 
 
 def _with_line(frame: EventFrame) -> DataFrame:
-    """Return the rows of a source with the line of each, read once; unchanged where they do not tell it."""
+    """Return the rows of a source with the line of each, read once; unchanged where they do not have it."""
     from pyspark.sql import functions as sf
 
-    if not _tells_lines(frame):
+    if not _has_lines(frame):
         return frame.rows
     position = sf.col(backticked(POSITION))
     # Spark reads a number from a text many times faster than from JSON.
@@ -117,7 +117,7 @@ def _newest_of_lines(frame: EventFrame) -> list[Column]:
     """Return the newest time of each line; none where rows do not tell their line."""
     from pyspark.sql import functions as sf
 
-    if not _tells_lines(frame):
+    if not _has_lines(frame):
         return []
     return [
         sf.max(sf.when(sf.col(_LINE) == name, sf.col(TIME))).alias(f"line{number}")
@@ -125,7 +125,7 @@ def _newest_of_lines(frame: EventFrame) -> list[Column]:
     ]
 
 
-def _tells_lines(frame: EventFrame) -> bool:
+def _has_lines(frame: EventFrame) -> bool:
     return bool(frame.lines) and POSITION in frame.rows.columns
 
 
