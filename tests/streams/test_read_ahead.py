@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,7 @@ from ematix_flow import Aggregation, Window
 from ematix_flow.engine.stream import frames
 from ematix_flow.errors import RunError
 from ematix_flow.run.streams.read_ahead import ReadAhead
+from tests.crash.harness import wait_until
 from tests.streams.feeds import at, drain, duckdb_at, rows_in
 
 if TYPE_CHECKING:
@@ -112,6 +114,28 @@ def test_what_is_discarded_is_forgotten_by_spark(spark: SparkSession) -> None:
     assert ahead.result() is Read
     ahead.discard()
     assert not frame.is_cached
+
+
+def test_a_source_that_does_not_answer_keeps_nobody_from_ending(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ematix_flow.run.streams.read_ahead._MOMENT", 0.1)
+    frame, answered = spark.range(3).persist(), Event()
+    frame.count()
+
+    class Read:
+        raw = frame
+
+    def read() -> Any:
+        answered.wait(60)
+        return Read
+
+    ahead = ReadAhead(spark, ("a", "b"), read)
+    ahead.discard()
+    assert frame.is_cached
+    answered.set()
+    ahead.result()
+    wait_until(lambda: not frame.is_cached)
 
 
 def _broken_at(call: int) -> Callable[..., Any]:

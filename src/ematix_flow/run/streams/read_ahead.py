@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from ematix_flow.run.transform.frame_sql import Typed
 
 
+_MOMENT = 5.0
+"""Seconds: a source that does not answer does not keep a stream from ending."""
+
+
 class ReadAhead:
     """The messages of one range, which a thread of its own reads."""
 
@@ -36,13 +40,19 @@ class ReadAhead:
         return self._typed.result()
 
     def discard(self) -> None:
-        """Wait until they are read, and let Spark forget them."""
-        # Whoever asks for them again is told what is wrong with them, and Spark may be gone.
+        """Let Spark forget them when they are read; wait a moment for that, so that nothing runs on behind the stream."""
+        self._typed.add_done_callback(_forget)
         with suppress(Exception):
-            self._typed.result().raw.unpersist()
+            self._typed.result(_MOMENT)
 
     def _run(self) -> None:
         try:
             self._typed.set_result(self._read())
         except BaseException as error:  # noqa: BLE001 - raised where the messages are asked for
             self._typed.set_exception(error)
+
+
+def _forget(typed: Future[Typed]) -> None:
+    # Whoever asks for them again is told what is wrong with them, and Spark may be gone.
+    with suppress(Exception):
+        typed.result().raw.unpersist()
