@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from ematix_flow.run.engine import Engine
     from ematix_flow.run.stage.tasks import StageWork
 
+TASKS = "ematix_flow.run.stage.tasks"
+"""The module that every task runs; workers fork from a process that has it already."""
+
 FILE_TASKS = "ematix_flow.run.stage.file_tasks"
-"""The module of tasks that stage files; workers fork from a process that has it already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,7 @@ def _staged_rows(
     if plan.shape.place.value == TASK:
         return _stage_rows(engine_for(plan, spark), work, staging, at_once)
     engine = spark_engine(spark)
-    session = engine.session(database.task_imports)
+    session = engine.session((TASKS, *database.task_imports))
     slots = engine.slots() if staging.source.database is not None or staging.source.sides else 1
     return engine.stage_frame(_frame(session, staging, resources, slots), work, at_once)
 
@@ -176,7 +178,7 @@ def _stage_query(
             used = () if relayed else (*reader.task_imports, *work.target.task_imports)
             partitions = split_partitions(work, reader, opened.splits, relayed=relayed)
             # Spark starts while all of the above is queried.
-            imports = (type(work.target).__module__, *used)
+            imports = (TASKS, type(work.target).__module__, *used)
             return engine.stage_partitions(partitions, Tasks(imports, at_once, work.carrier))
     finally:
         session.close()

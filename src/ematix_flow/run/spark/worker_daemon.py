@@ -14,8 +14,8 @@ SYS_PATH_VARIABLE = "EMATIX_FLOW_WORKER_PATH"
 IMPORTS_VARIABLE = "EMATIX_FLOW_WORKER_IMPORTS"
 """Names of further modules to import before the first fork, as JSON."""
 
-_ALWAYS = ("pyspark.worker", "pyarrow", "pandas", "ematix_flow.run.stage.tasks")
-"""What every worker of ours loads anyway; Arrow looks for pandas when it first makes a column of Python's values."""
+_ALWAYS = ("pyspark.worker", "pyarrow", "pandas")
+"""What every worker loads anyway; Arrow looks for pandas when it first makes a column of Python's values."""
 
 
 def main() -> None:

@@ -66,6 +66,7 @@ _OUT_OF_MEMORY = 3
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _POLL_SECONDS = 1.0
 _WORKER_IMPORTS = (
+    "ematix_flow.run.stage.tasks",
     "ematix_flow.run.stage.file_tasks",
     "ematix_flow.connect.postgres.database",
     "ematix_flow.connect.duckdb.database",

@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 RETAINED_RANGES = 2
 """How many ranges keep their lines: the last one may have to be read again."""
 
-_IMPORTS = ("ematix_flow.run.read.message_frames",)
-"""What tasks that read messages need; workers fork from a process that has it already."""
+_IMPORTS = ("ematix_flow.run.read.message_frames", "ematix_flow.run.stage.tasks")
+"""What tasks that read messages and stage rows need; workers fork from a process that has it already."""
 
 
 @dataclass
