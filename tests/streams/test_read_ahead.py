@@ -119,7 +119,7 @@ def test_what_is_discarded_is_forgotten_by_spark(spark: SparkSession) -> None:
 def test_a_source_that_does_not_answer_keeps_nobody_from_ending(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ematix_flow.run.streams.read_ahead._MOMENT", 0.1)
+    monkeypatch.setattr("ematix_flow.run.streams.read_ahead._DEADLINE", 0.1)
     frame, answered = spark.range(3).persist(), Event()
     frame.count()
 

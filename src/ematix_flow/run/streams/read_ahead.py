@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ematix_flow.run.transform.frame_sql import Typed
 
 
-_MOMENT = 5.0
+_DEADLINE = 5.0
 """Seconds: a source that does not answer does not keep a stream from ending."""
 
 
@@ -43,7 +43,7 @@ class ReadAhead:
         """Let Spark forget them when they are read; wait a moment for that, so that nothing runs on behind the stream."""
         self._typed.add_done_callback(_forget)
         with suppress(Exception):
-            self._typed.result(_MOMENT)
+            self._typed.result(_DEADLINE)
 
     def _run(self) -> None:
         try:
