@@ -11,6 +11,7 @@ from ematix_flow import Aggregation, Window
 from ematix_flow.engine.stream import frames
 from ematix_flow.errors import RunError
 from ematix_flow.run.streams.read_ahead import ReadAhead
+from ematix_flow.run.transform.frame_sql import Typed
 from tests.crash.harness import wait_until
 from tests.streams.feeds import at, drain, duckdb_at, rows_in
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ematix_flow.declare.stream.stream import Stream
-    from ematix_flow.run.transform.frame_sql import Typed
     from tests.streams.feeds import Topic
 
 pytestmark = [
@@ -104,38 +104,36 @@ def test_what_cannot_be_read_ahead_is_told_when_the_range_before_it_is_loaded(
 
 
 def test_what_is_discarded_is_forgotten_by_spark(spark: SparkSession) -> None:
-    frame = spark.range(3).persist()
-    frame.count()
-
-    class Read:
-        raw = frame
-
-    ahead = ReadAhead(spark, ("a", "b"), lambda: Read)  # type: ignore[arg-type, return-value]
-    assert ahead.result() is Read
+    read = _cached(spark)
+    ahead = ReadAhead(spark, ("a", "b"), lambda: read)
+    assert ahead.result() is read
     ahead.discard()
-    assert not frame.is_cached
+    assert not read.raw.is_cached
 
 
 def test_a_source_that_does_not_answer_keeps_nobody_from_ending(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ematix_flow.run.streams.read_ahead._DEADLINE", 0.1)
-    frame, answered = spark.range(3).persist(), Event()
-    frame.count()
+    read, answered = _cached(spark), Event()
 
-    class Read:
-        raw = frame
-
-    def read() -> Any:
+    def late() -> Typed:
         answered.wait(60)
-        return Read
+        return read
 
-    ahead = ReadAhead(spark, ("a", "b"), read)
+    ahead = ReadAhead(spark, ("a", "b"), late)
     ahead.discard()
-    assert frame.is_cached
+    assert read.raw.is_cached
     answered.set()
     ahead.result()
-    wait_until(lambda: not frame.is_cached)
+    wait_until(lambda: not read.raw.is_cached)
+
+
+def _cached(spark: SparkSession) -> Typed:
+    """Give messages that Spark keeps."""
+    frame = spark.range(3).persist()
+    frame.count()
+    return Typed(frame, frame, {}, ())
 
 
 def _broken_at(call: int) -> Callable[..., Any]:

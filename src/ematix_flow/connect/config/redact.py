@@ -62,43 +62,35 @@ def _redacted(value: Any, clean: Callable[[str], str]) -> Any:
 
 def redacted_json(value: Any, replacement: str = REDACTED, indent: int | None = None) -> str:
     """Return plain data as JSON that every program reads, with every text in it redacted; numbers that JSON lacks are texts."""
-    clean = _cleaner(replacement)
-
-    def text(one: object) -> str:
-        return redact(str(one), replacement)
-
-    ready = _json_ready(value, clean, text)
+    ready = _json_ready(value, _cleaner(replacement))
     if indent is None:
         # What it does not take, such as whole numbers of more than 64 bits, Python's own writer does.
         with suppress(TypeError):
-            return _compact(ready, text)
+            return _compact(ready)
     separators = (",", ":") if indent is None else None
-    return json.dumps(ready, indent=indent, ensure_ascii=False, allow_nan=False, separators=separators, default=text)
+    return json.dumps(ready, indent=indent, ensure_ascii=False, allow_nan=False, separators=separators)
 
 
-def _compact(ready: Any, text: Callable[[object], str]) -> str:
-    """Return data as JSON; values that JSON lacks are what `text` makes of them."""
+def _compact(ready: Any) -> str:
     import orjson  # not needed by a command that only shows help
 
-    passed = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
-    return orjson.dumps(ready, default=text, option=orjson.OPT_NON_STR_KEYS | passed).decode()
+    return orjson.dumps(ready, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
-def _json_ready(value: Any, clean: Callable[[str], str], text: Callable[[object], str]) -> Any:
-    """Return plain data redacted, with the names of NaN and of infinite numbers in their place, and keys that JSON takes."""
+def _json_ready(value: Any, clean: Callable[[str], str]) -> Any:
+    """Return data redacted and as JSON has it: what JSON lacks, such as NaN and infinite numbers, is its text."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):
         return {
-            clean(key) if isinstance(key, str) else key if key is None or isinstance(key, int) else text(key):
-                _json_ready(one, clean, text)
+            key if key is None or isinstance(key, int) else clean(str(key)): _json_ready(one, clean)
             for key, one in value.items()
-        }  # fmt: skip
+        }
     if isinstance(value, list | tuple):
-        return [_json_ready(one, clean, text) for one in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    return value
+        return [_json_ready(one, clean) for one in value]
+    if value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return clean(str(value))
 
 
 @lru_cache(maxsize=8)

@@ -62,7 +62,9 @@ def pipeline_page(log: RunLog, now: datetime, query: PipelineQuery) -> tuple[lis
 
 def _summary(one: PipelineStatus, runs: Sequence[RunRecord], failure_rate: float | None) -> dict[str, Any]:
     lines = [short_summary(run) for run in reversed(runs)]
-    durations = [one["duration_ms"] for one in lines if one["status"] == "succeeded" and one["duration_ms"] is not None]
+    durations = [
+        line["duration_ms"] for line in lines if line["status"] == "succeeded" and line["duration_ms"] is not None
+    ]
     latest = runs[0] if runs else None
     stream = one.kind == "stream"
     return {

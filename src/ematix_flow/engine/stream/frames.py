@@ -70,10 +70,9 @@ class StreamFrames:
         from ematix_flow.run.transform.frame_sql import FrameRows, without_guesses
 
         if self._last is None or self._last[0] != key:
-            ahead, self._ahead = self._ahead, None
-            if ahead is not None and ahead.key != key:
-                ahead.discard()
-                ahead = None
+            ahead = self._ahead if self._ahead is not None and self._ahead.key == key else None
+            if ahead is not None:
+                self._ahead = None
             self.close()
             try:
                 typed = read() if ahead is None else ahead.result()

@@ -148,7 +148,7 @@ class StatefulSink(StreamSink):
         last = self.folder.last_batch()
         if self.last is not None and last and self.folder.range_of(last - 1) != self.name:
             # After a restart Spark lets nothing follow from a batch before there is another one.
-            self.unfinished = True
+            self.unfinished = self._closes_later
             if not self._closes_later:
                 self._take_up(without_state(self.position), without_state(self.position))
 
