@@ -1,9 +1,10 @@
-"""How the modules of the product depend on each other, and which of them know our metadata tables."""
+"""How the modules of the product depend on each other, how large they are, and which of them know our metadata tables."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -115,6 +116,23 @@ def _metadata_sql(module: ast.Module) -> list[int]:
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _NAMING:
             found += [one.lineno for one in node.args if isinstance(one, ast.Constant) and one.value in TABLES]
     return found
+
+
+def test_rooms_modules_and_functions_stay_small() -> None:
+    # The root is not a room: its modules are the names that users import, and the lowest layer.
+    folders = Counter(path.parent for path in SOURCE.rglob("*.py") if path.name != "__init__.py")
+    assert {
+        folder.name: count for folder, count in folders.items() if count > 22 and folder.name != "ematix_flow"
+    } == {}
+    lengths = {str(path): len(path.read_text("utf-8").splitlines()) for path in SOURCE.rglob("*.py")}
+    assert {path: lines for path, lines in lengths.items() if lines > 400} == {}
+    functions = {
+        f"{name}.{node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for name, module in _modules().items()
+        for node in ast.walk(module)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert {name: lines for name, lines in functions.items() if lines > 60} == {}
 
 
 @pytest.mark.slow

@@ -11,14 +11,14 @@ from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
 from ematix_flow.declare.pipeline.write import write
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, Text
-from ematix_flow.plan import shape_placement as shaping
 from ematix_flow.plan.batch import Inspection
-from ematix_flow.plan.shape_placement import plan_shape
+from ematix_flow.plan.shape import placement as shaping
+from ematix_flow.plan.shape.placement import plan_shape
 
 if TYPE_CHECKING:
     import pytest
 
-    from ematix_flow.plan.shape_placement import Shaping
+    from ematix_flow.plan.shape.placement import Shaping
 
 SEEN = Inspection("events", "shop", "spark", source_columns=(SourceColumn("id", "text"),), source_format="json_lines")
 

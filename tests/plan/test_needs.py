@@ -12,8 +12,8 @@ from ematix_flow import normalize as n
 from ematix_flow.connect.base.columns import SourceColumn
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.plan.batch import Inspection
-from ematix_flow.plan.shape_placement import plan_shape
-from ematix_flow.plan.spark_reasons import declared_spark_reason, spark_reason
+from ematix_flow.plan.shape.placement import plan_shape
+from ematix_flow.plan.shape.spark_reasons import declared_spark_reason, spark_reason
 from ematix_flow.transforms import filter_where
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from ematix_flow.connect.config.redact import redact
 from ematix_flow.declare.table.types import String, Text
 from ematix_flow.errors import BadRowsError, CommitError
 from ematix_flow.plan.columns import FAILED, RAW
-from ematix_flow.plan.row_reasons import reason_of
+from ematix_flow.plan.shape.row_reasons import reason_of
 from ematix_flow.plan.sql.program import INCOMING
 from ematix_flow.plan.sql.render import bind_staged, native_column
 from ematix_flow.records import Counts

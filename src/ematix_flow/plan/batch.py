@@ -23,7 +23,7 @@ from ematix_flow.plan.partitions import never_empty, partition_notes
 from ematix_flow.plan.programs import lake_append, program_of
 from ematix_flow.plan.quality import plan_audit
 from ematix_flow.plan.remote_tasks import carried, refuse_unseen
-from ematix_flow.plan.shape_placement import plan_shape
+from ematix_flow.plan.shape.placement import plan_shape
 from ematix_flow.plan.sql.ddl import table_definition
 from ematix_flow.plan.sql.modes import lake as lake_modes
 from ematix_flow.plan.sql.program import Load
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.pipeline.write import Write
     from ematix_flow.declare.table.schema import Table
     from ematix_flow.plan.remote_tasks import Away
-    from ematix_flow.plan.shape_placement import Shaping
+    from ematix_flow.plan.shape.placement import Shaping
     from ematix_flow.plan.source import SourceValue
     from ematix_flow.plan.sql.ddl import TableDefinition
     from ematix_flow.plan.steps import Bounds, FileChoice, OffsetRange, TableRead

@@ -13,7 +13,7 @@ from ematix_flow.engine.batch.stager import raw_frame
 from ematix_flow.errors import RunError
 from ematix_flow.plan.assumed_columns import FAMILIES
 from ematix_flow.plan.bounds import check_comparable, highest_of_some_sql, highest_sql, lower_bound
-from ematix_flow.plan.shape_placement import plan_shape
+from ematix_flow.plan.shape.placement import plan_shape
 from ematix_flow.plan.sql.watermark_values import stored_value
 from ematix_flow.plan.steps import TASK
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ematix_flow.engine.batch.inspect import LoadInspection
     from ematix_flow.engine.batch.source import OpenSource
     from ematix_flow.plan.batch import Inspection
-    from ematix_flow.plan.shape_placement import Shaping
+    from ematix_flow.plan.shape.placement import Shaping
 
 _CARRIED_AS_TEXT = ("json", "uuid")
 

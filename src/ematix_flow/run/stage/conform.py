@@ -14,7 +14,7 @@ from ematix_flow.connect.base.stream_source import PAYLOAD
 from ematix_flow.connect.types.arrow import REJECTS, arrow_type
 from ematix_flow.connect.types.reject_rows import as_shaped, json_row
 from ematix_flow.plan.columns import FAILED, OURS, POSITION, RAW
-from ematix_flow.plan.row_reasons import reason_of
+from ematix_flow.plan.shape.row_reasons import reason_of
 from ematix_flow.run.stage.raw_json import python_values
 
 if TYPE_CHECKING:

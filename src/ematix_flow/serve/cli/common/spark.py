@@ -57,7 +57,7 @@ def requires_spark(pipeline: Pipeline, *, moves_rows: bool) -> bool:
         return True
     source = None if pipeline.source_connection is None else _declared(pipeline.source_connection)
     if source is not None and _is_files(source):
-        from ematix_flow.plan.spark_reasons import declared_spark_reason
+        from ematix_flow.plan.shape.spark_reasons import declared_spark_reason
 
         return moves_rows or any(declared_spark_reason(pipeline, target) for target in pipeline.targets)
     if not moves_rows:

@@ -21,7 +21,7 @@ from ematix_flow.plan.columns import (
     RAW,
     SOURCE_VIEW,
 )
-from ematix_flow.plan.spark_reasons import TASK_DIALECT, spark_reason
+from ematix_flow.plan.shape.spark_reasons import TASK_DIALECT, spark_reason
 from ematix_flow.plan.sql.render import native_column
 from ematix_flow.plan.sql.shape.query import RawRow, read_columns, shape_query, unsupported_on
 from ematix_flow.plan.sql.shape.transforms import column_of, wraps
