@@ -5,6 +5,7 @@ Rows come as tables of some thousand rows, and each table is shaped by itself, s
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Self
 
 import duckdb
@@ -16,7 +17,7 @@ from ematix_flow.run.stage.buffers import numbers
 from ematix_flow.run.stage.raw_json import json_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable, Mapping
     from types import TracebackType
 
     from duckdb import DuckDBPyConnection
@@ -30,9 +31,8 @@ class Shaper:
     def __init__(self, sql: str) -> None:
         self._sql = sql
         self._numbers = numbers(0)
-        self._connection = duckdb.connect(":memory:", config={"threads": "1"})
+        self._connection = _connection(sql)
         self._connection.execute("SET TimeZone = 'UTC'")
-        _teach(self._connection, sql)
 
     def __enter__(self) -> Self:
         return self
@@ -77,11 +77,29 @@ def _with_source(shaped: pa.Table, table: pa.Table) -> pa.Table:
     return shaped.set_column(index, RAW, texts)
 
 
-def _teach(connection: DuckDBPyConnection, sql: str) -> None:
+def _connection(sql: str) -> DuckDBPyConnection:
+    """Return a session of a DuckDB in memory, which is this process's own unless the query needs functions of its own."""
+    functions = {name: change for name, change in _CASES.items() if f"{name.upper()}(" in sql}
+    if not functions:
+        return _shared_database().cursor()
+    connection = _database()
+    _teach(connection, functions)
+    return connection
+
+
+@cache
+def _shared_database() -> DuckDBPyConnection:
+    """Return the DuckDB of this process: a session of it takes a hundredth of the time of a database."""
+    return _database()
+
+
+def _database() -> DuckDBPyConnection:
+    return duckdb.connect(":memory:", config={"threads": "1"})
+
+
+def _teach(connection: DuckDBPyConnection, functions: Mapping[str, Callable[[str], str]]) -> None:
     """Let letters beyond ASCII change their case as they do on Spark: one letter may become two."""
-    for function_name, change in _CASES.items():
-        if f"{function_name.upper()}(" not in sql:
-            continue
+    for function_name, change in functions.items():
         connection.create_function(f"flow_{function_name}", change, ["varchar"], "varchar")
         connection.execute(
             f"CREATE TEMP MACRO {function_name}(x) AS CASE WHEN strlen(x) = length(x) "
