@@ -4,6 +4,7 @@ import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zipfile import ZipFile
 
 import pytest
 
@@ -116,9 +117,13 @@ def test_without_java_the_error_names_one_command(tmp_path: Path) -> None:
 
 @pytest.fixture
 def jar(tmp_path: Path) -> str:
-    file = tmp_path / "a.jar"
-    file.write_bytes(b"1")
-    return str(file)
+    return _jar(tmp_path, "a", "a/Main.class")
+
+
+def _jar(folder: Path, name: str, content: str) -> str:
+    with ZipFile(folder / f"{name}.jar", "w") as archive:
+        archive.writestr(content, "")
+    return str(folder / f"{name}.jar")
 
 
 def _archive(tmp_path: Path, jar: str, build: str = "17") -> Archive:
@@ -171,6 +176,14 @@ def test_packages_are_resolved_once_and_again_when_a_jar_is_gone(tmp_path: Path,
     assert with_known_jars(asked | {"spark.jars.excludes": "g:b"}, tmp_path)["spark.jars.packages"] == "g:a:1"
     Path(jar).unlink()
     assert with_known_jars(asked, tmp_path) == asked
+
+
+def test_a_package_with_modules_is_on_pythons_path_each_time(tmp_path: Path) -> None:
+    jars = [_jar(tmp_path, "a", "a/Main.class"), _jar(tmp_path, "graphs", "graphs/__init__.py")]
+    asked = {"spark.jars.packages": "g:a:1", "spark.submit.pyFiles": "/mine.zip"}
+    remember_jars(asked, ",".join(jars), tmp_path)
+    known = with_known_jars(asked, tmp_path)
+    assert known == {"spark.jars": ",".join(jars), "spark.submit.pyFiles": f"/mine.zip,{jars[1]}"}
 
 
 def test_versions_that_move_are_asked_for_every_time(tmp_path: Path, jar: str) -> None:

@@ -18,14 +18,16 @@ from ematix_flow.plan.sql.user.stream import mentioned
 from ematix_flow.run.streams.read_ahead import ReadAhead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from ematix_flow.connect.base.stream_source import StreamSource
+    import pyarrow as pa
+
+    from ematix_flow.connect.base.stream_source import MessagePartition, StreamSource
     from ematix_flow.connect.files.source import FileSet
     from ematix_flow.declare.stream.stream import Stream
     from ematix_flow.plan.steps import OffsetRange
-    from ematix_flow.run.read.message_frames import Reader
+    from ematix_flow.run.read.message_frames import InferredSchema, Layout, Reader
     from ematix_flow.run.transform.frame_sql import FrameRows, Typed
     from ematix_flow.run.transform.stream_sql import SqlStage
 
@@ -51,6 +53,8 @@ class StreamFrames:
         """What a stream with state needs: metadata of messages also where no SQL names it, and no types without a value."""
         self._last: tuple[tuple[str, ...], FrameRows] | None = None
         self._ahead: ReadAhead | None = None
+        self._expected: Mapping[str, pa.DataType] = {}
+        """The types that the messages of the range before showed, if all of them were rows."""
 
     def read_ahead(self, offset_range: OffsetRange) -> None:
         """Begin to read the rows between two positions, which are asked for when those before them are loaded."""
@@ -110,7 +114,7 @@ class StreamFrames:
 
     def _between(self, offset_range: OffsetRange) -> Typed:
         """Return the rows between two positions before the SQL."""
-        from ematix_flow.run.read.message_frames import Layout, typed_messages
+        from ematix_flow.run.read.message_frames import Layout
         from ematix_flow.run.transform.frame_sql import typed_by_spark
 
         source, transform = self._source, self._stream.transform
@@ -128,9 +132,23 @@ class StreamFrames:
         column_names = list(dict.fromkeys([*(column.name for column in metadata), *([line] if line else [])]))
         partitions = timed_partitions(source, begin, end, column_names, cut=not line)
         timed = any(column.name == EVENT_TIME for column in source.columns)
-        typed, summary = typed_messages(self._spark(), partitions, Layout(metadata, line, timed), self._read)
-        note_event(source, summary.newest)
+        typed, inferred = self._typed(partitions, Layout(metadata, line, timed))
+        note_event(source, inferred.newest)
         return typed
+
+    def _typed(self, partitions: Sequence[MessagePartition], layout: Layout) -> tuple[Typed, InferredSchema]:
+        """Return messages as rows of the types that they show; read in one go if they are what they were before."""
+        from ematix_flow.run.read.expected_messages import expected_messages
+        from ematix_flow.run.read.message_frames import typed_messages
+
+        spark, expected = self._spark(), self._expected if partitions else {}
+        as_expected = expected_messages(spark, partitions, layout, self._read, expected) if expected else None
+        typed, inferred = as_expected or typed_messages(spark, partitions, layout, self._read)
+        if partitions:
+            # Where types change from range to range, not every range is read twice.
+            changed = bool(expected) and as_expected is None
+            self._expected = {} if changed or inferred.bad else inferred.types
+        return typed, inferred
 
     def _typed_files(self, files: FileSet) -> Typed:
         """Return the rows of files before the SQL."""

@@ -25,10 +25,10 @@ from ematix_flow.run.spark.map_batches import map_batches
 from ematix_flow.run.transform.frame_sql import Typed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from ematix_flow.connect.base.columns import SourceColumn
     from ematix_flow.connect.base.stream_source import MessagePartition
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 BYTES = 8 << 20
 """About as much of the messages goes to Java at a time."""
 
-_TYPES = "types binary, rows bigint, bad bigint, newest timestamp, partition int"
+REPORT_COLUMNS = "types binary, rows bigint, bad bigint, newest timestamp, partition int"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def typed_messages(
 def raw_frame(spark: SparkSession, partitions: Sequence[MessagePartition], layout: Layout) -> DataFrame:
     """Return the messages of partitions as they are, with their positions and their order; tasks read them."""
     read = [
-        FilePartition(partition.label, partition.size, partial(_numbered, partition, number, layout))
+        FilePartition(partition.label, partition.size, partial(numbered_messages, partition, number, layout))
         for number, partition in enumerate(partitions)
     ]
     return partition_frame(spark, read, layout.schema)
@@ -102,19 +102,24 @@ def infer_schema(raw: DataFrame, read: Reader) -> InferredSchema:
     """Return what messages show; every task returns the types of its fields and some numbers."""
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
         types: dict[str, pa.DataType] = {}
         rows = bad = 0
         newest = None
         for batch in batches:
-            decoded, _, wrong = _decoded(batch, read)
+            decoded, _, wrong = decoded_messages(batch, read)
             types = merged(types, inferred_types(decoded))
             rows, bad = rows + len(decoded), bad + len(wrong)
-            if EVENT_TIME in batch.schema.names:
-                latest = pc.max(batch.column(EVENT_TIME)).as_py()
-                newest = latest if newest is None else max(newest, latest or newest)
-        yield _report(types, rows, bad, newest)
+            newest = newest_event(batch, newest)
+        context = TaskContext.get()
+        yield report_of(InferredSchema(types, rows, bad, newest), context.partitionId() if context else 0)
 
-    reports = map_batches(raw, task, _TYPES).collect()
+    return reported(map_batches(raw, task, REPORT_COLUMNS).collect())
+
+
+def reported(reports: Sequence[Row]) -> InferredSchema:
+    """Return what tasks report of their messages as one value."""
     types: dict[str, pa.DataType] = {}
     for row in sorted(reports, key=lambda one: one.partition):
         types = merged(types, {field.name: field.type for field in pa.ipc.read_schema(pa.py_buffer(row.types))})
@@ -125,25 +130,63 @@ def infer_schema(raw: DataFrame, read: Reader) -> InferredSchema:
     )
 
 
+def newest_event(batch: pa.RecordBatch, newest: datetime | None) -> datetime | None:
+    """Return the newest event time of messages and of those before them."""
+    if EVENT_TIME not in batch.schema.names:
+        return newest
+    latest = pc.max(batch.column(EVENT_TIME)).as_py()
+    return latest if newest is None else max(newest, latest or newest)
+
+
+def report_of(inferred: InferredSchema, partition: int) -> pa.RecordBatch:
+    """Return what a task reports of its messages."""
+    schema = pa.schema([pa.field(name, kind) for name, kind in inferred.types.items()])
+    values = {
+        "types": pa.array([schema.serialize().to_pybytes()], pa.binary()),
+        "rows": pa.array([inferred.rows], pa.int64()),
+        "bad": pa.array([inferred.bad], pa.int64()),
+        "newest": pa.array([inferred.newest], pa.timestamp("us", tz="UTC")),
+        "partition": pa.array([partition], pa.int32()),
+    }
+    return pa.RecordBatch.from_pydict(values)
+
+
+def typed_schema(types: Mapping[str, pa.DataType], layout: Layout) -> pa.Schema:
+    """Return the columns of messages as rows: fields, metadata, position and order."""
+    fields = [pa.field(name, TEXT if pa.types.is_null(kind) else kind) for name, kind in types.items()]
+    return pa.schema(
+        [*fields, *(pa.field(name, layout.schema.field(old).type) for name, old in _carried(types, layout))]
+    )
+
+
+def typed_batch(
+    columns: Sequence[pa.Array], there: pa.RecordBatch, schema: pa.Schema, layout: Layout
+) -> pa.RecordBatch:
+    """Return the fields of messages with what was carried along."""
+    carried = [there.column(old) for _, old in _carried(schema.names[: len(columns)], layout)]
+    return pa.RecordBatch.from_arrays([*columns, *carried], schema=schema)
+
+
+def _carried(fields: Collection[str], layout: Layout) -> list[tuple[str, str]]:
+    """Return the columns of rows that are columns of messages, each with its name there."""
+    metadata = [(column.name, column.name) for column in layout.metadata_columns if column.name not in fields]
+    order = (*order_of(layout.line), ROW)
+    return [*metadata, (POSITION, MESSAGE_OFFSET), *((name, name) for name in layout.schema.names if name in order)]
+
+
 def typed_frame(raw: DataFrame, read: Reader, inferred: InferredSchema, layout: Layout) -> DataFrame:
     """Return messages as rows with the types that all of them show, their positions and their order."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    fields = [pa.field(name, TEXT if pa.types.is_null(kind) else kind) for name, kind in inferred.types.items()]
-    more = [pa.field(c.name, METADATA_TYPES[c.family]) for c in layout.metadata_columns if c.name not in inferred.types]
-    order_names = [name for name in layout.schema.names if name in (*order_of(layout.line), ROW)]
-    position_fields = [pa.field(POSITION, pa.string()), *(pa.field(name, pa.int64()) for name in order_names)]
-    schema = pa.schema([*fields, *more, *position_fields])
+    schema = typed_schema(inferred.types, layout)
+    fields = [schema.field(number) for number in range(len(inferred.types))]
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            decoded, there, _ = _decoded(batch, read)
-            if not decoded:
-                continue
-            columns = [as_type([row.get(field.name) for row in decoded], field.type) for field in fields]
-            columns += [there.column(field.name) for field in more]
-            columns += [there.column(MESSAGE_OFFSET), *(there.column(name) for name in order_names)]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            decoded, there, _ = decoded_messages(batch, read)
+            if decoded:
+                columns = [as_type([row.get(field.name) for row in decoded], field.type) for field in fields]
+                yield typed_batch(columns, there, schema, layout)
 
     return map_batches(raw, task, from_arrow_schema(schema, prefer_timestamp_ntz=True))
 
@@ -154,14 +197,15 @@ def unreadable_frame(raw: DataFrame, read: Reader) -> DataFrame:
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            _, _, wrong = _decoded(batch, read)
+            _, _, wrong = decoded_messages(batch, read)
             if wrong:
                 yield from rejects_of(wrong).to_batches()
 
     return map_batches(raw, task, from_arrow_schema(REJECTS))
 
 
-def _numbered(partition: MessagePartition, number: int, layout: Layout) -> Iterator[pa.Table]:
+def numbered_messages(partition: MessagePartition, number: int, layout: Layout) -> Iterator[pa.Table]:
+    """Return the messages of a partition, numbered, some megabytes at a time."""
     arrival, count, schema = Arrival(number, layout.line), number * ROOM, layout.schema
     for read in partition.read():
         numbered = arrival.numbered(read)
@@ -172,7 +216,7 @@ def _numbered(partition: MessagePartition, number: int, layout: Layout) -> Itera
             yield rows.slice(start, many).select(schema.names).cast(schema)
 
 
-def _decoded(
+def decoded_messages(
     batch: pa.RecordBatch, read: Reader
 ) -> tuple[list[dict[str, Any]], pa.RecordBatch, list[tuple[str, str, bytes]]]:
     """Return rows, the messages that they were made of, and the messages that are no rows."""
@@ -189,18 +233,3 @@ def _decoded(
         if isinstance(one, str)
     ]
     return good, there.filter(pa.array([not isinstance(one, str) for one in decoded])), wrong
-
-
-def _report(types: dict[str, pa.DataType], rows: int, bad: int, newest: datetime | None) -> pa.RecordBatch:
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    schema = pa.schema([pa.field(name, kind) for name, kind in types.items()])
-    values = {
-        "types": pa.array([schema.serialize().to_pybytes()], pa.binary()),
-        "rows": pa.array([rows], pa.int64()),
-        "bad": pa.array([bad], pa.int64()),
-        "newest": pa.array([newest], pa.timestamp("us", tz="UTC")),
-        "partition": pa.array([context.partitionId() if context else 0], pa.int32()),
-    }
-    return pa.RecordBatch.from_pydict(values)

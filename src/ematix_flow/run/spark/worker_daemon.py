@@ -34,7 +34,7 @@ class Archive(zipimporter):
     """
 
     def __init__(self, path: str) -> None:
-        if path.endswith(".jar") and not _has_modules(path, _version(path)):
+        if path.endswith(".jar") and not has_modules(path):
             raise ImportError(f"{path} has no modules of Python")
         super().__init__(path)
         self._read = _version(self.archive)
@@ -54,11 +54,15 @@ def _version(path: str) -> tuple[int, int] | None:
     return file.st_mtime_ns, file.st_size
 
 
+def has_modules(path: str) -> bool:
+    """Return whether an archive has modules of Python; a damaged one and one that is not there may have some."""
+    version = _version(path)
+    return version is None or _names_modules(path, version)
+
+
 @cache
-def _has_modules(path: str, version: tuple[int, int] | None) -> bool:
-    """Return whether the table of contents at the end of an archive names a module; for a damaged one too."""
-    if version is None:
-        return True
+def _names_modules(path: str, version: tuple[int, int]) -> bool:
+    """Return whether the table of contents at the end of an archive names a module."""
     with Path(path).open("rb") as file:
         file.seek(-min(version[1], _LONGEST_END), os.SEEK_END)
         end = file.read()

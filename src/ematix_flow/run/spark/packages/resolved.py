@@ -11,10 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from ematix_flow.run.spark.worker_daemon import has_modules
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _REQUEST_KEYS = ("spark.jars.packages", "spark.jars.excludes", "spark.jars.repositories", "spark.jars")
+
+_MODULES = "spark.submit.pyFiles"
+"""Archives that are put on the module path of Python."""
 
 
 def with_known_jars(conf: Mapping[str, str], cache: Path | None) -> dict[str, str]:
@@ -29,7 +34,10 @@ def with_known_jars(conf: Mapping[str, str], cache: Path | None) -> dict[str, st
     if not isinstance(jars, list) or not all(isinstance(jar, str) and Path(jar).is_file() for jar in jars):
         return dict(conf)
     others = {key: value for key, value in conf.items() if key not in _REQUEST_KEYS}
-    return others | {"spark.jars": ",".join(jars)}
+    # Spark does so with packages that it resolves itself, but with all of them.
+    modules = [jar for jar in jars if has_modules(jar)]
+    python = {_MODULES: ",".join(filter(None, [conf.get(_MODULES, ""), *modules]))} if modules else {}
+    return others | {"spark.jars": ",".join(jars)} | python
 
 
 def remember_jars(conf: Mapping[str, str], resolved: str, cache: Path | None) -> None:
