@@ -94,7 +94,7 @@ def test_what_cannot_be_read_ahead_is_told_when_the_range_before_it_is_loaded(
     topic: Topic, warehouse: Path, used: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(topic, 2 * MOST)
-    monkeypatch.setattr("ematix_flow.run.read.message_frames.infer_schema", _broken_at(2))
+    monkeypatch.setattr(frames.StreamFrames, "_typed", _broken_at(2))
     stream = counting(topic, warehouse)
     with pytest.raises(RunError, match="torn"):
         drain(stream)
@@ -137,15 +137,14 @@ def _cached(spark: SparkSession) -> Typed:
 
 
 def _broken_at(call: int) -> Callable[..., Any]:
-    from ematix_flow.run.read.message_frames import infer_schema
-
+    typed = frames.StreamFrames._typed
     calls = 0
 
-    def infer(*given: Any) -> Any:
+    def read(*given: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == call:
             raise RunError("the messages are torn")
-        return infer_schema(*given)
+        return typed(*given)
 
-    return infer
+    return read
