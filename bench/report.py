@@ -21,6 +21,7 @@ NAMES = {
     "copy": "COPY pipe",
     "psql": "SQL in psql",
     "pika": "bare consumer",
+    "sink": "rows one by one, by hand",
     "cold": "this product, Spark started with the command",
     "local": 'this product, engine = "local"',
     "sail": "Sail",
