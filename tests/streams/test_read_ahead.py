@@ -108,7 +108,7 @@ def test_what_is_discarded_is_forgotten_by_spark(spark: SparkSession) -> None:
     ahead = ReadAhead(spark, ("a", "b"), lambda: read)
     assert ahead.result() is read
     ahead.discard()
-    assert not read.raw.is_cached
+    assert not read.retained.is_cached
 
 
 def test_a_source_that_does_not_answer_keeps_nobody_from_ending(
@@ -123,10 +123,10 @@ def test_a_source_that_does_not_answer_keeps_nobody_from_ending(
 
     ahead = ReadAhead(spark, ("a", "b"), late)
     ahead.discard()
-    assert read.raw.is_cached
+    assert read.retained.is_cached
     answered.set()
     ahead.result()
-    wait_until(lambda: not read.raw.is_cached)
+    wait_until(lambda: not read.retained.is_cached)
 
 
 def _cached(spark: SparkSession) -> Typed:

@@ -85,7 +85,7 @@ class StreamFrames:
                 raise translate_spark_error(error) from error
             failpoint("stream.read")
             if self._stage is None:
-                result = FrameRows(typed.rows, typed.unreadable, [typed.raw])
+                result = FrameRows(typed.rows, typed.unreadable, [typed.retained])
             else:
                 result = self._transformed(typed, self._stage)
             self._last = (key, result)

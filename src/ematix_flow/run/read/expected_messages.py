@@ -49,6 +49,8 @@ def expected_messages(
 
     A task types what it reads while it reads it, so that Spark keeps rows and never has the messages themselves.
     """
+    if any(name.lower() == _REPORT for name in expected):
+        return None
     schema = typed_schema(expected, layout).append(pa.field(_REPORT, _REPORT_TYPE))
     tasks = [
         FilePartition(
@@ -56,18 +58,18 @@ def expected_messages(
         )
         for number, partition in enumerate(partitions)
     ]
-    kept = partition_frame(spark, tasks, schema).persist()
+    retained = partition_frame(spark, tasks, schema).persist()
     try:
-        inferred = reported(kept.where(f"{_REPORT} IS NOT NULL").select(f"{_REPORT}.*").collect())
+        inferred = reported(retained.where(f"{_REPORT} IS NOT NULL").select(f"{_REPORT}.*").collect())
     except BaseException:
-        kept.unpersist()
+        retained.unpersist()
         raise
     if inferred.bad or [*inferred.types.items()] != [*expected.items()]:
-        kept.unpersist()
+        retained.unpersist()
         return None
     types = {column.name: METADATA_TYPES[column.family] for column in layout.metadata_columns} | inferred.types
-    rows = kept.where(f"{_REPORT} IS NULL").drop(_REPORT)
-    return Typed(kept, rows, types, order_of(layout.line), empty=not inferred.rows), inferred
+    rows = retained.where(f"{_REPORT} IS NULL").drop(_REPORT)
+    return Typed(retained, rows, types, order_of(layout.line), empty=not inferred.rows), inferred
 
 
 def typed_partition(
@@ -75,21 +77,21 @@ def typed_partition(
 ) -> Iterator[pa.Table]:
     """Return the rows of a partition, and behind them a row with the report; only that, once something does not fit."""
     schema = typed_schema(expected, layout)
-    seen = InferredSchema({}, 0, 0, None)
+    inferred = InferredSchema({}, 0, 0, None)
     for batch in (batch for table in numbered_messages(partition, number, layout) for batch in table.to_batches()):
         decoded, there, wrong = decoded_messages(batch, read)
         arrays = _arrays(decoded)
-        types = merged(seen.types, {name: array.type for name, array in arrays.items()})
-        newest = newest_event(batch, seen.newest)
-        seen = InferredSchema(types, seen.rows + len(decoded), seen.bad + len(wrong), newest)
-        if seen.bad or merged(expected, types) != expected:
+        types = merged(inferred.types, {name: array.type for name, array in arrays.items()})
+        newest = newest_event(batch, inferred.newest)
+        inferred = InferredSchema(types, inferred.rows + len(decoded), inferred.bad + len(wrong), newest)
+        if inferred.bad or merged(expected, types) != expected:
             break
         if decoded:
             columns = [_fitted(arrays.get(name), decoded, schema.field(name)) for name in expected]
             rows = pa.Table.from_batches([typed_batch(columns, there, schema, layout)])
             yield rows.append_column(_REPORT, pa.nulls(rows.num_rows, _REPORT_TYPE))
     nothing = [pa.nulls(1, kind) for kind in schema.types]
-    yield pa.table([*nothing, report_of(seen, number).to_struct_array()], names=[*schema.names, _REPORT])
+    yield pa.table([*nothing, report_of(inferred, number).to_struct_array()], names=[*schema.names, _REPORT])
 
 
 def _arrays(rows: Sequence[Mapping[str, Any]]) -> dict[str, pa.Array]:

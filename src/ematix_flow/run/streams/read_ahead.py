@@ -55,4 +55,4 @@ class ReadAhead:
 def _forget(typed: Future[Typed]) -> None:
     # Whoever asks for them again is told what is wrong with them, and Spark may be gone.
     with suppress(Exception):
-        typed.result().raw.unpersist()
+        typed.result().retained.unpersist()

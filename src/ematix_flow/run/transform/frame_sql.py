@@ -55,10 +55,10 @@ class FrameRows:
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """Messages or lines that Spark keeps as they came, and what they are as rows."""
+    """Messages or lines that Spark keeps, and what they are as rows."""
 
-    raw: DataFrame
-    """As they came; the transform that reads them releases them."""
+    retained: DataFrame
+    """As they came, or as rows already; the transform that reads them releases them."""
     rows: DataFrame
     types: Mapping[str, pa.DataType]
     """The types of the fields, NULL where no value shows one."""
@@ -77,13 +77,13 @@ def transformed(typed: Typed, stage: SqlStage, *, lenient: bool) -> FrameRows:
         ordered = rows if stage.separable else rows.orderBy(*typed.order)
         result = FrameQuery(stage, ordered, typed.order).rows(lenient=lenient)
     except BaseException:
-        typed.raw.unpersist()
+        typed.retained.unpersist()
         raise
     result.rejects = together([one for one in (typed.unreadable, result.rejects) if one is not None])
     if result.rejects is None:
-        typed.raw.unpersist()
+        typed.retained.unpersist()
     else:
-        result.cached.append(typed.raw)
+        result.cached.append(typed.retained)
     return result
 
 
