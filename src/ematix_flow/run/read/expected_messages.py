@@ -8,21 +8,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ematix_flow.run.read.arrival import order_of
-from ematix_flow.run.read.file_partitions import FilePartition
-from ematix_flow.run.read.frames import partition_frame
-from ematix_flow.run.read.infer_messages import column_of
-from ematix_flow.run.read.merged_types import as_type, merged
+from ematix_flow.run.read.merged_types import as_type, inferred_columns, merged
 from ematix_flow.run.read.message_frames import (
+    REPORT,
     InferredSchema,
     decoded_messages,
-    newest_event,
+    message_frame,
     numbered_messages,
     report_of,
     reported,
     typed_batch,
     typed_schema,
 )
-from ematix_flow.run.read.message_ranges import METADATA_TYPES
 from ematix_flow.run.transform.frame_sql import Typed
 
 if TYPE_CHECKING:
@@ -39,7 +36,7 @@ if TYPE_CHECKING:
 _REPORT = "_flow_report"
 """Column of what a task reports, in a row behind those of its messages."""
 
-_REPORT_TYPE = pa.struct(report_of(InferredSchema({}, 0, 0, None), 0).schema)
+_REPORT_TYPE = pa.struct(REPORT)
 
 
 def expected_messages(
@@ -52,13 +49,8 @@ def expected_messages(
     if any(name.lower() == _REPORT for name in expected):
         return None
     schema = typed_schema(expected, layout).append(pa.field(_REPORT, _REPORT_TYPE))
-    tasks = [
-        FilePartition(
-            partition.label, partition.size, partial(typed_partition, partition, number, layout, read, expected)
-        )
-        for number, partition in enumerate(partitions)
-    ]
-    retained = partition_frame(spark, tasks, schema).persist()
+    task = partial(typed_partition, layout=layout, read=read, expected=expected)
+    retained = message_frame(spark, partitions, task, schema).persist()
     try:
         inferred = reported(retained.where(f"{_REPORT} IS NOT NULL").select(f"{_REPORT}.*").collect())
     except BaseException:
@@ -67,9 +59,8 @@ def expected_messages(
     if inferred.bad or [*inferred.types.items()] != [*expected.items()]:
         retained.unpersist()
         return None
-    types = {column.name: METADATA_TYPES[column.family] for column in layout.metadata_columns} | inferred.types
     rows = retained.where(f"{_REPORT} IS NULL").drop(_REPORT)
-    return Typed(retained, rows, types, order_of(layout.line), empty=not inferred.rows), inferred
+    return Typed(retained, rows, layout.types(inferred), order_of(layout.line), empty=not inferred.rows), inferred
 
 
 def typed_partition(
@@ -77,14 +68,13 @@ def typed_partition(
 ) -> Iterator[pa.Table]:
     """Return the rows of a partition, and behind them a row with the report; only that, once something does not fit."""
     schema = typed_schema(expected, layout)
-    inferred = InferredSchema({}, 0, 0, None)
+    inferred = InferredSchema()
     for batch in (batch for table in numbered_messages(partition, number, layout) for batch in table.to_batches()):
         decoded, there, wrong = decoded_messages(batch, read)
-        arrays = _arrays(decoded)
-        types = merged(inferred.types, {name: array.type for name, array in arrays.items()})
-        newest = newest_event(batch, inferred.newest)
-        inferred = InferredSchema(types, inferred.rows + len(decoded), inferred.bad + len(wrong), newest)
-        if inferred.bad or merged(expected, types) != expected:
+        arrays = inferred_columns(decoded)
+        types = {name: array.type for name, array in arrays.items()}
+        inferred = inferred.with_messages(batch, types, len(decoded), len(wrong))
+        if inferred.bad or merged(expected, inferred.types) != expected:
             break
         if decoded:
             columns = [_fitted(arrays.get(name), decoded, schema.field(name)) for name in expected]
@@ -92,12 +82,6 @@ def typed_partition(
             yield rows.append_column(_REPORT, pa.nulls(rows.num_rows, _REPORT_TYPE))
     nothing = [pa.nulls(1, kind) for kind in schema.types]
     yield pa.table([*nothing, report_of(inferred, number).to_struct_array()], names=[*schema.names, _REPORT])
-
-
-def _arrays(rows: Sequence[Mapping[str, Any]]) -> dict[str, pa.Array]:
-    """Return the values of each field in the type that they show."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: column_of([row.get(name) for row in rows], allow_null=True) for name in names}
 
 
 def _fitted(array: pa.Array | None, rows: Sequence[Mapping[str, Any]], field: pa.Field) -> pa.Array:

@@ -18,10 +18,15 @@ _DIGITS = 38
 _TEXTS, _FLOATS = {str, NoneType}, {float, NoneType}
 
 
+def inferred_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, pa.Array]:
+    """Return the values of each field of some rows in the type that they show, in the order of their appearance."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: column_of([row.get(name) for row in rows], allow_null=True) for name in names}
+
+
 def inferred_types(rows: Sequence[Mapping[str, Any]]) -> dict[str, pa.DataType]:
     """Return the type of each field of some rows, in the order of their appearance; NULL where no value shows one."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: column_of([row.get(name) for row in rows], allow_null=True).type for name in names}
+    return {name: column.type for name, column in inferred_columns(rows).items()}
 
 
 def merged(one: Mapping[str, pa.DataType], other: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,16 @@ if TYPE_CHECKING:
 BYTES = 8 << 20
 """About as much of the messages goes to Java at a time."""
 
-REPORT_COLUMNS = "types binary, rows bigint, bad bigint, newest timestamp, partition int"
+REPORT = pa.schema(
+    [
+        pa.field("types", pa.binary()),
+        pa.field("rows", pa.int64()),
+        pa.field("bad", pa.int64()),
+        pa.field("newest", pa.timestamp("us", tz="UTC")),
+        pa.field("partition", pa.int32()),
+    ]
+)
+"""What a task reports of its messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +69,31 @@ class Layout:
         order = [pa.field(name, pa.int64()) for name in (*order_of(self.line), ROW)]
         return pa.schema([pa.field(VALUE, pa.binary()), pa.field(MESSAGE_OFFSET, pa.string()), *more, *order])
 
+    def types(self, inferred: InferredSchema) -> dict[str, pa.DataType]:
+        """Return the types of the metadata and of the fields of messages."""
+        return {column.name: METADATA_TYPES[column.family] for column in self.metadata_columns} | inferred.types
+
 
 @dataclass(frozen=True, slots=True)
 class InferredSchema:
     """What the messages of a frame show, without any of them."""
 
-    types: dict[str, pa.DataType]
-    rows: int
-    bad: int
+    types: dict[str, pa.DataType] = field(default_factory=dict)
+    rows: int = 0
+    bad: int = 0
     """Messages that are no rows."""
-    newest: datetime | None
+    newest: datetime | None = None
     """The newest event time."""
+
+    def with_messages(
+        self, batch: pa.RecordBatch, types: Mapping[str, pa.DataType], rows: int, bad: int
+    ) -> InferredSchema:
+        """Return what these messages and some more show, of which so many are rows of some types and so many are none."""
+        newest = self.newest
+        if EVENT_TIME in batch.schema.names:
+            latest = pc.max(batch.column(EVENT_TIME)).as_py()
+            newest = latest if newest is None else max(newest, latest or newest)
+        return InferredSchema(merged(self.types, types), self.rows + rows, self.bad + bad, newest)
 
 
 def typed_messages(
@@ -83,39 +106,47 @@ def typed_messages(
     except BaseException:
         raw.unpersist()
         raise
-    types = {column.name: METADATA_TYPES[column.family] for column in layout.metadata_columns} | inferred.types
     bad = unreadable_frame(raw, read) if inferred.bad else None
     rows = typed_frame(raw, read, inferred, layout)
-    return Typed(raw, rows, types, order_of(layout.line), empty=not inferred.rows, unreadable=bad), inferred
+    return Typed(
+        raw, rows, layout.types(inferred), order_of(layout.line), empty=not inferred.rows, unreadable=bad
+    ), inferred
 
 
 def raw_frame(spark: SparkSession, partitions: Sequence[MessagePartition], layout: Layout) -> DataFrame:
     """Return the messages of partitions as they are, with their positions and their order; tasks read them."""
-    read = [
-        FilePartition(partition.label, partition.size, partial(numbered_messages, partition, number, layout))
+    return message_frame(spark, partitions, partial(numbered_messages, layout=layout), layout.schema)
+
+
+def message_frame(
+    spark: SparkSession,
+    partitions: Sequence[MessagePartition],
+    read: Callable[[MessagePartition, int], Iterator[pa.Table]],
+    schema: pa.Schema,
+) -> DataFrame:
+    """Return what tasks read of partitions, each with its number, as a frame."""
+    tasks = [
+        FilePartition(partition.label, partition.size, partial(read, partition, number))
         for number, partition in enumerate(partitions)
     ]
-    return partition_frame(spark, read, layout.schema)
+    return partition_frame(spark, tasks, schema)
 
 
 def infer_schema(raw: DataFrame, read: Reader) -> InferredSchema:
     """Return what messages show; every task returns the types of its fields and some numbers."""
+    from pyspark.sql.pandas.types import from_arrow_schema
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
-        types: dict[str, pa.DataType] = {}
-        rows = bad = 0
-        newest = None
+        inferred = InferredSchema()
         for batch in batches:
             decoded, _, wrong = decoded_messages(batch, read)
-            types = merged(types, inferred_types(decoded))
-            rows, bad = rows + len(decoded), bad + len(wrong)
-            newest = newest_event(batch, newest)
+            inferred = inferred.with_messages(batch, inferred_types(decoded), len(decoded), len(wrong))
         context = TaskContext.get()
-        yield report_of(InferredSchema(types, rows, bad, newest), context.partitionId() if context else 0)
+        yield report_of(inferred, context.partitionId() if context else 0)
 
-    return reported(map_batches(raw, task, REPORT_COLUMNS).collect())
+    return reported(map_batches(raw, task, from_arrow_schema(REPORT)).collect())
 
 
 def reported(reports: Sequence[Row]) -> InferredSchema:
@@ -130,25 +161,13 @@ def reported(reports: Sequence[Row]) -> InferredSchema:
     )
 
 
-def newest_event(batch: pa.RecordBatch, newest: datetime | None) -> datetime | None:
-    """Return the newest event time of messages and of those before them."""
-    if EVENT_TIME not in batch.schema.names:
-        return newest
-    latest = pc.max(batch.column(EVENT_TIME)).as_py()
-    return latest if newest is None else max(newest, latest or newest)
-
-
 def report_of(inferred: InferredSchema, partition: int) -> pa.RecordBatch:
     """Return what a task reports of its messages."""
     schema = pa.schema([pa.field(name, kind) for name, kind in inferred.types.items()])
-    values = {
-        "types": pa.array([schema.serialize().to_pybytes()], pa.binary()),
-        "rows": pa.array([inferred.rows], pa.int64()),
-        "bad": pa.array([inferred.bad], pa.int64()),
-        "newest": pa.array([inferred.newest], pa.timestamp("us", tz="UTC")),
-        "partition": pa.array([partition], pa.int32()),
-    }
-    return pa.RecordBatch.from_pydict(values)
+    values = [schema.serialize().to_pybytes(), inferred.rows, inferred.bad, inferred.newest, partition]
+    return pa.RecordBatch.from_arrays(
+        [pa.array([value], field.type) for value, field in zip(values, REPORT, strict=True)], schema=REPORT
+    )
 
 
 def typed_schema(types: Mapping[str, pa.DataType], layout: Layout) -> pa.Schema:
