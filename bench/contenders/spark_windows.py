@@ -22,9 +22,9 @@ def main() -> None:
     spark = builder.config("spark.driver.memory", "2g").config("spark.sql.shuffle.partitions", "4").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     topics = os.environ["BENCH_QUERY"].split(",")
-    left = records(spark, topics[0])
+    left = events(spark, topics[0]).withWatermark("happened_at", "0 seconds")
     if kind == "join":
-        right = records(spark, topics[1]).select(sf.col("id").alias("other"), sf.col("happened_at").alias("paid_at"))
+        right = events(spark, topics[1]).select(sf.col("id").alias("other"), sf.col("happened_at").alias("paid_at"))
         minute = sf.expr("INTERVAL 60 SECONDS")
         near = (sf.col("paid_at") >= sf.col("happened_at") - minute) & (
             sf.col("paid_at") <= sf.col("happened_at") + minute
@@ -50,13 +50,12 @@ def main() -> None:
     writer.foreachBatch(append).trigger(availableNow=True).start().awaitTermination()
 
 
-def records(spark, topic):
-    """Give the records of a topic, with their times as the watermark."""
+def events(spark, topic):
+    """Give the records of a topic."""
     raw = spark.readStream.format("kafka").option("kafka.bootstrap.servers", os.environ["BENCH_BROKER"])
     raw = raw.option("subscribe", topic).option("startingOffsets", "earliest")
     raw = raw.option("maxOffsetsPerTrigger", os.environ["BENCH_BATCH"]).load()
-    rows = raw.select(sf.from_json(sf.col("value").cast("string"), SCHEMA).alias("row")).select("row.*")
-    return rows.withWatermark("happened_at", "0 seconds")
+    return raw.select(sf.from_json(sf.col("value").cast("string"), SCHEMA).alias("row")).select("row.*")
 
 
 def append(batch, number) -> None:

@@ -12,7 +12,7 @@ from ematix_flow import Aggregation, Dedupe, Window
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.stream.build import stream_from_keywords
 from ematix_flow.engine.stream.state.manifest import MOST_ENTRIES, TimeIndex
-from ematix_flow.plan.stream.state import changes_of_state, last_end, remedy, state_definition
+from ematix_flow.plan.stream.state import LAYOUT, changes_of_state, last_end, remedy, state_definition
 
 COUNT = Aggregation(agg="count", as_="n")
 TOTAL = Aggregation(agg="sum", column="amount", as_="total")
@@ -83,6 +83,21 @@ def test_the_remedy_is_a_redeployment_unless_nothing_can_be_compared() -> None:
     assert "redeploy" not in beyond
     operator = changes_of_state(_plain(FIXED), definition(deduplicate=DEDUPE))
     assert "redeploy" not in remedy("s", operator)
+
+
+def test_what_an_earlier_version_wrote_in_another_way_is_refused() -> None:
+    now = _plain(SESSION)
+    changes = changes_of_state({name: value for name, value in now.items() if name != LAYOUT}, now)
+    assert [change.name for change in changes] == [LAYOUT]
+    assert "redeploy" not in remedy("s", changes)
+    assert not changes_of_state(now, now)
+
+
+def test_another_kind_of_window_can_be_rebuilt_though_its_state_is_written_in_another_way() -> None:
+    for before, now in ((FIXED, SESSION), (SESSION, FIXED)):
+        changes = changes_of_state(_plain(before), _plain(now))
+        assert "window" in [change.name for change in changes]
+        assert "flow stream redeploy s" in remedy("s", changes)
 
 
 @pytest.mark.parametrize(

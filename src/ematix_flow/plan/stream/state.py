@@ -111,7 +111,14 @@ def state_definition(stream: Stream) -> dict[str, object]:
         join = stream.join
         names = ("left_source", "right_source", "left_keys", "right_keys", "event_time_column")
         definition |= {name: _listed(getattr(join, name)) for name in names}
+    if _notes_rows(definition):
+        definition[LAYOUT] = _LAYOUT
     return definition
+
+
+def _notes_rows(definition: Mapping[str, object]) -> bool:
+    """Return whether a state notes rows or moments of a key one by one, as those of joins and sessions do."""
+    return definition.get("window") == SESSION or "left_source" in definition
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +144,15 @@ class StateChange:
         return self.name not in _BEYOND and not operator
 
 
+LAYOUT = "layout"
+"""Part of the definition of joins and sessions that changes when what they remember is written in another way."""
+
+_LAYOUT = 2
+"""One text for each key; before, it was an entry for each time of a key."""
+
 RETAINS_ROWS = "rows are kept for late_data"
 
-_BEYOND = ("deduplicate", "left_source", "right_source", "left_keys", "right_keys", "event_time_column")
+_BEYOND = ("deduplicate", "left_source", "right_source", "left_keys", "right_keys", "event_time_column", LAYOUT)
 """Parts of definitions without which nothing of what was given out can be compared with what would be."""
 
 _MAY_GROW = ("gap_ms", "max_session_duration_ms")
@@ -154,6 +167,8 @@ def changes_of_state(before: Mapping[str, object], now: Mapping[str, object]) ->
     )
     if now.get("window") == SESSION:
         later = later[:1]
+    if not _notes_rows(before) or before.get(LAYOUT) == _LAYOUT:
+        later = (*later, LAYOUT)
     return [
         StateChange(name, before.get(name), now.get(name))
         for name in dict.fromkeys((*before, *now))
@@ -174,6 +189,11 @@ def _fits(name: str, before: object, now: object) -> bool:
 def remedy(name: str, changes: Sequence[StateChange]) -> str:
     """Return what a user can do about a declaration that does not go with the state of a stream."""
     beyond = [change.name for change in changes if not change.can_be_rebuilt]
+    if LAYOUT in beyond:
+        return (
+            "an earlier version wrote the state, in another way: let that version finish what is open, or begin again:"
+            f" flow stream reset {name} --from ... --confirm-state-reset."
+        )
     if beyond:
         return (
             f"with another {beyond[0]} it is not known what was given out already: declare it as before, give the stream"

@@ -27,7 +27,11 @@ class StoredState:
 
     def timestamps(self) -> DataFrame:
         """Return the moments of sessions: key, time in microseconds and values."""
-        return self._map("events")
+        from pyspark.sql import functions as sf
+
+        rows = sf.array_sort(sf.collect_list(sf.struct("number", "block")))
+        texts = sf.array_join(sf.transform(rows, lambda row: row["block"]), "\n")
+        return self._notes("e").groupBy("key", "ts").agg(texts.alias("block"))
 
     def open_timestamps(self, sessions: StatePlan, watermark: int) -> DataFrame:
         """Return key and time of the moments of sessions that a watermark has not closed."""
@@ -41,9 +45,8 @@ class StoredState:
         """Return the rows of a join that wait for partners: side, key, time, whether they had one, and their values."""
         from pyspark.sql import functions as sf
 
-        left, right = (self._map(side).withColumn("side", sf.lit(side)) for side in ("left", "right"))
-        one = sf.explode(sf.split("block", "\n")).alias("block")
-        rows = left.union(right).select("side", "key", "ts", one)
+        left, right = (self._notes(side[0]).withColumn("side", sf.lit(side)) for side in ("left", "right"))
+        rows = left.union(right)
         matched = sf.col("block").startswith("1").alias("matched")
         return rows.select("side", "key", "ts", matched, sf.expr("substring(block, 2)").alias("block"))
 
@@ -86,14 +89,16 @@ class StoredState:
             sf.array_join("one.blocks", "\n").alias("block"),
         )
 
-    def _map(self, name: str) -> DataFrame:
+    def _notes(self, kind: str) -> DataFrame:
+        """Return what is remembered of a kind: key, number, time and text; each is a line of its key, behind a first one."""
         from pyspark.sql import functions as sf
 
-        return self._variable(name).select(
-            sf.col("key.value").alias("key"),
-            sf.col("user_map_key.value").alias("ts"),
-            sf.col("user_map_value.value").alias("block"),
+        lines = self._variable("notes").select(
+            sf.col("key.value").alias("key"), sf.posexplode(sf.split("value.value", "\n")).alias("number", "line")
         )
+        time = sf.expr("cast(substring(substring_index(line, ' ', 1), 2) AS bigint)").alias("ts")
+        block = sf.expr("substring(line, locate(' ', line) + 1)").alias("block")
+        return lines.where(sf.col("line").startswith(kind)).select("key", "number", time, block)
 
     def _variable(self, name: str) -> DataFrame:
         reader = self._spark.read.format("statestore").option("path", self._folder.checkpoint)
