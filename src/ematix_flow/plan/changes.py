@@ -36,6 +36,7 @@ def change_rules(table: Table, write: Write, database: TargetSystem, scope: str)
         versions=database.metadata_table(VERSIONS) if database.capabilities.rolls_back else None,
         soft=(cdc.soft_delete_column or "") if cdc is not None else "",
         inserts=cdc is None or cdc.missing_rows == "insert",
+        is_snapshot=write.is_snapshot,
         tolerated_ms=0 if cdc is None else cdc.out_of_order_tolerance_ms,
         required=tuple(column.name for column in table.columns if not column.nullable),
         casts=tuple(

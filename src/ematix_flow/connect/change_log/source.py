@@ -60,6 +60,11 @@ class ChangeLogSource(StreamSource):
     def refuse_other_log(self, position: Position) -> None:
         """Refuse a position in a log that is not the one of this server, or no longer."""
 
+    def is_snapshot(self, begin: Position, end: Position) -> bool:
+        """Return whether a range has all rows that a table had at one position, and no change behind it is older."""
+        del begin, end
+        return False
+
     def seek(self, position: Position | None, where: str) -> Position:
         """Return the position that an operator means; only one that is written out for the same log stays in its epoch."""
         chosen = self.first_position(where)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.table.schema import Table
 
 WRITE_OPTIONS = tuple(
-    name for name in Write.__dataclass_fields__ if name not in ("mode", "spelled", "cdc", "versions_of")
+    name for name in Write.__dataclass_fields__ if name not in ("mode", "spelled", "cdc", "versions_of", "is_snapshot")
 )
 
 

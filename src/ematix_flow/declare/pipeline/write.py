@@ -99,6 +99,8 @@ class Write:
     """How change events are applied; only streams have it."""
     versions_of: str = ""
     """The name under which the last change of every key is remembered: that of the stream, also for a range of it."""
+    is_snapshot: bool = False
+    """Whether a load of changes has all rows that its table had at one position of the log, and no change is older."""
     replaced: Replaced | None = None
     """Rows that a merge removes because others take their place; only sessions that are computed again have it."""
 

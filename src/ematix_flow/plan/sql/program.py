@@ -71,6 +71,8 @@ class ChangeRules:
     """Columns that are never NULL."""
     casts: tuple[tuple[str, str], ...] = ()
     """Columns of types that only the database knows, with what casts a value of `s` to them, in its dialect."""
+    is_snapshot: bool = False
+    """Whether the changes are all rows that the table had at one position of the log, and no change is older."""
     tolerated_ms: int = 0
     """By how much a change may be older than what its key has before it counts as late."""
 

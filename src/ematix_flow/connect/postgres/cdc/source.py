@@ -173,6 +173,10 @@ class PostgresChanges(ChangeLogSource):
         # A target that an operator has moved may have rows whose end was never read.
         return plan_snapshot(session, reader, snapshot, added, column_names, cleared=TURN in begin)
 
+    def is_snapshot(self, begin: Position, end: Position) -> bool:
+        """Return whether the positions differ by a table."""
+        return bool(begin[_TABLES] != end[_TABLES])
+
     def distance(self, begin: Position, end: Position) -> int:
         """Return how many messages lie between two positions; those up to one that was not counted are counted now."""
         if end[_LSN] is None or (begin[_LSN] is not None and parse_lsn(begin[_LSN]) > parse_lsn(end[_LSN])):

@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.base.stream_source import from_text
 from ematix_flow.connect.change_log.source import ChangeLogSource
 from ematix_flow.connect.changes.change import KEY
 from ematix_flow.connect.changes.decoder import ChangeDecoder, ChangeTable
@@ -128,7 +129,7 @@ class ChangeTarget:
         write = replace(declared.write, on_drift="evolve" if learns else declared.write.on_drift)
         if write.mode != "append":
             scope = history_name(pipeline_of(self.stream, declared, self.stream.name), table)
-            write = replace(write, keys=keys, versions_of=scope)
+            write = replace(write, keys=keys, versions_of=scope, is_snapshot=_is_snapshot(source, offset_range))
         if write.mode == "scd2":
             write = replace(write, event_timestamp_column=CHANGE_AT)
         return replace(declared, write=write), MessageRange(source, offset_range, decoder, ordered=decoder.changes)
@@ -214,6 +215,13 @@ class ChangeTarget:
         with closing(self.database.session()) as session:
             existing = self.database.find_table(session, self.database.table_name(*name_of(self.target)))
         return () if existing is None else existing.primary_key
+
+
+def _is_snapshot(source: StreamSource, offset_range: OffsetRange) -> bool:
+    """Return whether a range has all rows that a table had at one position of its log."""
+    return isinstance(source, ChangeLogSource) and source.is_snapshot(
+        from_text(offset_range.begin), from_text(offset_range.end)
+    )
 
 
 def refuse_rows(stream: Stream) -> None:

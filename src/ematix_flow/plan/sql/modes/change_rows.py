@@ -31,6 +31,8 @@ CREATES = "_flow_creates"
 """Column that is 1 where a change of the key creates its row, and not only updates it."""
 WHOLE_TABLE = "*"
 """The key of a change of all rows."""
+SNAPSHOT = "*snapshot"
+"""The key of the rows that a table began with; each has the version of this key until a change gives it its own."""
 KEY_OF_ROW = "FLOW_KEY_OF_ROW"
 """Marker of the key as JSON in canonical SQL."""
 

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.base.columns import TableName
 from ematix_flow.connect.base.session import Statement
 from ematix_flow.connect.base.stage import WorkTable
-from ematix_flow.connect.changes.change import DELETE, SKIP, TRUNCATE
+from ematix_flow.connect.changes.change import DELETE, READ, SKIP, TRUNCATE
 from ematix_flow.plan.columns import CHANGE, CHANGE_AT, CHANGE_MS, CHANGE_VERSION
 from ematix_flow.plan.sql.modes.append_truncate_merge import insert_value, same_key
 from ematix_flow.plan.sql.modes.change_rows import (
     CREATES,
     KEY,
     KEY_OF_ROW,
+    SNAPSHOT,
     WHOLE_TABLE,
     collapsed,
     event_columns,
@@ -27,6 +28,7 @@ from ematix_flow.plan.sql.modes.change_rows import (
     key_json,
     keyed_events,
     rendered,
+    staged_tally,
     tally_sql,
     truncated,
     utc,
@@ -62,7 +64,14 @@ def apply_changes(load: Load) -> Program:
         f"{tally_sql(quoted(EVENTS))} UNION ALL {_late(rules)}", load.dialect, {KEY_OF_ROW: key_json(load, "s")}
     )
     statements = [
-        Statement(_new_events(load, rules), "", "collect the changes that are newer than their rows", tally=tally),
+        *_beginning(load, rules),
+        Statement(
+            _new_events(load, rules),
+            "",
+            "collect the changes that are newer than their rows",
+            when=_has_begun(load, rules, begun=False) if rules.is_snapshot else "",
+            tally=tally,
+        ),
         *_truncating(load, rules),
         Statement(_final(load), "", "work out what the changes of every key come to"),
         *_deleting(load, rules),
@@ -71,6 +80,7 @@ def apply_changes(load: Load) -> Program:
         Statement(_inserting(load, rules), "inserted", "insert the others"),
         Statement(_moving(load, rules), "", "move the versions of known keys"),
         Statement(_remembering(load, rules), "", "remember the versions of new keys"),
+        *_filling(load, rules),
     ]
     work = (WorkTable(EVENTS, event_columns(load)), WorkTable(FINAL, final_columns(load), load.keys))
     return Program(LABEL, tuple(statements), work, reads_staged_once=False)
@@ -85,6 +95,48 @@ def _of_scope(rules: ChangeRules, alias: str) -> str:
     return f"{alias}.{quoted('pipeline_name')} = {text(rules.scope)}"
 
 
+def _beginning(load: Load, rules: ChangeRules) -> list[Statement]:
+    """Return what gives all rows of a snapshot one version, where they are the first of their table and each has its own key."""
+    if not rules.is_snapshot:
+        return []
+    names = ("pipeline_name", "pk_json", "last_order", "last_seen_ts_ms", "updated_at")
+    version, read = quoted(CHANGE_VERSION), f"FROM \"{STAGED}\" AS {{0}} WHERE {{0}}.{quoted(CHANGE)} = '{READ}'"
+    repeated = f"SELECT 1 {read.format('r')} GROUP BY {listed(load.keys, 'r')} HAVING COUNT(*) > 1"
+    there = f"SELECT 1 FROM {table_sql(load.target)} AS tgt"
+    known = f"SELECT 1 FROM {_versions(rules)} AS v WHERE {_of_scope(rules, 'v')}"
+    absent = " AND ".join(f"NOT EXISTS ({query})" for query in (there, known, repeated))
+    sql = (
+        f"INSERT INTO {_versions(rules)} ({listed(names)}) SELECT {text(rules.scope)}, {text(SNAPSHOT)}, "
+        f"MAX(s.{version}), MAX(s.{quoted(CHANGE_MS)}), {instant(load.loaded_at, load.dialect)} "
+        f"{read.format('s')} AND {absent} HAVING COUNT(*) > 0 AND MIN(s.{version}) = MAX(s.{version})"
+    )
+    return [Statement(render(sql, load.dialect), "", "give the first rows of a table one version")]
+
+
+def _has_begun(load: Load, rules: ChangeRules, *, begun: bool = True) -> str:
+    """Return the query that has a row where this load gave all its rows one version, or where it did not."""
+    sql = (
+        f"SELECT COUNT(*) AS n FROM {_versions(rules)} AS v WHERE {_of_scope(rules, 'v')} "
+        f"AND v.{quoted('pk_json')} = {text(SNAPSHOT)} "
+        f"AND v.{quoted('updated_at')} = {instant(load.loaded_at, load.dialect)} HAVING COUNT(*) = {int(begun)}"
+    )
+    return render(sql, load.dialect)
+
+
+def _filling(load: Load, rules: ChangeRules) -> list[Statement]:
+    """Return what inserts the rows of a snapshot that have one version; nothing else has to be known of them."""
+    if not rules.is_snapshot:
+        return []
+    values = [*(_written_value(load, name) for name in load.names), *_stamp(load)]
+    sql = (
+        f"INSERT INTO {table_sql(load.target)} ({listed((*load.names, *load.stamps))}) "
+        f"SELECT {', '.join(values)} FROM \"{STAGED}\" AS s WHERE s.{quoted(CHANGE)} = '{READ}'"
+    )
+    when, tally = _has_begun(load, rules), render(staged_tally(), load.dialect)
+    insert = rendered(sql, load.dialect, _casts(load))
+    return [Statement(insert, "inserted", "insert the first rows of the table", when=when, tally=tally)]
+
+
 def _new_events(load: Load, rules: ChangeRules) -> str:
     names = [column.name for column in event_columns(load)]
     # Looked up and not joined: PostgreSQL expects a handful of versions until it has statistics, and compares all pairs.
@@ -96,14 +148,20 @@ def _new_events(load: Load, rules: ChangeRules) -> str:
         f"SELECT w.{quoted('last_order')} FROM {_versions(rules)} AS w "
         f"WHERE {_of_scope(rules, 'w')} AND w.{quoted('pk_json')} = {text(WHOLE_TABLE)}"
     )
+    first = (
+        f"SELECT f.{quoted('last_order')} FROM {_versions(rules)} AS f "
+        f"WHERE {_of_scope(rules, 'f')} AND f.{quoted('pk_json')} = {text(SNAPSHOT)}"
+    )
     version = f"e.{quoted(CHANGE_VERSION)}"
+    # A row of the snapshot itself may have been bad, and comes again when it is replayed.
+    since = f"({version} > COALESCE(({first}), '') OR ({version} = ({first}) AND e.{quoted(CHANGE)} = '{READ}'))"
     emptied = f"SELECT MAX(t.{quoted(CHANGE_VERSION)}) FROM \"{STAGED}\" AS t WHERE t.{quoted(CHANGE)} = '{TRUNCATE}'"
     # Marked rows stay, so those count which a truncate of the same batch marks.
     left = "" if rules.soft else f" AND (e.{quoted(CHANGE)} = '{TRUNCATE}' OR {version} > COALESCE(({emptied}), ''))"
     sql = (
         f"INSERT INTO {quoted(EVENTS)} ({listed(names)}) SELECT {listed(names, 'e')} FROM ({keyed_events(load)}) AS e "
         f"WHERE e._flow_rank = 1 AND {version} > COALESCE(({known}), '') "
-        f"AND {version} > COALESCE(({cleared}), ''){left}"
+        f"AND {version} > COALESCE(({cleared}), '') AND {since}{left}"
     )
     return render(sql, load.dialect, {KEY_OF_ROW: key_json(load, "s")})
 
