@@ -30,6 +30,9 @@ Position: TypeAlias = dict[str, Any]
 VALUE = "value"
 """Column of a message's payload."""
 
+FIELDS = "_fields"
+"""Column of the fields of rows, as they are written in the payloads, of messages that differ in nothing else."""
+
 MESSAGE_OFFSET = "_place"
 """Column of the text by which a message is found again."""
 

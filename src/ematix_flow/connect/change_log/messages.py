@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base.columns import SourceColumn
 from ematix_flow.connect.base.event_time import EVENT_TIME, FIRST_MS, LAST_MS
-from ematix_flow.connect.base.stream_source import MESSAGE_OFFSET, VALUE
+from ematix_flow.connect.base.stream_source import FIELDS, MESSAGE_OFFSET, VALUE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -92,6 +92,73 @@ def as_tables(changes: Iterable[Change], requested: Sequence[str]) -> Iterator[p
             batch = []
     if batch:
         yield _table(batch, requested)
+
+
+@dataclass(frozen=True, slots=True)
+class RowTemplate:
+    """The text of messages that differ in the values of a row only, cut where these stand."""
+
+    segments: tuple[str, ...]
+
+    def filled(self, fragments: Sequence[pa.Array]) -> pa.Array:
+        """Return a text for every row; the fragments of its values are given column by column."""
+        import pyarrow.compute as pc
+
+        first, *others = self.segments
+        parts = [part for pair in zip(fragments, others, strict=True) for part in pair]
+        return pc.binary_join_element_wise(first, *parts, "")
+
+
+def envelope_template(operation: str, names: Sequence[str], source: str, at_ms: int) -> RowTemplate:
+    """Return the envelopes of rows that are there."""
+    return _cut(envelope(operation, None, _blanks(names), source, at_ms), names)
+
+
+def object_template(names: Sequence[str]) -> RowTemplate:
+    """Return objects of JSON."""
+    return _cut(json_object(_blanks(names)), names)
+
+
+def _blanks(names: Sequence[str]) -> dict[str, str]:
+    # No name of a column has it: databases know no such character.
+    return dict.fromkeys(names, "\0")
+
+
+def _cut(text: str, names: Sequence[str]) -> RowTemplate:
+    segments = text.split("\0")
+    if len(segments) != len(names) + 1:
+        message = f"the names of {len(names)} columns cannot be told from values"
+        raise ValueError(message)
+    return RowTemplate(tuple(segments))
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The messages of some rows of one table and time."""
+
+    payloads: pa.Array
+    keys: pa.Array
+    locations: pa.Array
+    fields: pa.StructArray | None
+    """The fields of the rows as they are in the payloads, where they are plain values; None where one is not."""
+    table: str
+    at_ms: int
+
+
+def row_table(rows: Rows, requested: Sequence[str]) -> pa.Table:
+    """Return the messages of rows as a source of streams hands them over."""
+    import pyarrow as pa
+
+    size, at_ms = len(rows.payloads), rows.at_ms
+    at = pa.scalar(at_ms if FIRST_MS <= at_ms <= LAST_MS else None, pa.timestamp("ms", tz="UTC"))
+    more = {
+        "_key": rows.keys,
+        "_table": pa.repeat(rows.table, size),
+        "_event_ts": pa.repeat(at.cast(pa.timestamp("us", tz="UTC")), size),
+    }
+    columns = {VALUE: rows.payloads.cast(pa.binary()), MESSAGE_OFFSET: rows.locations}
+    columns |= {} if rows.fields is None else {FIELDS: rows.fields}
+    return pa.table(columns | {name: more[name] for name in requested if name in more})
 
 
 def _table(batch: Sequence[Change], requested: Sequence[str]) -> pa.Table:

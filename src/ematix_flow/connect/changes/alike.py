@@ -27,8 +27,12 @@ from ematix_flow.connect.formats.json_patterns import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import pyarrow as pa
+
     from ematix_flow.connect.changes.change import Semantic
     from ematix_flow.connect.changes.decoder import ChangeDecoder
+
+    Column: TypeAlias = Sequence[str | None] | pa.Array
 
 Path: TypeAlias = tuple[str, ...]
 """Where a value is in a payload."""
@@ -95,6 +99,47 @@ class AlikeMessages:
     layout: Layout
     numbers: list[int] = field(default_factory=list)
     written: list[tuple[str | None, ...]] = field(default_factory=list)
+
+    @property
+    def columns(self) -> dict[Path, Column]:
+        """Return the captured values by where they are."""
+        return dict(zip(self.layout.captured, zip(*self.written, strict=True), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class SameMessages:
+    """Messages of one layout that differ in the values of their rows only, which are known."""
+
+    layout: Layout
+    first: tuple[str | None, ...]
+    """The captured values of the first message."""
+    fields: pa.StructArray
+
+    @property
+    def numbers(self) -> range:
+        """Return the numbers of all messages."""
+        return range(len(self.fields))
+
+    @property
+    def columns(self) -> dict[Path, Column]:
+        """Return the captured values by where they are."""
+        import pyarrow as pa
+
+        same = zip(self.layout.captured, self.first, strict=True)
+        columns: dict[Path, Column] = {
+            path: pa.repeat(pa.scalar(value, pa.string()), len(self.fields)) for path, value in same
+        }
+        return columns | {(self.layout.row, name): self.fields.field(name) for name in self.layout.names}
+
+
+def read_same(first: bytes | None, fields: pa.StructArray, decoder: ChangeDecoder) -> SameMessages | None:
+    """Return messages that differ in the fields of rows only; None where they have to be looked at one by one."""
+    text = decoded_text(first) or ""
+    layout = _learned(text, decoder) if text else None
+    values = None if layout is None else layout.values(text)
+    if layout is None or values is None or not layout.written:
+        return None
+    return SameMessages(layout, values, fields) if set(layout.names) == set(fields.type.names) else None
 
 
 def read_alike(payloads: Sequence[bytes | None], decoder: ChangeDecoder) -> tuple[list[AlikeMessages], list[int]]:

@@ -26,9 +26,9 @@ from ematix_flow.connect.changes.order import (
 from ematix_flow.connect.changes.value_columns import NULL, known, value_column, value_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from ematix_flow.connect.changes.alike import AlikeMessages, Layout, Path
+    from ematix_flow.connect.changes.alike import AlikeMessages, Column, Layout, Path, SameMessages
     from ematix_flow.connect.changes.decoder import ChangeDecoder
 
 _ABSENT = pa.array([json.dumps(one) for one in ABSENT_TEXTS], pa.string())
@@ -47,12 +47,11 @@ class AlikeRows:
 
 
 def alike_rows(
-    messages: AlikeMessages, decoder: ChangeDecoder, locations: pa.Array | None, times: pa.Array | None
+    messages: AlikeMessages | SameMessages, decoder: ChangeDecoder, locations: pa.Array | None, times: pa.Array | None
 ) -> AlikeRows:
     """Return the rows of messages; `locations` and `times` are those of all messages."""
-    columns = dict(zip(messages.layout.captured, zip(*messages.written, strict=True), strict=True))
     numbers = pa.array(messages.numbers, pa.int64())
-    reading = _Reading(messages.layout, decoder, columns, len(numbers))
+    reading = _Reading(messages.layout, decoder, messages.columns, len(numbers))
     own = [reading.value(name, kind) for name, kind in decoder.table.columns]
     carries = reading.carries()
     reading.check_keys()
@@ -70,9 +69,7 @@ def alike_rows(
 class _Reading:
     """The columns of some messages while rows are made of them."""
 
-    def __init__(
-        self, layout: Layout, decoder: ChangeDecoder, columns: Mapping[Path, Sequence[str | None]], size: int
-    ) -> None:
+    def __init__(self, layout: Layout, decoder: ChangeDecoder, columns: Mapping[Path, Column], size: int) -> None:
         self._layout, self._decoder, self._columns, self._size = layout, decoder, columns, size
         self._carried: list[pa.Array | None] = []
         """Of every column of the table, which changes carry it; None where all do."""
@@ -154,7 +151,8 @@ class _Reading:
             digits = [pc.ascii_lpad(one, WIDE, "0") for one in (*epoch, commit, lsn)]
             return pc.binary_join_element_wise(LOGGED + ANEW if epoch else LOGGED, *digits, "")
         names = [name for name in LOCATIONS if ("source", name) in self._columns and ("source", name) != COMMIT]
-        blocks = list(zip(*(self._columns["source", name] for name in names), strict=True)) or [()] * self._size
+        blocks = list(zip(*(self._column(("source", name)).to_pylist() for name in names), strict=True))
+        blocks = blocks or [()] * self._size
         arrivals = [""] * self._size if locations is None else locations.to_pylist()
         versions = []
         for block, place, at in zip(blocks, arrivals, at_ms.to_pylist(), strict=True):
@@ -174,7 +172,8 @@ class _Reading:
         return +counts
 
     def _column(self, path: Path) -> pa.Array:
-        return pa.array(self._columns[path], pa.string())
+        column = self._columns[path]
+        return column if isinstance(column, pa.Array) else pa.array(column, pa.string())
 
     def _absent(self, written: pa.Array) -> pa.Array | None:
         """Return which values stand for ones that the log does not have; None where none does."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ematix_flow.connect.base.columns import SourceColumn
 from ematix_flow.connect.base.event_time import EVENT_TIME
-from ematix_flow.connect.base.stream_source import MESSAGE_OFFSET, VALUE
+from ematix_flow.connect.base.stream_source import FIELDS, MESSAGE_OFFSET, VALUE
 from ematix_flow.connect.changes.change import CHANGE_COLUMNS, KEY, TRUNCATE, ChangeError
 from ematix_flow.connect.changes.envelopes import ENVELOPES
 from ematix_flow.connect.changes.rows import ChangeRows, change_types
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from ematix_flow.connect.changes.alike import AlikeMessages, SameMessages
     from ematix_flow.connect.changes.change import Change
     from ematix_flow.connect.changes.schemas import ChangeReader
     from ematix_flow.connect.formats.decoders import Decoded
@@ -108,17 +109,28 @@ class ChangeDecoder(Decoder):
         """Return the changes of messages, which mostly have a place, a time and a key."""
         import pyarrow as pa
 
-        from ematix_flow.connect.changes.alike import read_alike
         from ematix_flow.connect.changes.alike_rows import alike_rows
 
-        payloads = messages.column(VALUE).to_pylist()
-        groups, others = read_alike(payloads, self) if self._is_plain else ([], list(range(len(payloads))))
+        groups, others = self._alike(messages)
         locations, times = _column(messages, MESSAGE_OFFSET), _column(messages, EVENT_TIME)
         alike = [alike_rows(group, self, locations, times) for group in groups]
         others = sorted([*others, *(number for one in alike for number in one.questioned)])
         rows = ChangeRows(self)
         rows.add_messages(messages.take(pa.array(others, pa.int64())) if alike else messages, others)
         return rows.decoded(alike)
+
+    def _alike(self, messages: pa.Table) -> tuple[Sequence[AlikeMessages | SameMessages], list[int]]:
+        """Return messages that are alike, and the numbers of those that have to be read by themselves."""
+        from ematix_flow.connect.changes.alike import read_alike, read_same
+
+        if not self._is_plain:
+            return [], list(range(messages.num_rows))
+        if FIELDS in messages.column_names and messages.num_rows:
+            fields = messages.column(FIELDS).combine_chunks()
+            same = read_same(messages.column(VALUE)[0].as_py(), fields, self)
+            if same is not None:
+                return [same], []
+        return read_alike(messages.column(VALUE).to_pylist(), self)
 
     @property
     def _is_plain(self) -> bool:

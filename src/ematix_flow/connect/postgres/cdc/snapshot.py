@@ -13,17 +13,24 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
 from psycopg.conninfo import make_conninfo
+from pyarrow import csv
 
 from ematix_flow.connect.base.stream_source import MessagePartition
 from ematix_flow.connect.change_log.messages import (
     READ,
+    TOGETHER,
     TRUNCATE,
     Change,
+    Rows,
     as_tables,
     envelope,
+    envelope_template,
     epoch_block,
-    json_object,
+    object_template,
+    row_table,
     source_text,
 )
 from ematix_flow.connect.change_log.tables import table_named
@@ -47,8 +54,6 @@ from ematix_flow.failpoints import failpoint
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import pyarrow as pa
-
     from ematix_flow.connect.postgres.cdc.changes import LogReader
     from ematix_flow.connect.postgres.session import PostgresSession
 
@@ -56,6 +61,9 @@ PAGES = 16_384
 """Pages of a table, of 8 KiB each, that are worth a task of their own."""
 
 MOST_PARTITIONS = 8
+
+_BLOCK_BYTES = 16 << 20
+"""Bytes of rows that are turned into messages together, at most, unless one row has more."""
 
 _NEW_SLOT = "SELECT restart_lsn::text, (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM pg_replication_slots WHERE slot_name = ?"
 
@@ -152,7 +160,7 @@ def read_rows(
         with readable(reader):
             session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             _use(session, snapshot, table)
-        yield from as_tables(_changes(session, reader, snapshot, table, pages), requested)
+        yield from _tables(session, reader, snapshot, table, pages, requested)
 
 
 def _use(session: PostgresSession, snapshot: Snapshot, table: str) -> None:
@@ -166,40 +174,73 @@ def _use(session: PostgresSession, snapshot: Snapshot, table: str) -> None:
         ) from None
 
 
-def _changes(
+def _tables(
     session: PostgresSession,
     reader: LogReader,
     snapshot: Snapshot,
     table: str,
     pages: tuple[int | None, int | None],
-) -> Iterator[Change]:
+    requested: Sequence[str],
+) -> Iterator[pa.Table]:
     id_ = table_named(table)
     with readable(reader):
         columns, types = logged_columns(session, id_), read_types(session)
         key = primary_keys(session).get(table_number(session, id_), ())
         own_rows = rows_of(session, id_)
         source = source_text(_source(reader, session, snapshot, table))
-    converters = [(name, types.converter(oid)) for name, oid in columns]
-    sql = f"SELECT {listed(name for name, _ in columns)} FROM {own_rows}{_where(pages)}"
-    location = f'"snapshot": "{format_lsn(snapshot.lsn)}", "number": '
+    names = [name for name, _ in columns]
+    envelopes, keys = envelope_template(READ, names, source, snapshot.at_ms), object_template(key)
+    number = 0
+    for rows in _blocks(session, reader, f"SELECT {listed(names)} FROM {own_rows}{_where(pages)}", len(names)):
+        plain = [types.fragments(oid, column) for (_, oid), column in zip(columns, rows, strict=True)]
+        fragments = [
+            types.converted(oid, column) if one is None else one
+            for one, (_, oid), column in zip(plain, columns, rows, strict=True)
+        ]
+        by_name = dict(zip(names, fragments, strict=True))
+        fields = pa.StructArray.from_arrays(fragments, names) if all(one is not None for one in plain) else None
+        size = len(rows[0])
+        numbers = pa.array(range(number, number + size)).cast(pa.string())
+        at = pc.binary_join_element_wise(f'{{"snapshot": "{format_lsn(snapshot.lsn)}", "number": ', numbers, "}", "")
+        of_row = keys.filled([by_name[name] for name in key]) if key else pa.nulls(size, pa.string())
+        yield row_table(Rows(envelopes.filled(fragments), of_row, at, fields, table, snapshot.at_ms), requested)
+        number += size
+
+
+def _blocks(session: PostgresSession, reader: LogReader, sql: str, width: int) -> Iterator[list[pa.Array]]:
+    """Return the rows of a query, some thousands at a time: the texts of each column."""
+    block: list[bytes] = []
+    size = 0
     with (
         readable(reader),
         session.watched(),
-        session.connection.cursor().copy(f"COPY ({sql}) TO STDOUT".encode()) as copy,
+        session.connection.cursor().copy(f"COPY ({sql}) TO STDOUT (FORMAT csv)".encode()) as copy,
     ):
-        for number, row in enumerate(copy.rows()):
-            after = {
-                name: "null" if value is None else convert(value)
-                for (name, convert), value in zip(converters, row, strict=True)
-            }
-            row_key = json_object({name: after[name] for name in key}) if key else None
-            yield Change(
-                envelope(READ, None, after, source, snapshot.at_ms),
-                row_key,
-                snapshot.at_ms,
-                table,
-                f"{location}{number}",
-            )
+        for line in copy:
+            block.append(bytes(line))
+            size += len(line)
+            if len(block) >= TOGETHER or size >= _BLOCK_BYTES:
+                yield _columns(b"".join(block), width)
+                block, size = [], 0
+    if block:
+        yield _columns(b"".join(block), width)
+
+
+def _columns(lines: bytes, width: int) -> list[pa.Array]:
+    """Return the columns of lines of CSV as texts; what is empty and has no quotes is NULL."""
+    names = [str(number) for number in range(width)]
+    table = csv.read_csv(
+        pa.BufferReader(lines),
+        csv.ReadOptions(use_threads=False, block_size=len(lines) + 1, column_names=names),
+        csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    return [column.combine_chunks() for column in table.columns]
 
 
 def _source(reader: LogReader, session: PostgresSession, snapshot: Snapshot, table: str) -> dict[str, Any]:

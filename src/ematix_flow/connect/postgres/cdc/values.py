@@ -9,6 +9,9 @@ import base64
 import re
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from ematix_flow.connect.change_log.messages import json_text
 
 if TYPE_CHECKING:
@@ -49,6 +52,26 @@ class Types:
             self._converters[type_oid] = self._new_converter(type_oid)
         return self._converters[type_oid]
 
+    def fragments(self, type_oid: int, texts: pa.Array) -> pa.Array | None:
+        """Return the JSON of many values, the same that their converter makes of each; None where one is no plain value."""
+        base, element = self._user_types.get(type_oid, (0, 0))
+        if base:
+            return self.fragments(base, texts)
+        if element or type_oid in _ARRAYS or type_oid == _BYTEA:
+            return None
+        if type_oid == _BOOL:
+            written = pc.if_else(pc.equal(texts, "t"), "true", "false")
+        elif type_oid in _NUMBERS:
+            written = _numbers(texts)
+        else:
+            written = _timestamps(texts) if type_oid in (_TIMESTAMP, _TIMESTAMP_TZ) else _json_texts(texts)
+        return None if written is None else pc.fill_null(written, "null")
+
+    def converted(self, type_oid: int, texts: pa.Array) -> pa.Array:
+        """Return the JSON of many values, each by itself."""
+        convert = self.converter(type_oid)
+        return pa.array(["null" if one is None else convert(one) for one in texts.to_pylist()], pa.string())
+
     def _new_converter(self, type_oid: int) -> Converter:
         base, element = self._user_types.get(type_oid, (0, 0))
         if base:
@@ -62,6 +85,32 @@ class Types:
         if type_oid in (_TIMESTAMP, _TIMESTAMP_TZ):
             return _timestamp
         return {_BOOL: _boolean, _BYTEA: _binary}.get(type_oid, json_text)
+
+
+def _have(texts: pa.Array, *parts: str) -> bool:
+    return any(pc.any(pc.match_substring(texts, part)).as_py() for part in parts)
+
+
+def _numbers(texts: pa.Array) -> pa.Array | None:
+    """Return numbers as they are; None where one is NaN or infinite."""
+    return None if _have(texts, "N", "I") else texts
+
+
+def _timestamps(texts: pa.Array) -> pa.Array | None:
+    """Return instants in ISO; None where one is infinite, or before the first year."""
+    if _have(texts, "i", "B"):
+        return None
+    written = pc.replace_substring(pc.replace_substring(texts, " ", "T"), "+00", "Z")
+    return pc.binary_join_element_wise('"', written, '"', "")
+
+
+def _json_texts(texts: pa.Array) -> pa.Array | None:
+    """Return texts as JSON; None where one has a character that is written in another way."""
+    if pc.any(pc.match_substring_regex(texts, r"[\x00-\x1f]")).as_py():
+        return None
+    if _have(texts, "\\", '"'):
+        texts = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), '"', '\\"')
+    return pc.binary_join_element_wise('"', texts, '"', "")
 
 
 def _number(text: str) -> str:
