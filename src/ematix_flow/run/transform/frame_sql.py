@@ -138,7 +138,8 @@ class FrameQuery:
         bad = self._errors(result)
         good, rejects = self.messages, []
         if bad is not None:
-            good = self.messages.join(sf.broadcast(bad), ROW, "left_anti")
+            # A sample of all rows: Spark moves no condition of the query in front of it, where the bad rows are.
+            good = self.messages.join(sf.broadcast(bad), ROW, "left_anti").sample(1.0)
             rejects = [self._rejects(self.messages.join(sf.broadcast(bad), ROW))]
         try:
             result.rows = self._cached_answer(result, good)
