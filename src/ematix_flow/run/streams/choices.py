@@ -9,7 +9,7 @@ from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.plan.stream.aggregates import KEY, TIME
 from ematix_flow.plan.stream.state import LEFT, MICROS, RIGHT
 from ematix_flow.run.streams.events import key_of
-from ematix_flow.run.streams.input import write_watermark
+from ematix_flow.run.streams.input import event_lines, write_watermark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -97,10 +97,7 @@ def forgotten_partners(known: DataFrame, plan: StatePlan, watermark: int) -> Dat
 
 def write_events(folder: StateFolder, name: str, events: DataFrame) -> None:
     """Write events that no message has as a range."""
-    from pyspark.sql import functions as sf
-
-    columns = (sf.col(f"`{column}`") for column in ("key", "side", "start", "end", "ts", "block"))
-    events.select(sf.to_json(sf.struct(*columns)).alias("value")).write.text(f"{folder.input}/{name}")
+    event_lines(events).write.text(f"{folder.input}/{name}")
     write_watermark(folder, name, None)
 
 

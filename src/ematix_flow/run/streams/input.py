@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
     from ematix_flow.run.streams.choices import Choice
     from ematix_flow.run.streams.query import StateFolder
 
-_MARKER = {"key": "", "side": "", "start": 0, "end": 0, "ts": 0, "block": ""}
-"""A line without a key: it carries the watermark, so that a range without events has one too."""
+_NUMBERS, _TEXTS = ("start", "end", "ts"), ("side", "key", "block")
+"""The fields of an event in the order of a line, in which the watermark stands between them; its texts are JSON, or have no tab."""
 
 
 _LINE = "_flow_line_name"
@@ -83,7 +82,7 @@ def write_range(folder: StateFolder, name: str, frames: Sequence[EventFrame]) ->
         rows = rows.observe(of_rows, sf.max(TIME).alias("newest"), bad, timeless, *_newest_of_lines(frame))
         events = frame.events(rows.drop(_LINE).where(sf.col(TIME).isNotNull()))
         events = events.observe(of_events, sf.collect_set(sf.struct("start", "end")).alias("windows"))
-        line = events.select(sf.to_json(sf.struct(*(sf.col(f"`{name}`") for name in events.columns))).alias("value"))
+        line = event_lines(events)
         lines = line if lines is None else lines.union(line)
     if lines is None:
         return {}
@@ -129,6 +128,18 @@ def _has_lines(frame: EventFrame) -> bool:
     return bool(frame.lines) and POSITION in frame.rows.columns
 
 
+def event_lines(events: DataFrame) -> DataFrame:
+    """Return events as lines of text."""
+    from pyspark.sql import functions as sf
+
+    tab, nothing = sf.lit("\t"), sf.lit("")
+    fields = [*(sf.col(f"`{name}`") for name in _NUMBERS), nothing, *(sf.col(f"`{name}`") for name in _TEXTS)]
+    texts = [sf.coalesce(field.cast("string"), nothing) for field in fields]
+    return events.select(sf.concat(texts[0], *(part for text in texts[1:] for part in (tab, text))).alias("value"))
+
+
 def write_watermark(folder: StateFolder, name: str, watermark: int | None) -> None:
     """Write the line with the watermark that counts behind a range."""
-    folder.write(f"{folder.input}/{name}/part-watermark", json.dumps({**_MARKER, "watermark": watermark}) + "\n")
+    # A line without a key, so that a range without events has a time too.
+    at = "" if watermark is None else watermark
+    folder.write(f"{folder.input}/{name}/part-watermark", f"0\t0\t0\t{at}\t\t\t\n")

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 STATE = "ematix.flow.StreamState"
 """Our Java class for what a query remembers."""
 
-_LINE = "key string, side string, start bigint, end bigint, ts bigint, block string, watermark bigint"
-
-
 ERA = 62_135_596_800_000_000
 """Microseconds from the year 1 to 1970: the watermark of Spark begins with 0, so what it knows as time is later by that."""
 
@@ -186,7 +183,7 @@ class StateQuery(RangeQuery):
         from pyspark.sql import DataFrame
         from pyspark.sql import functions as sf
 
-        values = self._lines().select(sf.from_json("line", _LINE).alias("one")).select("one.*")
+        values = self._lines(events=True)
         watermark = sf.timestamp_micros(sf.col("watermark") + ERA)
         timed = values.withColumn("watermark", watermark).withWatermark("watermark", "0 seconds")
         events: Any = timed.select("key", "side", "start", "end", "ts", "block")

@@ -93,9 +93,10 @@ class RangeQuery(ABC):
                 raise self._translated(reason) from reason
             raise reason from None
 
-    def _lines(self) -> DataFrame:
-        """Return the lines of the ranges."""
-        return self._spark.readStream.format(RANGES).option("folder", self._ranges).load()
+    def _lines(self, *, events: bool = False) -> DataFrame:
+        """Return the lines of the ranges, or the events that they are."""
+        reader = self._spark.readStream.format(RANGES).option("folder", self._ranges)
+        return reader.option("events", events).load()
 
     def _results(self) -> DataFrame:
         """Return what a batch consists of."""
