@@ -171,7 +171,7 @@ def blank_surroundings(
     monkeypatch.setenv("EMATIX_FLOW_ENGINE", "local")
     monkeypatch.setenv("EMATIX_FLOW_SPARK_WARM", "off")
     if request.node.get_closest_marker("spark") and not request.config.getoption("deep"):
-        _set_conf(monkeypatch, QUICK)
+        _be_quick(monkeypatch, QUICK)
     _forget_declarations()
     modules = _modules()
     yield
@@ -386,16 +386,18 @@ def quick_lakes(blank_surroundings: None, monkeypatch: pytest.MonkeyPatch) -> No
         + SparkRequirements(packages, tuple(iceberg_catalog.EXTENSIONS.items()))
     )
     require(tables + s3_spark.REQUIREMENTS + iceberg_catalog.GLUE)
-    _set_conf(monkeypatch, QUICK)
+    _be_quick(monkeypatch, QUICK)
 
 
 @pytest.fixture
 def quick_streams(blank_surroundings: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let streams run in the session that tests of a few messages share."""
-    _set_conf(monkeypatch, QUICK_STREAMS)
+    _be_quick(monkeypatch, QUICK_STREAMS)
 
 
-def _set_conf(monkeypatch: pytest.MonkeyPatch, conf: dict[str, str]) -> None:
+def _be_quick(monkeypatch: pytest.MonkeyPatch, conf: dict[str, str]) -> None:
+    # What the second compiler of Java makes of tiny queries is never worth its time.
+    monkeypatch.setenv("EMATIX_FLOW_SPARK_PROFILE", "short")
     for key, value in conf.items():
         monkeypatch.setenv(f"EMATIX_FLOW_SPARK_CONF_{key.replace('.', '__')}", value)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 """The variable by which functions of pyspark know that they speak to a server."""
 
-_SET_BY_TESTS = ("EMATIX_FLOW_ENGINE", "EMATIX_FLOW_SPARK_WARM", "EMATIX_FLOW_SPARK_CONF_")
+_SET_BY_TESTS = ("EMATIX_FLOW_ENGINE", *(f"EMATIX_FLOW_SPARK_{name}" for name in ("WARM", "PROFILE", "CONF_")))
 """How variables begin that tests/conftest.py sets."""
 
 
