@@ -27,6 +27,10 @@ _SET_BY_TESTS = ("EMATIX_FLOW_ENGINE", *(f"EMATIX_FLOW_SPARK_{name}" for name in
 """How variables begin that tests/conftest.py sets."""
 
 
+_FIRST_COMPILER = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"}
+"""For tiny loads, what Java's second compiler does is never worth its time."""
+
+
 def engines_in(folder: Path) -> list[EngineState]:
     """Return the engines of a folder that live."""
     return [state for _, state in living_engines({FOLDER_VARIABLE: str(folder)})]
@@ -49,7 +53,7 @@ def shared_session(folder: Path) -> Iterator[SparkSession]:
     """Give a session on the engine of a folder, which the first one starts; functions of pyspark need `CONNECT_MODE`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FOLDER_VARIABLE, str(folder))
-        session, lease = join(SparkSettings(shared=True))
+        session, lease = join(SparkSettings(shared=True, conf=_FIRST_COMPILER))
     try:
         yield session
     finally:
