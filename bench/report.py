@@ -38,7 +38,7 @@ NAMES = {
 
 _FIGURES = {
     "rows_per_second": "rows/s", "p50_ms": "p50 ms", "p95_ms": "p95 ms", "p99_ms": "p99 ms",
-    "first_mib": "first fifth MiB", "last_mib": "last fifth MiB", "most_mib": "most MiB",
+    "first_mib": "first fifth MiB", "last_mib": "last fifth MiB", "most_mib": "most MiB", "restart_s": "restart s",
 }  # fmt: skip
 
 PHASES = (

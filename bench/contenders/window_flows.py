@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 
-from ematix_flow import Aggregation, Join, Source, StateStore, Watermark, Window, ematix
+from ematix_flow import Aggregation, Dedupe, Join, Source, StateStore, Watermark, Window, ematix
 
 QUERIES = os.environ["BENCH_QUERY"].split(",")
 BATCH = int(os.environ["BENCH_BATCH"])
@@ -63,6 +64,20 @@ def tumbling():
 )
 def session():
     """Count what a customer did without a pause of seven seconds."""
+
+
+@ematix.streaming_pipeline(
+    source="feed",
+    source_query=QUERIES[0],
+    target="dst",
+    target_table=("bench", "events"),
+    create_table=True,
+    max_rows_per_batch=BATCH,
+    watermark=WATERMARK,
+    deduplicate=Dedupe(keys=("id",), within=timedelta(days=1), event_time_column="happened_at"),
+)
+def keys():
+    """Load every record once."""
 
 
 if len(QUERIES) > 1:
