@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import sys
 from pathlib import Path
 from shutil import rmtree
@@ -77,6 +78,23 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
         end_engines(Path(folder))
         rmtree(folder, ignore_errors=True)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files whose own marks say that none of their tests is wanted; to import them takes seconds."""
+    wanted: str = config.option.markexpr
+    if collection_path.suffix != ".py" or not _EXCLUDING.fullmatch(wanted):
+        return None
+    marks = _FILE_MARKS.search(collection_path.read_text("utf-8"))
+    excluded = set(_EXCLUDED.findall(wanted))
+    return True if marks is not None and excluded.intersection(_MARK.findall(marks[0])) else None
+
+
+_EXCLUDING = re.compile(r"not \w+(?: and not \w+)*")
+"""What is wanted, where that only leaves tests out: then further marks of a test change nothing."""
+_EXCLUDED = re.compile(r"not (\w+)")
+_FILE_MARKS = re.compile(r"^pytestmark = .*?(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
+_MARK = re.compile(r"pytest\.mark\.(\w+)")
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
