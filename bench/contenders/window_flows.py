@@ -8,8 +8,13 @@ from datetime import timedelta
 from ematix_flow import Aggregation, Dedupe, Join, Source, StateStore, Watermark, Window, ematix
 
 QUERIES = os.environ["BENCH_QUERY"].split(",")
-BATCH = int(os.environ["BENCH_BATCH"])
-WATERMARK = Watermark(lateness_ms=0)
+INTO = {
+    "target": "dst",
+    "target_table": ("bench", "events"),
+    "create_table": True,
+    "max_rows_per_batch": int(os.environ["BENCH_BATCH"]),
+    "watermark": Watermark(lateness_ms=0),
+}
 AGGREGATIONS = [
     Aggregation(agg="count", as_="events"),
     Aggregation(agg="sum", column="amount", as_="amount"),
@@ -27,11 +32,7 @@ class feed:
 @ematix.streaming_pipeline(
     source="feed",
     source_query=QUERIES[0],
-    target="dst",
-    target_table=("bench", "events"),
-    create_table=True,
-    max_rows_per_batch=BATCH,
-    watermark=WATERMARK,
+    **INTO,
     window=Window(
         kind="tumbling",
         duration_ms=60_000,
@@ -47,11 +48,7 @@ def tumbling():
 @ematix.streaming_pipeline(
     source="feed",
     source_query=QUERIES[0],
-    target="dst",
-    target_table=("bench", "events"),
-    create_table=True,
-    max_rows_per_batch=BATCH,
-    watermark=WATERMARK,
+    **INTO,
     window=Window(
         kind="session",
         gap_ms=7_000,
@@ -69,11 +66,7 @@ def session():
 @ematix.streaming_pipeline(
     source="feed",
     source_query=QUERIES[0],
-    target="dst",
-    target_table=("bench", "events"),
-    create_table=True,
-    max_rows_per_batch=BATCH,
-    watermark=WATERMARK,
+    **INTO,
     deduplicate=Dedupe(keys=("id",), within=timedelta(days=1), event_time_column="happened_at"),
 )
 def keys():
@@ -84,11 +77,7 @@ if len(QUERIES) > 1:
 
     @ematix.streaming_pipeline(
         sources=[Source("feed", QUERIES[0]), Source("feed", QUERIES[-1])],
-        target="dst",
-        target_table=("bench", "events"),
-        create_table=True,
-        max_rows_per_batch=BATCH,
-        watermark=WATERMARK,
+        **INTO,
         join=Join(
             left_source=QUERIES[0],
             right_source=QUERIES[-1],

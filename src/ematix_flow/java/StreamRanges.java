@@ -39,8 +39,8 @@ import org.apache.spark.unsafe.types.UTF8String;
  * query reads one range after the other, and the same lines when it reads one again, whoever else has written some. Readers
  * of Python would need a process that has ten seconds to start, which is not enough on a busy machine.
  *
- * <p>With the option `events` a line is an event of a state: its numbers and texts, with tabs between them. To take them out
- * of an object of JSON, which has another one as its values, took a third of the time of a stream with sessions.
+ * <p>With the option `events` a line is an event of a state: its numbers and texts, with tabs between them. As
+ * objects of JSON, which have another one as their values, they took several times as long to write and to read.
  */
 public final class StreamRanges implements TableProvider {
     private static final StructType LINES = new StructType().add("line", DataTypes.StringType);

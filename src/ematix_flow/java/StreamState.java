@@ -17,15 +17,6 @@ import org.apache.spark.sql.types.StructType;
  * microseconds. A window, session or row is over when the watermark has reached its end.
  */
 public final class StreamState {
-    /** key, side (of a join), beginning and end (of a window), time of the event, values. */
-    static final StructType EVENT = new StructType()
-            .add("key", DataTypes.StringType)
-            .add("side", DataTypes.StringType)
-            .add("start", DataTypes.LongType)
-            .add("end", DataTypes.LongType)
-            .add("ts", DataTypes.LongType)
-            .add("block", DataTypes.StringType);
-
     /** What became of values: closed window, late, pair, row; with the key and the bounds they are in. */
     static final StructType RESULT = new StructType()
             .add("kind", DataTypes.StringType)
@@ -37,7 +28,10 @@ public final class StreamState {
 
     private StreamState() {}
 
-    /** Returns what an operator makes of events. */
+    /**
+     * Returns what an operator makes of events, which are: key, side (of a join), beginning and end (of a window), time and
+     * values.
+     */
     public static Dataset<Row> apply(
             Dataset<Row> events,
             String kind,

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 LABEL = "CDC (changes by key)"
 EVENTS = "_flow_events"
 FINAL = "_flow_final"
+_VERSION = ("pipeline_name", "pk_json", "last_order", "last_seen_ts_ms", "updated_at")
+"""The columns of the version of a key."""
 _CAST = "FLOW_CAST"
 """Marker of a value of a type that only the database knows."""
 
@@ -99,14 +101,13 @@ def _beginning(load: Load, rules: ChangeRules) -> list[Statement]:
     """Return what gives all rows of a snapshot one version, where they are the first of their table and each has its own key."""
     if not rules.is_snapshot:
         return []
-    names = ("pipeline_name", "pk_json", "last_order", "last_seen_ts_ms", "updated_at")
     version, read = quoted(CHANGE_VERSION), f"FROM \"{STAGED}\" AS {{0}} WHERE {{0}}.{quoted(CHANGE)} = '{READ}'"
     repeated = f"SELECT 1 {read.format('r')} GROUP BY {listed(load.keys, 'r')} HAVING COUNT(*) > 1"
     there = f"SELECT 1 FROM {table_sql(load.target)} AS tgt"
     known = f"SELECT 1 FROM {_versions(rules)} AS v WHERE {_of_scope(rules, 'v')}"
     absent = " AND ".join(f"NOT EXISTS ({query})" for query in (there, known, repeated))
     sql = (
-        f"INSERT INTO {_versions(rules)} ({listed(names)}) SELECT {text(rules.scope)}, {text(SNAPSHOT)}, "
+        f"INSERT INTO {_versions(rules)} ({listed(_VERSION)}) SELECT {text(rules.scope)}, {text(SNAPSHOT)}, "
         f"MAX(s.{version}), MAX(s.{quoted(CHANGE_MS)}), {instant(load.loaded_at, load.dialect)} "
         f"{read.format('s')} AND {absent} HAVING COUNT(*) > 0 AND MIN(s.{version}) = MAX(s.{version})"
     )
@@ -144,14 +145,7 @@ def _new_events(load: Load, rules: ChangeRules) -> str:
         f"SELECT v.{quoted('last_order')} FROM {_versions(rules)} AS v "
         f"WHERE {_of_scope(rules, 'v')} AND v.{quoted('pk_json')} = e.{quoted(KEY)}"
     )
-    cleared = (
-        f"SELECT w.{quoted('last_order')} FROM {_versions(rules)} AS w "
-        f"WHERE {_of_scope(rules, 'w')} AND w.{quoted('pk_json')} = {text(WHOLE_TABLE)}"
-    )
-    first = (
-        f"SELECT f.{quoted('last_order')} FROM {_versions(rules)} AS f "
-        f"WHERE {_of_scope(rules, 'f')} AND f.{quoted('pk_json')} = {text(SNAPSHOT)}"
-    )
+    cleared, first = (_version_of(rules, key, alias) for key, alias in ((WHOLE_TABLE, "w"), (SNAPSHOT, "f")))
     version = f"e.{quoted(CHANGE_VERSION)}"
     # A row of the snapshot itself may have been bad, and comes again when it is replayed.
     since = f"({version} > COALESCE(({first}), '') OR ({version} = ({first}) AND e.{quoted(CHANGE)} = '{READ}'))"
@@ -164,6 +158,14 @@ def _new_events(load: Load, rules: ChangeRules) -> str:
         f"AND {version} > COALESCE(({cleared}), '') AND {since}{left}"
     )
     return render(sql, load.dialect, {KEY_OF_ROW: key_json(load, "s")})
+
+
+def _version_of(rules: ChangeRules, key: str, alias: str) -> str:
+    """Return the query for the version that many rows have under one key, as canonical SQL."""
+    return (
+        f"SELECT {alias}.{quoted('last_order')} FROM {_versions(rules)} AS {alias} "
+        f"WHERE {_of_scope(rules, alias)} AND {alias}.{quoted('pk_json')} = {text(key)}"
+    )
 
 
 def _late(rules: ChangeRules) -> str:
@@ -346,10 +348,9 @@ def _moving(load: Load, rules: ChangeRules) -> str:
 
 
 def _remembering(load: Load, rules: ChangeRules) -> str:
-    names = listed(("pipeline_name", "pk_json", "last_order", "last_seen_ts_ms", "updated_at"))
     known = f"{_of_scope(rules, 'v')} AND v.{quoted('pk_json')} = s.{quoted(KEY)}"
     sql = (
-        f"INSERT INTO {_versions(rules)} ({names}) SELECT {text(rules.scope)}, s.{quoted(KEY)}, "
+        f"INSERT INTO {_versions(rules)} ({listed(_VERSION)}) SELECT {text(rules.scope)}, s.{quoted(KEY)}, "
         f"s.{quoted(CHANGE_VERSION)}, s.{quoted(CHANGE_MS)}, {instant(load.loaded_at, load.dialect)} "
         f"FROM {quoted(FINAL)} AS s WHERE NOT EXISTS (SELECT 1 FROM {_versions(rules)} AS v WHERE {known})"
     )
