@@ -2,6 +2,7 @@
 
 `follow.py --rows N` waits for N rows. With `--rate R --seconds S` it also sends R records a second to a topic, or inserts
 R rows a second into a table of the source, and asks the table every 5 ms what is visible, from a process of its own; the start of the stream is not part of the figures.
+With `--windows FOLDER` it looks at the ends of windows instead, and at the batches that the stream counts below a folder.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import threading
 import time
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
@@ -26,6 +28,7 @@ from records import at_rate, producer, record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import LiteralString
 
 LOOK_SECONDS = 0.005
 SETTLE_SECONDS = 10.0
@@ -42,6 +45,11 @@ def main() -> int:
     parser.add_argument("--broker")
     parser.add_argument("--topic")
     parser.add_argument("--table")
+    parser.add_argument(
+        "--windows",
+        type=Path,
+        help="follow windows by their ends; the folder below which the stream counts its batches",
+    )
     parser.add_argument("--memory", action="store_true", help="look at the memory of the command every second")
     parser.add_argument("--figures", type=Path)
     parser.add_argument("command", nargs="+")
@@ -49,7 +57,8 @@ def main() -> int:
     process = subprocess.Popen(asked.command)
     try:
         with psycopg.connect(os.environ["BENCH_DST_URL"], autocommit=True) as connection:
-            figures = fed(asked, process, connection) if asked.rate else filled(asked, process, connection)
+            follow = closed if asked.windows else fed if asked.rate else filled
+            figures = follow(asked, process, connection)
     finally:
         ended(process)
     if asked.figures:
@@ -68,20 +77,22 @@ def ended(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def highest(connection: psycopg.Connection[Any]) -> int:
-    """Give the highest key that is visible; the table may not be there yet."""
+def highest(connection: psycopg.Connection[Any], of: LiteralString) -> int:
+    """Give the highest value that is visible; the table may not be there yet."""
     try:
-        row = connection.execute("SELECT max(id) FROM bench.events").fetchone()
+        row = connection.execute(f"SELECT max({of}) FROM bench.events").fetchone()
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
         return 0
     return int((row and row[0]) or 0)
 
 
-def looks(process: subprocess.Popen[bytes], connection: psycopg.Connection[Any], every: float) -> Iterator[int]:
-    """Give the highest key again and again while the command lives."""
+def looks(
+    process: subprocess.Popen[bytes], connection: psycopg.Connection[Any], every: float, of: LiteralString = "id"
+) -> Iterator[int]:
+    """Give the highest value of a column again and again while the command lives."""
     begun = time.monotonic()
     while process.poll() is None and time.monotonic() - begun < GIVE_UP_SECONDS:
-        yield highest(connection)
+        yield highest(connection, of)
         time.sleep(every)
     sys.exit("the command ended, or took too long, before every row was there")
 
@@ -173,6 +184,35 @@ def fed(
     begin = seen[0][0] + SETTLE_SECONDS
     figures = delays(feeder.sent, seen, begin, begin + asked.seconds)
     return figures | (held([kib for at, kib in memory if at >= begin]) if asked.memory else {})
+
+
+def closed(
+    asked: argparse.Namespace, process: subprocess.Popen[bytes], connection: psycopg.Connection[Any]
+) -> dict[str, float]:
+    """Send records while the command runs, and note how long after its end which window of a second was visible."""
+    feeder = Feeder(asked.broker, asked.topic, asked.rate)
+    feeder.start()
+    seen: list[tuple[float, int]] = []
+    for end in looks(process, connection, LOOK_SECONDS, "extract(epoch FROM window_end)"):
+        now = time.time()
+        if end and (not seen or end > seen[-1][1]):
+            seen.append((now, end))
+        if seen and now > seen[0][0] + SETTLE_SECONDS + asked.seconds:
+            break
+    feeder.over.set()
+    feeder.join()
+    begin = seen[0][0] + SETTLE_SECONDS
+    ends = [float(end) for end in range(seen[0][1], seen[-1][1] + 1)]
+    within = [place for place, end in enumerate(ends) if begin <= end < begin + asked.seconds - SETTLE_SECONDS]
+    tops = [end for _, end in seen]
+    found = [seen[bisect_left(tops, ends[place])][0] - ends[place] for place in within]
+    batches = sorted(file.stat().st_mtime for file in asked.windows.glob("**/commits/[0-9]*"))
+    trigger = median(after - before for before, after in pairwise(batches))
+    p95 = quantiles(found, n=100)[94]
+    return {
+        "records": len(feeder.sent), "windows": len(found), "p50_ms": median(found) * 1000, "p95_ms": p95 * 1000,
+        "trigger_ms": trigger * 1000, "p95_triggers": p95 / trigger,
+    }  # fmt: skip
 
 
 def delays(sent: list[float], seen: list[tuple[float, int]], begin: float, end: float) -> dict[str, float]:

@@ -39,6 +39,7 @@ NAMES = {
 _FIGURES = {
     "rows_per_second": "rows/s", "p50_ms": "p50 ms", "p95_ms": "p95 ms", "p99_ms": "p99 ms",
     "first_mib": "first fifth MiB", "last_mib": "last fifth MiB", "most_mib": "most MiB", "restart_s": "restart s",
+    "trigger_ms": "batch ms", "p95_triggers": "p95 in batches",
 }  # fmt: skip
 
 PHASES = (

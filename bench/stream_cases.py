@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import places
 import records
-from cases import CONTENDERS, Case, Command, empty_target, no_preparation, python_of
+from cases import CONTENDERS, OURS, Case, Command, empty_target, no_preparation, python_of
 
 from tests.services.kafka import KafkaBroker
 from tests.services.rabbitmq import RabbitMQServer
@@ -103,7 +103,8 @@ def consume(bench: Bench, contender: str, target: str, env: dict[str, object], *
     env = {
         "BENCH_BATCH": BATCH, "BENCH_STREAM_TARGET": target, "BENCH_GROUP": uuid.uuid4().hex, "BENCH_LAKE": lake, **env,
     }  # fmt: skip
-    if contender in ("ours", "before"):
+    if contender in OURS:
+        env |= OURS[contender]
         start: list[str | Path] = [
             python_of(contender),
             "-m",
@@ -227,10 +228,10 @@ def sustained(bench: Bench, contender: str) -> dict[str, float]:
 
 
 STREAM_CASES = (
-    Case("kafka-postgres", "Kafka into PostgreSQL", 2_000_000, ("ours", "spark", "ematix"), no_preparation,
+    Case("kafka-postgres", "Kafka into PostgreSQL", 2_000_000, ("ours", "local", "spark", "ematix"), no_preparation,
          kafka_postgres, rounds=2, figures=sustained),
     Case("kafka-delta", "Kafka into delta", 2_000_000, ("ours", "spark"), no_preparation, kafka_delta, rounds=2),
-    Case("kafka-latency", f"record to visible row, {RATE:,} a second", RATE * SECONDS, ("ours", "spark", "ematix"),
+    Case("kafka-latency", f"record to visible row, {RATE:,} a second", RATE * SECONDS, ("ours", "local", "spark", "ematix"),
          no_preparation, fed(RATE), rounds=1, figures=left),
     Case("rabbit-postgres", "RabbitMQ into PostgreSQL", 500_000, ("ours", "pika"), no_preparation, rabbit_postgres,
          rounds=2, figures=sustained),

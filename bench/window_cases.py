@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 import places
 import records
 from cases import CONTENDERS, Case, Command, no_preparation
-from stream_cases import PARTITIONS, fresh, kafka, spark_conf
+from stream_cases import PARTITIONS, RATE, SECONDS, followed, fresh, kafka, left, spark_conf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from cases import Bench
 
@@ -63,6 +64,20 @@ def remembering(kind: str) -> Callable[[Bench, str, int], Command]:
     return command
 
 
+def emission(bench: Bench, contender: str, number: int) -> Command:
+    """Give the command that counts records by the second while they come."""
+    del number
+    fresh(bench, contender)
+    topic = kafka().create_topic(1)
+    state = bench.home(contender) / "checkpoint"
+    env = {
+        "BENCH_BROKER": kafka().address, "BENCH_QUERY": topic, "BENCH_BATCH": RATE * 10, "EMATIX_FLOW_CHECKPOINT_ROOT": state,
+    }  # fmt: skip
+    words: list[str | Path] = [sys.executable, "-m", "ematix_flow", "consume", "seconds", "-m", "window_flows"]
+    feed = ("--broker", kafka().address, "--topic", topic, "--rate", RATE, "--seconds", bench.rows // RATE)
+    return followed(bench, contender, Command(words, bench.env(contender, **env)), *feed, "--windows", state)
+
+
 def results(bench: Bench, contender: str) -> dict[str, float]:
     """Give how many rows were written, so that two contenders can be seen to have done the same."""
     table = "results" if contender == "spark" else "events"
@@ -87,6 +102,8 @@ WINDOW_CASES = (
              remembering(kind), rounds=2, figures=results)
         for kind, title in KINDS.items()
     ),
+    Case("stream-emission", f"end of a window to its visible row, {RATE:,} records a second", RATE * SECONDS, ("ours",),
+         no_preparation, emission, rounds=1, figures=left),
     Case("stream-keys", "rows without repetitions, every key remembered, 2 GiB of Java heap", 5_000_000, ("ours",),
          no_preparation, remembering("keys"), rounds=1, watch=True, heap="2g", figures=begun_again),
 )  # fmt: skip

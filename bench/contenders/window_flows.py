@@ -67,6 +67,22 @@ def session():
     source="feed",
     source_query=QUERIES[0],
     **INTO,
+    window=Window(
+        kind="tumbling",
+        duration_ms=1_000,
+        event_time_column="happened_at",
+        group_by=("active",),
+        aggregations=AGGREGATIONS,
+    ),
+)
+def seconds():
+    """Count by the second."""
+
+
+@ematix.streaming_pipeline(
+    source="feed",
+    source_query=QUERIES[0],
+    **INTO,
     deduplicate=Dedupe(keys=("id",), within=timedelta(days=1), event_time_column="happened_at"),
 )
 def keys():
