@@ -56,7 +56,7 @@ class SparkSettings:
     """Where streams keep their state; every query has its own folder below it."""
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
     profile: Literal["auto", "short", "long"] = "auto"
-    """`short` starts quickly, `long` runs quickly; `auto` is `long` for streams that go on and where a large lake table is to be rewritten."""
+    """`short` starts quickly, `long` runs quickly; `auto` is `long` for streams with SQL, state or a lake that go on, and where a large lake table is to be rewritten."""
     log_level: str = "ERROR"
     archive: Literal["auto", "off"] = "auto"
     """`auto` keeps prepared Java classes in the user's cache folder, which more than halves the start."""

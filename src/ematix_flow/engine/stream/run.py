@@ -15,7 +15,7 @@ from ematix_flow.connect.registry import LAKES
 from ematix_flow.engine.batch.events import emitting_attempt, traceback_of
 from ematix_flow.engine.batch.result import MOVERS
 from ematix_flow.engine.errors import translate_error
-from ematix_flow.engine.spark.session import LONG, OWN, local_reason, require
+from ematix_flow.engine.spark.session import LONG, OWN, require
 from ematix_flow.engine.stream.loop import Loop, Tally, TargetState
 from ematix_flow.engine.stream.metrics import stream_observers
 from ematix_flow.engine.stream.mover import mover_of
@@ -121,10 +121,10 @@ def _target_states(context: StreamContext) -> list[TargetState]:
 
 
 def _runs_long(context: StreamContext, end_offset: Position | None) -> bool:
-    """Return whether a run starts Spark, and should run fast rather than start fast."""
+    """Return whether Java itself has rows in its hands, and should run fast rather than start fast."""
     lakes = any(resolve_connection(target.connection).kind in LAKES for target in context.stream.targets)
-    if local_reason(context.options.load) and not (lakes or context.rows.reads_rows):
-        return False
+    if not (lakes or context.rows.reads_rows or context.stream.is_stateful):
+        return False  # Python workers move the rows, and Java only gives them their tasks
     return end_offset is None or context.source.distance(context.source.start(context.begin), end_offset) >= MANY
 
 
