@@ -24,14 +24,18 @@ def pubsub_program() -> Path:
 
 
 def build_pubsub() -> None:
-    """Build the program with the Go of this machine, or else with one from the package index, which is kept, too."""
+    """Build the program, unless it is there."""
+    if pubsub_program().is_file():
+        return
+    print("services: building Pub/Sub", file=sys.stderr)  # noqa: T201 - for the person who waits
     draft = pubsub_program().with_suffix(f".{os.getpid()}")
-    command = [_go(), "build", "-trimpath", "-o", str(draft), "."]
+    command = [go_program(), "build", "-trimpath", "-o", str(draft), "."]
     subprocess.run(command, check=True, cwd=_SOURCE, env={**os.environ, "GOFLAGS": "-mod=mod", "CGO_ENABLED": "0"})
     draft.rename(pubsub_program())
 
 
-def _go() -> str:
+def go_program() -> str:
+    """Give the Go of this machine, or else one from the package index, which is kept."""
     search = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/go/bin"])
     found = shutil.which("go", path=search)
     if found and _version(found) >= _OLDEST_GO:

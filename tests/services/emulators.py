@@ -1,7 +1,6 @@
 """Finds and installs the stand-ins of Google's and Microsoft's buckets, which no Python package and no Debian one has.
 
-Run as a program it makes sure that both are there: `python -m tests.services.emulators`. They lie in the environment of
-the tests, and go with it.
+They lie in the environment of the tests, and go with it.
 """
 
 from __future__ import annotations
@@ -11,12 +10,9 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tests.services.programs import MissingServerError, installed_by_apt
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.services.built import go_program
+from tests.services.programs import MissingServerError, installed_by_apt, is_missing
 
 HOME = Path(sys.prefix) / "services"
 AZURITE = "azurite@3.37.0"
@@ -55,37 +51,22 @@ def gcs_program() -> str:
     return found
 
 
-def ensure_installed() -> None:
-    """Install what is missing with npm and Go; these come from Debian where this is root on it."""
-    if _is_missing(azurite_command) or _is_missing(axe_script):
-        npm = _tool("npm", "npm")
+def install_node_packages() -> None:
+    """Install Azurite and axe-core with npm, which comes from Debian where this is root on it and there is none."""
+    if is_missing(azurite_command) or is_missing(axe_script):
+        npm = shutil.which("npm", path=_SEARCH)
+        if npm is None:
+            installed_by_apt(["npm"])
         quietly = ["--silent", "--no-fund", "--no-audit"]
-        subprocess.run([npm, "install", *quietly, "--prefix", HOME, AZURITE, AXE], check=True)
-    if _is_missing(gcs_program):
-        environment = {**os.environ, "GOBIN": str(HOME / "bin")}
-        subprocess.run([_tool("go", "golang-go"), "install", GCS], check=True, env=environment)
+        subprocess.run([npm or "npm", "install", *quietly, "--prefix", HOME, AZURITE, AXE], check=True)
     azurite_command()
     axe_script()
+
+
+def build_gcs() -> None:
+    """Build the Google Cloud Storage server with Go."""
+    if is_missing(gcs_program):
+        print("services: building fake-gcs-server", file=sys.stderr)  # noqa: T201 - for the person who waits
+        environment = {**os.environ, "GOBIN": str(HOME / "bin")}
+        subprocess.run([go_program(), "install", GCS], check=True, env=environment)
     gcs_program()
-
-
-def _is_missing(find: Callable[[], object]) -> bool:
-    try:
-        find()
-    except MissingServerError:
-        return True
-    return False
-
-
-def _tool(name: str, package: str) -> str:
-    found = shutil.which(name, path=_SEARCH)
-    if found is None:
-        installed_by_apt([package])
-    return found or shutil.which(name, path=_SEARCH) or name
-
-
-if __name__ == "__main__":
-    try:
-        ensure_installed()
-    except (MissingServerError, OSError, subprocess.CalledProcessError) as error:
-        sys.exit(f"{error}\nthe buckets of the tests need Node with npm, and Go 1.21 or newer")

@@ -37,7 +37,14 @@ def java_files(server: str) -> list[str]:
     return files if all(Path(file).is_file() for file in files) else []
 
 
-def fetch_java_server(server: str) -> None:
+def fetch_java_servers() -> None:
+    """Fetch the Java servers that are not there, one after the other: they share what they have fetched."""
+    for server in [server for server in JAVA_SERVERS if not java_files(server)]:
+        print(f"services: fetching {server}", file=sys.stderr)  # noqa: T201 - for the person who waits
+        _fetch(server)
+
+
+def _fetch(server: str) -> None:
     """Fetch the files of a Java server; they stay with what Spark has fetched for this user."""
     java, jars = find_java(os.environ), spark_jars(os.environ)
     files: list[str] = []

@@ -1,7 +1,4 @@
-"""Finds the programs of the servers that tests start, and installs them where it may; it starts none of them.
-
-Run as a program it makes sure that all of them are there: `python -m tests.services.programs`.
-"""
+"""Finds the programs of the servers that tests start, and installs packages of the system where it may; it starts none of them."""
 
 from __future__ import annotations
 
@@ -10,15 +7,11 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.services.built import build_pubsub, pubsub_program
-from tests.services.fetched import JAVA_SERVERS, fetch_java_server, java_files
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 PACKAGES = {
     "PostgreSQL": "postgresql",
@@ -33,8 +26,6 @@ COMMANDS = {
     "fake-gcs-server": "make services",
 }
 """Servers that the package manager of the system does not have -> the command that installs them."""
-FETCHED = (*JAVA_SERVERS, "Pub/Sub")
-"""Servers that `make services` fetches or builds itself, without rights of any kind."""
 _BREW = {"PostgreSQL": "postgresql@17", "MariaDB": "mariadb", "RabbitMQ": "rabbitmq", "Chromium": "chromium"}
 _OLDEST_POSTGRES = 13
 _POLICY = Path("/usr/sbin/policy-rc.d")
@@ -87,21 +78,23 @@ def chromium() -> Path:
 
 
 def missing() -> list[str]:
-    """Give the names of the servers that are not installed."""
-    names = []
+    """Give the names of the servers among the packages of the system that are not installed."""
     programs = {
         "PostgreSQL": postgres_bin,
         "MariaDB": mariadb_programs,
         "RabbitMQ": rabbitmq_server,
         "Chromium": chromium,
     }
-    for name, find in programs.items():
-        try:
-            find()
-        except MissingServerError:
-            names.append(name)
-    names += [name for name in JAVA_SERVERS if not java_files(name)]
-    return names if pubsub_program().is_file() else [*names, "Pub/Sub"]
+    return [name for name, find in programs.items() if is_missing(find)]
+
+
+def is_missing(find: Callable[[], object]) -> bool:
+    """Say whether the function that finds a program does not find it."""
+    try:
+        find()
+    except MissingServerError:
+        return True
+    return False
 
 
 def install_command(servers: Sequence[str]) -> str:
@@ -118,21 +111,9 @@ def install_command(servers: Sequence[str]) -> str:
     return "the package manager of this system, for " + " and ".join(installed)
 
 
-def ensure_installed() -> None:
-    """Fetch and install what is missing, the latter as root on a system with apt; otherwise raise with the command to run."""
+def install_packages() -> None:
+    """Install what is missing as root on a system with apt; otherwise raise with the command to run."""
     wanted = missing()
-    for name in [name for name in wanted if name in FETCHED]:
-        print(f"services: fetching {name}", file=sys.stderr)  # noqa: T201 - for the person who waits
-        if name in JAVA_SERVERS:
-            fetch_java_server(name)
-        else:
-            build_pubsub()
-    _install([name for name in wanted if name in PACKAGES])
-    if still := missing():
-        raise MissingServerError(*still)
-
-
-def _install(wanted: Sequence[str]) -> None:
     if not wanted:
         return
     if os.geteuid() != 0 or not shutil.which("apt-get"):
@@ -179,10 +160,3 @@ def _no_service_start() -> Iterator[None]:
         else:
             _POLICY.write_bytes(before)
             _POLICY.chmod(mode)
-
-
-if __name__ == "__main__":
-    try:
-        ensure_installed()
-    except (MissingServerError, FileNotFoundError, subprocess.CalledProcessError) as error:
-        sys.exit(str(error))
