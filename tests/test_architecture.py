@@ -118,6 +118,7 @@ def _metadata_sql(module: ast.Module) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_rooms_modules_and_functions_stay_small() -> None:
     # The root is not a room: its modules are the names that users import, and the lowest layer.
     folders = Counter(path.parent for path in SOURCE.rglob("*.py") if path.name != "__init__.py")

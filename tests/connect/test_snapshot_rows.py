@@ -30,6 +30,8 @@ from ematix_flow.declare.connection.registry import PostgresCDCConnection
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+pytestmark = pytest.mark.slow
+
 BOOLEAN, INTEGER, NUMERIC, TEXT, NAIVE, INSTANT, BYTES, INTEGERS, DOMAIN = (
     16,
     23,

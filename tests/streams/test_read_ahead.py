@@ -13,6 +13,7 @@ from ematix_flow.errors import RunError
 from ematix_flow.run.streams.read_ahead import ReadAhead
 from ematix_flow.run.transform.frame_sql import Typed
 from tests.crash.harness import wait_until
+from tests.depth import STREAM_STATE
 from tests.streams.feeds import at, drain, duckdb_at, rows_in
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.service,
     pytest.mark.spark,
-    pytest.mark.xdist_group("stream_state"),
+    pytest.mark.xdist_group(STREAM_STATE),
     pytest.mark.usefixtures("spark", "stateful"),
 ]
 

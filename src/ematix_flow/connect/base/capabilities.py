@@ -47,6 +47,8 @@ class Capabilities:
     """True where the system itself keeps keys unique."""
     rolls_back: bool = True
     """False where a change of rows is final at once, so that a simulation may only count."""
+    stages_ahead: bool = False
+    """True where rows can be staged while another load commits."""
     reports_merges: bool = False
     """True where a MERGE answers with the rows it inserted, updated and deleted."""
     answers_sql: bool = True

@@ -17,6 +17,7 @@ MYSQL = SystemRecord(
         source=True,
         guarantee="exactly once; tables must be InnoDB",
         float_bits=False,
+        stages_ahead=True,
         cannot_store=("nan", "infinity"),
         times=FOUR_DIGITS,
         max_character="\uffff",

@@ -27,6 +27,7 @@ POSTGRES = SystemRecord(
         cannot_store=("nul",),
         times=_TIMES,
         transactional_ddl=True,
+        stages_ahead=True,
     ),
 )
 POSTGRES_CDC = SystemRecord(PostgresCDCConnection, BROKER, stream_source=f"{__name__}.cdc.source:PostgresChanges")

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base.columns import SourceColumn
-from ematix_flow.engine.batch.frame_columns import frame_columns
 from ematix_flow.engine.batch.inspect import with_bounds
 from ematix_flow.engine.batch.stager import raw_frame
+from ematix_flow.engine.frames.columns import frame_columns
 from ematix_flow.errors import RunError
 from ematix_flow.plan.assumed_columns import FAMILIES
 from ematix_flow.plan.bounds import check_comparable, highest_of_some_sql, highest_sql, lower_bound

@@ -10,9 +10,9 @@ from ematix_flow.commit.redeclared import find_watermark
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.files.source import ALL_FILES
 from ematix_flow.connect.types.frames import is_spark_frame
-from ematix_flow.engine.batch.frame_columns import frame_columns
 from ematix_flow.engine.batch.joins import inspect_join
 from ematix_flow.engine.batch.new_files import new_files
+from ematix_flow.engine.frames.columns import frame_columns
 from ematix_flow.errors import FlowError, PlanError, RunError
 from ematix_flow.plan.batch import Inspection
 from ematix_flow.plan.bounds import check_comparable, highest_sql, lower_bound, lower_sql, watermark_column

@@ -11,8 +11,8 @@ from ematix_flow.connect.base.session import Split
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.files.source import ALL_FILES, Files
 from ematix_flow.connect.lake.source import LakeSource
-from ematix_flow.engine.batch.frame_columns import frame_columns
 from ematix_flow.engine.batch.target import engine_on
+from ematix_flow.engine.frames.columns import frame_columns
 from ematix_flow.engine.spark.parallelism import most_connected
 from ematix_flow.errors import PlanError, RunError, did_you_mean
 from ematix_flow.plan.sql.render import native_name

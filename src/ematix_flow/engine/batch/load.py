@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from ematix_flow.engine.batch.inspect import LoadInspection
     from ematix_flow.engine.batch.options import Options
     from ematix_flow.engine.batch.source import OpenSource
+    from ematix_flow.engine.batch.staging_ahead import StagingAhead
     from ematix_flow.plan.steps import TargetPlan
     from ematix_flow.records import Audited, Committed, Fence, TaskReport, Token
 
@@ -68,6 +69,10 @@ class SourceRows:
 
     source: OpenSource
     slot: str
+    ahead: StagingAhead | None = None
+    """What has staged them while the load before this one committed."""
+    following: StagingAhead | None = None
+    """What stages the load behind this one while this one commits."""
 
     def token(self, pipeline: Pipeline, target: TargetDeclaration) -> Token:
         """Return the token of the load in its target."""
@@ -140,6 +145,7 @@ def load_target(
             with attempt:
                 times.begin(step_times.STAGE)
                 staged = _stage(load, plan, load_inspection, times)
+                _stage_following(load, plan)
                 times.begin(step_times.COMMIT)
                 committed = _commit(load, plan, fence, staged)
         times.begin(step_times.CLEAN_UP)
@@ -160,7 +166,7 @@ def _prepared(pipeline: Pipeline, target: TargetDeclaration, rows: LoadRows, opt
         table=target.table.name,
         mode=target.write.spelled,
         path=NOT_PLANNED,
-        started_at=options.clock.now(),
+        started_at=rows.ahead.now if isinstance(rows, SourceRows) and rows.ahead else options.clock.now(),
         status="running",
     )
     return _Load(pipeline, target, rows, database, token, history, options)
@@ -276,12 +282,21 @@ def _stage(load: _Load, plan: TargetPlan, load_inspection: LoadInspection | None
     if isinstance(load.rows, PlannedRows):
         return _Staged(load.rows.waiting.stage, load.rows.waiting.parts)
     assert load_inspection is not None  # noqa: S101 - planned from a source that was looked at
-    staging = Staging(stage_name(load.token), plan, load.rows.source, load_inspection, load.database)
-    spec, reports = stage(staging, session_for(load.options), reporting(plan, load.options, times))
+    ready = load.rows.ahead.take(plan) if load.rows.ahead is not None else None
+    if ready is None:
+        staging = Staging(stage_name(load.token), plan, load.rows.source, load_inspection, load.database)
+        ready = stage(staging, session_for(load.options), reporting(plan, load.options, times))
+    spec, reports = ready
     rows, rejected = sum(report.rows for report in reports), sum(report.rejected for report in reports)
     load.options.bus.emit(RowsStaged(load.pipeline.name, plan.table_name, rows, rejected))
     current().check_known()
     return _Staged(spec, reports)
+
+
+def _stage_following(load: _Load, plan: TargetPlan) -> None:
+    """Begin to stage the load behind this one: its tasks work while the target does."""
+    if isinstance(load.rows, SourceRows) and load.rows.following is not None:
+        load.rows.following.begin(plan)
 
 
 def _commit(load: _Load, plan: TargetPlan, fence: Fence, staged: _Staged) -> Committed:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.engine.batch.bounds import BoundsRequest, bound_rows
-from ematix_flow.engine.batch.frame_columns import frame_columns
 from ematix_flow.engine.batch.inspect import fix_bounds, inspect_source, inspect_target, wait_for
 from ematix_flow.engine.batch.joins import bounded_join, joined_columns, with_versions
 from ematix_flow.engine.batch.new_files import loaded_before
 from ematix_flow.engine.batch.stager import raw_frame, translate_spark_error, with_functions
 from ematix_flow.engine.batch.target import engine_on
+from ematix_flow.engine.frames.columns import frame_columns
 from ematix_flow.engine.spark.session import local_reason, tasks_away
 from ematix_flow.errors import PositionMovedError, TargetAwayError
 from ematix_flow.plan.assumed_columns import assumed_columns
@@ -101,8 +101,11 @@ def token_for(pipeline: Pipeline, target: TargetDeclaration, slot: str) -> Token
     return Token(pipeline.name, f"{target.connection_name}:{target.table.qualified_name}", slot)
 
 
-def load_inspector(spark: Callable[[], Any]) -> Callable[[LoadRequest], LoadInspection]:
-    """Return the inspector of a load: everything is inspected, by Spark what only Spark can read."""
+def load_inspector(spark: Callable[[], Any], *, ahead: bool = False) -> Callable[[LoadRequest], LoadInspection]:
+    """Return the inspector of a load: everything is inspected, by Spark what only Spark can read.
+
+    With `ahead` the load before it has not committed, and the target is taken to be where this one begins.
+    """
 
     def inspect_load(load_request: LoadRequest) -> LoadInspection:
         check_source(load_request.target.write, load_request.source.kind, load_request.source.value.sql)
@@ -110,6 +113,8 @@ def load_inspector(spark: Callable[[], Any]) -> Callable[[LoadRequest], LoadInsp
         inspection = inspect_target(
             load_request.pipeline, load_request.target, load_request.database, load_inspection.inspection
         )
+        if ahead:
+            inspection = replace(inspection, watermark=_expected_position(inspection))
         refuse_moved_position(inspection)
         refuse_missing_target(load_request, inspection)
         inspection = fix_bounds(load_request.source, load_request.target, inspection)
@@ -135,12 +140,17 @@ def load_inspector(spark: Callable[[], Any]) -> Callable[[LoadRequest], LoadInsp
 def refuse_moved_position(inspection: Inspection) -> None:
     """Refuse the range of a stream that does not begin where the target's rows end."""
     offset_range = inspection.span
-    if offset_range is None:
-        return
-    expected = SourceWatermark(offset_range.source, offset_range.begin) if offset_range.known else None
-    if inspection.watermark != expected:
+    if offset_range is not None and inspection.watermark != _expected_position(inspection):
         message = f"the position of {offset_range.source} in the target is not where this load begins"
         raise PositionMovedError(message, hint="another process runs this stream; nothing was changed.")
+
+
+def _expected_position(inspection: Inspection) -> SourceWatermark | None:
+    """Return the position that the target has where the range of a stream begins."""
+    offset_range = inspection.span
+    if offset_range is None or not offset_range.known:
+        return None
+    return SourceWatermark(offset_range.source, offset_range.begin)
 
 
 def refuse_missing_target(load_request: LoadRequest, inspection: Inspection) -> None:

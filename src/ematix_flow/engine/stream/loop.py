@@ -188,7 +188,7 @@ class Loop:
             end = self.source.ahead(sink.position, most, self.tally.end_offset)
         if not self.source.distance(sink.position, end):
             return sink.position if sink.is_due() else None
-        if sink.reads_ahead and self.source.reads_ahead:
+        if self.source.reads_ahead and sink.reads_ahead:
             sink.next_end = self._full_range(end, most)
         return end
 

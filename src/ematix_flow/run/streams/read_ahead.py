@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from contextlib import suppress
-from contextvars import copy_context
 from typing import TYPE_CHECKING
+
+from ematix_flow.run.streams.threads import start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,17 +24,11 @@ class ReadAhead:
     """The messages of one range, which a thread of its own reads."""
 
     def __init__(self, spark: SparkSession, key: tuple[str, ...], read: Callable[[], Typed]) -> None:
-        from pyspark import InheritableThread
-
         self.key = key
         """The range."""
         self._read = read
         self._typed: Future[Typed] = Future()
-        context = copy_context()
-        thread = InheritableThread(
-            target=context.run, args=(self._run,), name="flow-read-ahead", daemon=True, session=spark
-        )
-        thread.start()
+        start_thread("flow-read-ahead", self._run, spark)
 
     def result(self) -> Typed:
         """Return the messages when they are read, or raise why they cannot be."""

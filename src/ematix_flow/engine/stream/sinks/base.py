@@ -47,8 +47,6 @@ class StreamSink(ABC):
     """Its name in results."""
     position: Position
     """Everything before it is in the target."""
-    reads_ahead: bool = False
-    """Whether the range that comes next is read while one is loaded, if `next_end` says how far it goes."""
     next_end: Position | None = None
     """How far the range behind the one that is loaded goes, if that is settled."""
     previously_loaded: bool = False
@@ -62,6 +60,11 @@ class StreamSink(ABC):
         """Return what `load` would load; None where nothing goes through the load path of tables."""
         del end
         return None
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Return whether the range that comes next is read while one is loaded, if `next_end` says how far it goes."""
+        return False
 
     @property
     def reads_first(self) -> bool:

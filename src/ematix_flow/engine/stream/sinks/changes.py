@@ -6,7 +6,8 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.base.stream_source import from_text
+from ematix_flow.commit.stream_offsets import advanced
+from ematix_flow.connect.base.stream_source import as_text, from_text
 from ematix_flow.connect.change_log.source import ChangeLogSource
 from ematix_flow.connect.changes.change import KEY
 from ematix_flow.connect.changes.decoder import ChangeDecoder, ChangeTable
@@ -55,8 +56,9 @@ class ChangeSink(TableSink):
 
     def load(self, end: Position) -> Counts:
         """Load the changes up to a position; what they show of a wrong setup is a warning."""
-        reader = self.context.source.instance_id
-        take_left_out(reader)  # noted by a load that failed
+        reader = self._notes(as_text(advanced(self.position, end)))
+        if self.ahead is None:
+            take_left_out(reader)  # noted by a load that failed
         counts = TableSink.load(self, end)
         if counts.late:
             self._warn("late", self._late(counts.late))
@@ -64,6 +66,10 @@ class ChangeSink(TableSink):
         for column in left_out:
             self._warn(f"column {column}", self._left_out(column))
         return replace(counts, left_out=sum(left_out.values()))
+
+    def _notes(self, end: str) -> str:
+        """Return the id under which tasks note columns of a range: the next one may be read before it is loaded."""
+        return f"{self.context.source.instance_id} {end}"
 
     def _left_out(self, column: str) -> str:
         table = ".".join(name_of(self.target))
@@ -90,7 +96,7 @@ class ChangeSink(TableSink):
 
     def exact(self, offset_range: OffsetRange) -> tuple[TargetDeclaration, OpenSource] | None:
         """Return the changes of a range for the table as it is declared or exists."""
-        notes = self.context.source.instance_id
+        notes = self._notes(offset_range.end)
         target = ChangeTarget(self.context.stream, self.target, self.offset_store.database, notes)
         declared, message_range = target.range(self.context.source, offset_range)
         source = self.context.source
@@ -105,7 +111,7 @@ class ChangeTarget:
     target: StreamTarget
     database: TargetSystem
     notes: str = ""
-    """The id of the source under which columns that the table lacks are noted; empty where nobody asks."""
+    """The id of the range under which columns that the table lacks are noted; empty where nobody asks."""
 
     @property
     def learns_columns(self) -> bool:

@@ -39,6 +39,11 @@ class QuerySink(StreamSink):
         self._follow()
 
     @property
+    def reads_ahead(self) -> bool:
+        """Return whether the sink reads the next range while one is loaded."""
+        return self.sink.reads_ahead
+
+    @property
     def reads_first(self) -> bool:
         """Return whether the sink has to read messages before anything is known of a load."""
         return self.sink.reads_first
@@ -47,6 +52,7 @@ class QuerySink(StreamSink):
         """Let the query run one batch, in which the sink loads the messages up to a position."""
         query = self._started()
         self.end, self.counts = end, None
+        self.sink.next_end = self.next_end
         try:
             query.run(f"{as_text(self.position)}\n{as_text(end)}\n")
         finally:

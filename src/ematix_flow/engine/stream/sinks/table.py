@@ -17,8 +17,9 @@ from ematix_flow.declare.stream.feature_windows import window_columns
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import Text
 from ematix_flow.engine.batch.load import SourceRows, load_target
-from ematix_flow.engine.batch.planner import away, token_for
+from ematix_flow.engine.batch.planner import away, request_for, token_for
 from ematix_flow.engine.batch.source import OpenSource
+from ematix_flow.engine.batch.staging_ahead import StagingAhead
 from ematix_flow.engine.batch.target import target_for
 from ematix_flow.engine.spark.session import session_for
 from ematix_flow.engine.stream.dead_letter_topic import forward, has_dead_letter_topic
@@ -70,14 +71,20 @@ class TableSink(StreamSink):
     metadata_columns: frozenset[str] | None = None
     """The metadata of messages that the table has columns for; None before that was inspected."""
     previously_loaded: bool = False
+    ahead: tuple[str, StagingAhead] | None = None
+    """The range that is staged while the one before it commits."""
 
     def load(self, end: Position) -> Counts:
         """Load the messages up to a position, and move the position there."""
         end = advanced(self.position, end)
         batch = self.batch(end)
-        loaded = load_target(
-            batch.pipeline, batch.target, SourceRows(batch.source, batch.slot), self.context.options.load
-        )
+        ahead, following = self._staging_of(batch.slot), self._following(end)
+        rows = SourceRows(batch.source, batch.slot, ahead, following)
+        try:
+            loaded = load_target(batch.pipeline, batch.target, rows, self.context.options.load)
+        finally:
+            if ahead is not None:
+                ahead.discard()
         self.position, self.known, self.previously_loaded = end, True, True
         if self.forwards and loaded.committed.counts.rejected:
             forward(self.context.stream, batch.pipeline, self.offset_store.database)
@@ -87,9 +94,47 @@ class TableSink(StreamSink):
         """Return the load of the messages up to a position; they are read by the load, unless SQL needs them before."""
         offset_range = OffsetRange(self.context.source.source_id, as_text(self.position), as_text(end), self.known)
         declared, opened = self.exact(offset_range) or self._typed(offset_range)
-        opened = replace(opened, previously_loaded=self.previously_loaded)
+        return self._batch_of(offset_range, declared, replace(opened, previously_loaded=self.previously_loaded))
+
+    def _batch_of(self, offset_range: OffsetRange, declared: TargetDeclaration, opened: OpenSource) -> StreamBatch:
         pipeline = pipeline_of(self.context.stream, declared, self.context.name)
         return StreamBatch(pipeline, declared, opened, f"{offset_range.source} {offset_range.begin} {offset_range.end}")
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Return whether the next range is staged while one commits: where nothing of it has to be read before."""
+        return self.offset_store.database.capabilities.stages_ahead and not self.reads_first
+
+    def _following(self, begin: Position) -> StagingAhead | None:
+        """Return what stages the range behind a position, if it is settled how far that goes; it is begun by the load."""
+        if self.next_end is None:
+            return None
+        end = advanced(begin, self.next_end)
+        offset_range = OffsetRange(self.context.source.source_id, as_text(begin), as_text(end), known=True)
+        exact = self.exact(offset_range)
+        if exact is None:
+            return None
+        declared, opened = exact
+        batch = self._batch_of(offset_range, declared, replace(opened, previously_loaded=True))
+        options = self.context.options.load
+        spark = session_for(options)
+        database = target_for(declared.connection, declared.table, spark)
+        token = token_for(batch.pipeline, declared, batch.slot)
+        following = StagingAhead(request_for(batch.pipeline, declared, batch.source, database, token, options), spark)
+        self.ahead = (batch.slot, following)
+        return following
+
+    def _staging_of(self, slot: str) -> StagingAhead | None:
+        """Return what stages a range already; what was staged of another one is removed."""
+        (staged, ahead), self.ahead = self.ahead or ("", None), None
+        if ahead is not None and staged != slot:
+            ahead.discard()
+            return None
+        return ahead
+
+    def close(self) -> None:
+        """Remove what is staged of a range that is not loaded any more."""
+        self._staging_of("")
 
     @property
     def reads_first(self) -> bool:
