@@ -7,6 +7,8 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 3
 PYTEST = TMPDIR="$$(scripts/scratch.sh)" $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 PYTEST_ARGS ?=
+# What passed on the same committed tree is not run again (tests/continuing.py).
+DEEP = $(PYTEST) --deep -p tests.continuing
 # Who else than the warm engine of `make test` can move the rows of the contract suite.
 OTHER_ENGINES = local cluster connect
 # Hundreds of tests start a command: each would compile every module again where Python may not keep what it compiled.
@@ -15,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 JAVA = JAVA_HOME="$$(scripts/java.sh)" && export JAVA_HOME
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-all lint format bench docs jar services clean
+.PHONY: help setup demo ready test test-fast test-all lint format bench docs jar services clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -31,12 +33,16 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## run the tour; needs Python, Java and the package index only
 	@{ [ "$$EMATIX_FLOW_ENGINE" = local ] || $(JAVA); } && $(BIN)/python examples/demo/run.py
 
-test: lint services  ## lint, then the tests, against real Spark and real servers (about half an hour on two cores)
+test: ready  ## lint, then the tests, against real Spark and real servers (about half an hour on two cores)
 	@$(JAVA) && $(PYTEST) $(PYTEST_ARGS)
 
-test-all: lint services  ## everything: more kills and histories, every lake, and the contract suite on every engine (hours)
-	@$(JAVA) && $(PYTEST) --deep $(PYTEST_ARGS)
-	@$(JAVA) && for engine in $(OTHER_ENGINES); do $(PYTEST) --deep tests/contracts --contract-engine $$engine || exit 1; done
+test-all: ready  ## everything: more kills and histories, every lake, every engine (hours; goes on where it was stopped)
+	@$(JAVA) && $(DEEP) $(PYTEST_ARGS)
+	@$(JAVA) && for engine in $(OTHER_ENGINES); do $(DEEP) tests/contracts --contract-engine $$engine || exit 1; done
+
+# Servers are fetched while types are checked: the one waits for repositories, the other for a core.
+ready: $(STAMP)
+	@$(MAKE) --no-print-directory -j2 lint services
 
 test-fast: WORKERS = 2  # nothing here waits, and every process has to load what it tests
 test-fast: $(STAMP)  ## ruff and the tests that need neither Spark nor a server
@@ -55,8 +61,7 @@ format: $(STAMP)  ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix
 
 services: $(STAMP)  ## make sure that the servers which the tests start are installed
-	@$(JAVA) && $(BIN)/python -m tests.services.programs
-	@$(BIN)/python -m tests.services.emulators
+	@$(JAVA) && $(BIN)/python -m tests.services.installed
 
 bench: $(STAMP) services  ## measure against plain PySpark, dlt, 1.0.0 and hand-written SQL (BENCH_ARGS="--case append")
 	@$(JAVA) && $(BIN)/python bench/run.py $(BENCH_ARGS)

@@ -159,14 +159,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
-def _modules() -> set[str]:
-    return {*sys.modules.copy()}  # a copy: collected garbage may import something meanwhile
+def _last_module() -> str:
+    return next(reversed(sys.modules))
 
 
-def _forget_modules(folder: Path, before: set[str]) -> None:
-    """Forget modules that a test wrote and imported: the next test has others under their names."""
+def _forget_modules(folder: Path, last: str) -> None:
+    """Forget modules that a test wrote and imported after the last one: the next test has others under their names."""
     sys.path[:] = [path for path in sys.path if not path.startswith(str(folder))]
-    for name in _modules() - before:
+    # Newest first, and a copy only where there is something new: collected garbage may import something meanwhile.
+    newest_first = reversed(sys.modules.copy()) if _last_module() != last else ()
+    for name in itertools.takewhile(lambda name: name != last, newest_first):
         if str(getattr(sys.modules[name], "__file__", None) or "").startswith(str(folder)):
             del sys.modules[name]
 
@@ -191,10 +193,10 @@ def blank_surroundings(
     if request.node.get_closest_marker("spark") and not request.config.getoption("deep"):
         _be_quick(monkeypatch, QUICK)
     _forget_declarations()
-    modules = _modules()
+    last = _last_module()
     yield
     _forget_declarations()
-    _forget_modules(tmp_path_factory.getbasetemp(), modules)
+    _forget_modules(tmp_path_factory.getbasetemp(), last)
     if (sessions := sys.modules.get("ematix_flow.engine.spark.session")) is not None:
         sessions.share_engine(share=False)  # as a command that was called in this process had wished
 

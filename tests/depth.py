@@ -21,6 +21,12 @@ def quick_or_deep(quick: _Value, deep: _Value) -> _Value:
     return deep if DEEP else quick
 
 
+STREAM_STATE, STATE_CHANGES, STREAMS_SQL = quick_or_deep(
+    ("streams", "streams", "streams"), ("stream_state", "state_changes", "streams_sql")
+)
+"""Groups of tests that are few unless tests go deep: they join the one with whose session and servers they can go on."""
+
+
 def deep(*values: object) -> ParameterSet:
     """Return a variation of a test that runs with `--deep` only."""
     return pytest.param(*values, marks=pytest.mark.deep)

@@ -74,7 +74,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _on_spark(lake: Lake) -> tuple[pytest.MarkDecorator, ...]:
     """Return the marks of a lake: those of a deep run take two sessions half an hour each, the others one a minute."""
-    return pytest.mark.spark, pytest.mark.xdist_group(quick_or_deep("lake_contracts", f"{lake.kind}_contracts"))
+    return pytest.mark.spark, pytest.mark.xdist_group(quick_or_deep("lakes", f"{lake.kind}_contracts"))
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests that are marked deep are left out

@@ -15,7 +15,7 @@ from ematix_flow.clock import Clock
 from ematix_flow.commit.ledger import HistoryRow, open_run
 from ematix_flow.commit.publish import publish
 from ematix_flow.engine.batch.commit_request import commit_request_for
-from ematix_flow.engine.batch.frame_columns import frame_columns
+from ematix_flow.engine.frames.columns import frame_columns
 from ematix_flow.plan.batch import Inspection, PlanRequest, plan_target
 from ematix_flow.plan.columns import EVENT
 from ematix_flow.plan.source import SourceValue

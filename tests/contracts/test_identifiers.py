@@ -69,7 +69,6 @@ def test_hostile_columns_work_in_every_mode(flows: Flows) -> None:
         assert f"a pipeline: '{mode}'" in {run["pipeline_name"] for run in flow.points("run_history")}
 
 
-@pytest.mark.every_system
 @in_and_out
 def test_hostile_table_names_work(flows: Flows, system: System) -> None:
     # Every name is three loads; on Spark the two with quotes have to do.

@@ -98,7 +98,6 @@ FLOATS: list[tuple[ColumnType, list[float]]] = [
 """Numbers that are others with fewer digits, and a narrow one that is above its text."""
 
 
-@pytest.mark.every_system
 @in_and_out
 def test_floating_point_numbers_are_compared_as_they_are(flows: Flows) -> None:
     for number, (kind, values) in enumerate(FLOATS):
@@ -110,7 +109,6 @@ def test_floating_point_numbers_are_compared_as_they_are(flows: Flows) -> None:
         assert flow.run()["rows_inserted"] == 0
 
 
-@pytest.mark.every_system
 @in_and_out
 def test_floating_point_watermarks_of_earlier_versions_go_on(flows: Flows) -> None:
     flow = flows(table_of(Double()), **APPEND)

@@ -62,7 +62,6 @@ def names(flow: Flow) -> dict[str, str]:
     return {found["pipeline_name"]: found["last_value"] for found in flow.points("watermarks")}
 
 
-@pytest.mark.every_system
 @in_and_out
 def test_a_target_alone_and_in_a_list_is_the_same_target(flows: Flows) -> None:
     flow = alone(flows(FIRST, **APPEND))

@@ -55,7 +55,6 @@ def mended(flow: Flow) -> Flow:
     return flow
 
 
-@pytest.mark.every_system
 def test_every_value_of_every_type_is_replayed_as_it_would_have_been_loaded(flows: Flows) -> None:
     columns = [Column(kind, name=name) for name, kind in TYPES.items()]
     source = (Column(BigInt(), name="nr"), *columns, Column(Text(), name="code"))
@@ -169,7 +168,6 @@ def person(number: int, **values: Any) -> Row:
 WHOLE = {"name": "baanaanaa", "amount": Decimal("1.50"), "raw": b"\x00\xffA", "share": 0.1}
 
 
-@pytest.mark.every_system
 @pytest.mark.parametrize("mode", ["append", "merge"])
 def test_a_row_that_an_expectation_refused_is_not_shaped_twice(flows: Flows, mode: str) -> None:
     flow = shaping(flows(SHAPED, source=OF_PEOPLE, mode=mode), limit=10)

@@ -69,7 +69,6 @@ def found(flow: Flow) -> list[tuple[Any, ...]]:
     return [(row["id"], row["number"], row["note"]) for row in flow.rows()]
 
 
-@pytest.mark.every_system
 @in_and_out
 @pytest.mark.parametrize("name", WRAPS)
 def test_a_wrap_that_names_its_columns_loads_the_rows_it_gives(flows: Flows, name: str) -> None:

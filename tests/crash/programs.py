@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from abc import ABC, abstractmethod
 from contextlib import closing
 from pathlib import Path
@@ -57,6 +58,12 @@ class RowChanges(ABC):
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join(30)
+
+    def reach(self, transactions: int) -> None:
+        """Come back when so many transactions are committed."""
+        while self.transactions < transactions:
+            assert self._thread.is_alive(), "the thread that changes rows has failed"
+            time.sleep(0.02)
 
     def _work(self) -> None:
         with closing(self.connect()) as connection:

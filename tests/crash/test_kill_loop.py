@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
-KILLS = quick_or_deep(8, 60)
-FOLDER_KILLS = quick_or_deep(6, 40)
+KILLS = quick_or_deep(4, 60)
+FOLDER_KILLS = quick_or_deep(4, 40)
 
 
 def test_kills_lose_and_double_nothing(nursery: Nursery, place: Place, tmp_path: Path) -> None:

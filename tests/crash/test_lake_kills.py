@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.xdist_group("lake_kills"),
 ]
 
-KILLS = quick_or_deep(4, 40)
+KILLS = quick_or_deep(2, 40)
 
 
 @pytest.mark.parametrize("kind", [LAKES[0], *(deep(kind) for kind in (*LAKES[1:], "iceberg_sql"))])

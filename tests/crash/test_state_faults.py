@@ -25,7 +25,7 @@ from ematix_flow.events import BatchLoaded, StreamFailed
 from tests.crash.journey import Place
 from tests.crash.state_lives import run_windows
 from tests.crash.windows import EventWriter, WindowFeed, complaints, window_stream, windows_in
-from tests.depth import deep
+from tests.depth import STREAM_STATE, deep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +41,7 @@ pytestmark = [
     pytest.mark.service,
     pytest.mark.spark,
     pytest.mark.timeout(900),
-    pytest.mark.xdist_group("stream_state"),
+    pytest.mark.xdist_group(STREAM_STATE),
     pytest.mark.usefixtures("_own_engine"),
 ]
 

@@ -102,7 +102,7 @@ class Kills:
 
     def _live(self, cuts: list[dict[str, object] | None], **how: object) -> Ending:
         for writer in self.writers:
-            writer.write(2 * self.feeds[0].most)
+            writer.write(4 * self.feeds[0].most)  # for a batch of either kind, wherever the last life ended
         return self._run(cuts, available_now=False, **how)
 
     def _run(self, cuts: list[dict[str, object] | None], *, available_now: bool, **how: object) -> Ending:

@@ -37,7 +37,7 @@ pytestmark = [
 ]
 
 KILLS = quick_or_deep(8, 60)
-LAKE_KILLS = quick_or_deep(6, 60)
+LAKE_KILLS = quick_or_deep(3, 60)
 BATCHES, LAKE_BATCHES = quick_or_deep((10, 3), (25, 25))
 """Batches of one life at most."""
 

@@ -34,7 +34,7 @@ pytestmark = [
 
 SOURCE = Path(__file__).parent.parent.parent / "src"
 SEED = int(os.environ.get("CRASH_SEED", "20260101"))
-KILLS = quick_or_deep(2, 10)
+KILLS = quick_or_deep(1, 10)
 ROWS = 2000
 POINTS = (
     "plan.after_bounds",

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 PARTITIONS = 3
 USERS = 2
-SECONDS = 10
-"""Length of a window; every event is a second later than the one before."""
+SECONDS = 20
+"""Length of a window, more than twice a range: of three batches one closes some and one closes none. Every event is a second later than the one before."""
 LATENESS = 10
 """Seconds: more than partitions are ever apart, so that no event is late however ranges are cut."""
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.depth import STREAMS_SQL
+
 if TYPE_CHECKING:
     from tests.examples.streaming import World
 
@@ -15,7 +17,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.service,
     pytest.mark.spark,
-    pytest.mark.xdist_group("streams_sql"),
+    pytest.mark.xdist_group(STREAMS_SQL),
     pytest.mark.usefixtures("quick_lakes"),
 ]
 

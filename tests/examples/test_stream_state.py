@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
-from tests.depth import deep
+from tests.depth import STREAMS_SQL, deep
 
 if TYPE_CHECKING:
     from tests.examples.streaming import World
@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.service,
     pytest.mark.spark,
-    pytest.mark.xdist_group("streams_sql"),
+    pytest.mark.xdist_group(STREAMS_SQL),
     pytest.mark.usefixtures("stateful"),
 ]
 

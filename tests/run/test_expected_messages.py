@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -14,6 +15,8 @@ from ematix_flow.run.read.expected_messages import _REPORT, typed_partition
 from ematix_flow.run.read.infer_messages import json_payload
 from ematix_flow.run.read.merged_types import as_type, inferred_types, merged
 from ematix_flow.run.read.message_frames import Layout, typed_schema
+
+pytestmark = pytest.mark.slow
 
 _LAYOUT = Layout(())
 _VALUES = st.recursive(

@@ -14,7 +14,7 @@ from ematix_flow.engine.stream.dead_letters import Selection
 from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.engine.stream.state.backfill import backfill_stream
 from ematix_flow.errors import PlanError, RefusedError, StreamLostError, UnsupportedError
-from tests.depth import deep
+from tests.depth import STATE_CHANGES, deep
 from tests.streams.feeds import BEGIN, at, drain, duckdb_at, rows_in
 from tests.streams.test_stream_joins import joined
 from tests.streams.test_window_model import EPOCH, OFFSET, message
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.service,
     pytest.mark.spark,
-    pytest.mark.xdist_group("state_changes"),
+    pytest.mark.xdist_group(STATE_CHANGES),
     pytest.mark.usefixtures("spark", "stateful"),
     pytest.mark.filterwarnings("ignore:stream .* declares a state store in memory"),
 ]

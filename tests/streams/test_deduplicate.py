@@ -12,6 +12,7 @@ from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.engine.stream.state.contents import state_contents
 from ematix_flow.errors import BadRowsError, DeclareError
 from ematix_flow.types import BigInt, Text  # noqa: TC001 - read from the annotations
+from tests.depth import STREAM_STATE
 from tests.streams.feeds import at, drain, duckdb_at, rows_in
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.service,
     pytest.mark.spark,
-    pytest.mark.xdist_group("stream_state"),
+    pytest.mark.xdist_group(STREAM_STATE),
     pytest.mark.usefixtures("spark", "stateful"),
 ]
 

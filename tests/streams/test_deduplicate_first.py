@@ -12,7 +12,7 @@ from ematix_flow.declare.stream.build import stream_from_keywords
 from ematix_flow.engine.stream.sinks.front import Front
 from ematix_flow.engine.stream.sinks.stateful import StatefulSink
 from ematix_flow.errors import DeclareError
-from tests.depth import deep
+from tests.depth import STATE_CHANGES, deep
 from tests.streams.feeds import Topic, at, drain, duckdb_at, rows_in
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.service,
     pytest.mark.spark,
-    pytest.mark.xdist_group("state_changes"),
+    pytest.mark.xdist_group(STATE_CHANGES),
     pytest.mark.usefixtures("spark", "stateful"),
     pytest.mark.filterwarnings("ignore:stream .* declares a state store in memory"),
 ]

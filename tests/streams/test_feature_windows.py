@@ -16,7 +16,7 @@ from ematix_flow.declare.spark_settings import ENGINE_VARIABLE
 from ematix_flow.declare.stream.build import stream_from_keywords
 from ematix_flow.engine.features.registry import loaded_views
 from ematix_flow.errors import BadRowsError
-from tests.depth import deep
+from tests.depth import STREAM_STATE, deep
 from tests.streams.feeds import BEGIN, Topic, at, drain, duckdb_at
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.service,
     pytest.mark.spark,
-    pytest.mark.xdist_group("stream_state"),
+    pytest.mark.xdist_group(STREAM_STATE),
     pytest.mark.usefixtures("spark", "stateful"),
 ]
 

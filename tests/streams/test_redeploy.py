@@ -15,7 +15,7 @@ from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.engine.stream.state.redeploy import redeploy_stream
 from ematix_flow.errors import PlanError, StreamLostError
 from ematix_flow.failpoints import REDEPLOY_NAMES, FailpointError, arm
-from tests.depth import deep
+from tests.depth import STATE_CHANGES, deep
 from tests.streams.feeds import BEGIN, at, drain, duckdb_at, rows_in
 from tests.streams.test_stream_joins import joined, pairs
 from tests.streams.test_window_model import LATENESS, message, random_events, split, window_of
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.service,
     pytest.mark.spark,
-    pytest.mark.xdist_group("state_changes"),
+    pytest.mark.xdist_group(STATE_CHANGES),
     pytest.mark.usefixtures("spark", "stateful"),
     pytest.mark.filterwarnings("ignore:stream .* declares a state store in memory"),
 ]

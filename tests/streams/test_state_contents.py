@@ -12,6 +12,7 @@ from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.engine.stream.state.contents import state_contents
 from ematix_flow.errors import PlanError, UnknownNameError
 from ematix_flow.serve.cli.commands.streams import state as command
+from tests.depth import STATE_CHANGES
 from tests.streams.feeds import BEGIN, at, drain, duckdb_at, rows_in
 from tests.streams.test_stream_joins import joined, pairs
 from tests.streams.test_windows import COUNT, closed, events, into, tumbling
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.service,
     pytest.mark.spark,
-    pytest.mark.xdist_group("state_changes"),
+    pytest.mark.xdist_group(STATE_CHANGES),
     pytest.mark.usefixtures("spark", "stateful"),
     pytest.mark.filterwarnings("ignore:stream .* declares a state store in memory"),
 ]

@@ -19,7 +19,7 @@ from ematix_flow.engine.stream.control import move_stream, stream_status
 from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.errors import BadRowsError, PlanError
 from ematix_flow.failpoints import failpoint
-from tests.depth import deep
+from tests.depth import STATE_CHANGES, deep
 from tests.lakes.lanes import lake_fields
 from tests.services.kinesis import create_stream
 from tests.services.pubsub import PROJECT
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.service,
     pytest.mark.spark,
-    pytest.mark.xdist_group("state_changes"),
+    pytest.mark.xdist_group(STATE_CHANGES),
     pytest.mark.usefixtures("spark", "stateful"),
 ]
 

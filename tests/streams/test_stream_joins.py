@@ -8,6 +8,7 @@ import pytest
 
 from ematix_flow import Join, Source, StateStore
 from ematix_flow.declare.stream.build import stream_from_keywords
+from tests.depth import STREAM_STATE
 from tests.streams.feeds import at, drain, duckdb_at, rows_in
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.service,
     pytest.mark.spark,
-    pytest.mark.xdist_group("stream_state"),
+    pytest.mark.xdist_group(STREAM_STATE),
     pytest.mark.usefixtures("spark", "stateful"),
 ]
 

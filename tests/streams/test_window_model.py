@@ -13,7 +13,7 @@ import pytest
 from ematix_flow import Aggregation, StateStore, Watermark, Window
 from ematix_flow.events import StateChanged
 from ematix_flow.observe.bus import Bus
-from tests.depth import deep
+from tests.depth import STREAM_STATE, deep
 from tests.streams.feeds import BEGIN, drain, duckdb_at, rows_in
 from tests.streams.window_model import expected
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.service,
     pytest.mark.spark,
-    pytest.mark.xdist_group("stream_state"),
+    pytest.mark.xdist_group(STREAM_STATE),
     pytest.mark.usefixtures("spark", "stateful"),
 ]
 

@@ -28,7 +28,7 @@ from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.errors import BadRowsError, FlowError, PlanError, StreamLostError, UnsupportedError
 from ematix_flow.observe.bus import Bus
 from ematix_flow.observe.metrics.stream import StreamMetrics
-from tests.depth import deep
+from tests.depth import STREAM_STATE, deep
 from tests.lakes.lanes import lake_fields
 from tests.streams.feeds import BEGIN, Topic, at, drain, duckdb_at, rows_in
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.service,
     pytest.mark.spark,
-    pytest.mark.xdist_group("stream_state"),
+    pytest.mark.xdist_group(STREAM_STATE),
     pytest.mark.usefixtures("spark", "stateful"),
 ]
 

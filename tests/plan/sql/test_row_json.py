@@ -6,10 +6,13 @@ import json
 import sqlite3
 from contextlib import closing
 
+import pytest
+
 from ematix_flow.connect.sqlite.functions import json_value
 from ematix_flow.plan.sql.row_json import raw_row
 
 
+@pytest.mark.slow
 def test_rows_of_sqlite_may_have_as_many_columns_as_its_tables() -> None:
     columns = [f"c{number}" for number in range(1_900)]
     row = raw_row(dict.fromkeys(columns, "integer"), "sqlite").sql(dialect="sqlite")
