@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ematix_flow.connect.base import retry
 from ematix_flow.connect.base.columns import ColumnSchema, TableName
 from ematix_flow.connect.base.session import Split
 from ematix_flow.connect.base.stage import StageColumn
@@ -123,6 +124,20 @@ def test_a_lock_that_stays_is_a_transient_error(
     assert database.is_transient(locked.value)
     with pytest.raises(TransientError, match="locked by another process"):
         database.session()
+
+
+def test_a_reader_is_waited_for_before_the_journal_changes(
+    impatient: None, database: SQLite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(database.session()) as session, closing(database.session()) as reader:
+        session.execute("CREATE TABLE t AS VALUES (1), (2)")
+        cursor = reader.connection.execute("SELECT * FROM t")
+        cursor.fetchone()
+        waits: list[float] = []
+        monkeypatch.setattr(retry, "_wait", lambda seconds, *_: (waits.append(seconds), cursor.close()))
+        session.keep_write_ahead_log()
+        assert len(waits) == 1
+        assert session.query("PRAGMA journal_mode") == [("wal",)]
 
 
 def test_a_commit_that_readers_prevent_is_undone_and_gives_the_lock_back(impatient: None, database: SQLite) -> None:

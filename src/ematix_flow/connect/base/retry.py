@@ -109,6 +109,10 @@ RUN_LOG_AWAY = RetryPolicy(
     "opening the run log of a scheduler, which waits for --poll-interval each time",
     (RunLogError,), factor=1.0,
 )  # fmt: skip
+SQLITE_JOURNAL = RetryPolicy(
+    "switching an SQLite file to a write-ahead log, when another connection reads it: here SQLite itself does not wait",
+    seconds=30.0, first_wait=0.01, longest_wait=0.5, jitter=0.5,
+)  # fmt: skip
 DUCKDB_FILE = RetryPolicy(
     "opening a DuckDB file that another process has open",
     seconds=30.0, first_wait=0.2, factor=1.0,

@@ -6,6 +6,7 @@ import sqlite3
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
+from ematix_flow.connect.base.retry import SQLITE_JOURNAL, attempts
 from ematix_flow.connect.base.session import Session
 from ematix_flow.connect.sqlite.functions import register
 from ematix_flow.errors import TransientError
@@ -77,6 +78,12 @@ class SQLiteSession(Session):
         count = self.connection.executemany(f"INSERT INTO {table} VALUES ({placeholders})", cast("Any", rows)).rowcount
         self.connection.execute("RELEASE flow_fill")
         return count
+
+    def keep_write_ahead_log(self) -> None:
+        """Switch the file to a write-ahead log, with which readers and a writer do not wait for each other."""
+        for attempt in attempts(SQLITE_JOURNAL, on=_is_busy):
+            with attempt:
+                self.connection.execute("PRAGMA journal_mode = WAL")
 
     def begin(self) -> None:
         """Take the write lock now, waiting a while for another process to release it."""
@@ -156,6 +163,10 @@ def _translate_error(error: sqlite3.Error, path: str) -> Exception:
     message = f"the SQLite file {path} is locked by another process"
     hint = "SQLite lets one process write at a time: end the other one's transaction and run again."
     return TransientError(message, hint=hint)
+
+
+def _is_busy(error: Exception) -> bool:
+    return isinstance(error, sqlite3.Error) and primary_code(error) in BUSY
 
 
 def primary_code(error: sqlite3.Error) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ematix_flow.commit.runlog.backend import ACTIVE, RUNNING, RunLogBackend, last_of
 from ematix_flow.commit.runlog.records import columns_of, format_instant, from_values, key_of, values_of, with_version
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ematix_flow.commit.runlog.sql.pool import SqlConnector
     from ematix_flow.commit.runlog.sql.tables import Tables
     from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.sqlite.session import SQLiteSession
 
 _MANY = 1000
 """Attempts that are read to find out whether they are all of one run."""
@@ -76,7 +77,7 @@ class SqlBackend(RunLogBackend):
             if not self._create:
                 raise self._incomplete(missing)
             if self._tables.dialect == "sqlite":
-                session.query("PRAGMA journal_mode = WAL")
+                cast("SQLiteSession", session).keep_write_ahead_log()
         for attempt in attempts(RUN_LOG_TABLES):
             with attempt, self._session() as session:
                 self._tables.complete(session)
