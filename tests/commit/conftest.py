@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.run_log import RunLog
 
-FILES = ["sqlite", "duckdb", "folder"]
+FILES = ["sqlite", pytest.param("duckdb", marks=pytest.mark.slow), "folder"]
 SERVERS = [pytest.param(name, marks=pytest.mark.service) for name in ("postgres", "mysql")]
 BUCKETS = [
     pytest.param("s3", marks=pytest.mark.service),

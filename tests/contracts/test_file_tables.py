@@ -28,6 +28,7 @@ from ematix_flow.errors import UnsupportedError
 from tests.contracts import systems
 from tests.contracts.file_flows import both_ways, folder_of
 from tests.contracts.flows import START
+from tests.depth import quick_or_deep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,6 +136,7 @@ def test_post_steps_and_names_that_readers_skip_are_refused(flows: Flows) -> Non
         flow.run([event(1)])
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", ["Two Words", "it's", 'quo"ted', "semi;colon", "ünïcödé 漢", "per%cent*?[a]"])
 def test_hostile_names_are_folders_like_others(flows: Flows, name: str) -> None:
     flow = flows(replace(EVENTS, name=name), mode="truncate")
@@ -232,7 +234,7 @@ def test_the_state_has_the_documented_tables(flows: Flows) -> None:
 
 
 def test_pipelines_that_write_to_one_folder_at_the_same_time_lose_nothing(flows: Flows, system: Folder) -> None:
-    rounds = 3 if system.server else 12  # every object of a bucket is a request
+    rounds = 3 if system.server else quick_or_deep(4, 12)  # every object of a bucket is a request
     pipelines = [flows(replace(EVENTS, name=f"events_{n % 2}"), f"loads_{n}", mode="append") for n in range(4)]
     for number, flow in enumerate(pipelines):
         # Each reads rows of its own, so that the source can be given once.

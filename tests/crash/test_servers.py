@@ -10,6 +10,7 @@ import pytest
 from ematix_flow.commit.ledger import Ledger
 from tests.crash.harness import Sweep, in_background, wait_until
 from tests.crash.journey import prepare
+from tests.depth import deep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +51,7 @@ def test_a_server_that_crashes_and_comes_back_gets_the_load_once(
     assert sweep.finished(stopped) == []
 
 
-@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize("kind", ["postgres", deep("mysql")])
 def test_a_server_that_stays_away_fails_the_run_and_the_next_one_loads(
     nursery: Nursery, request: pytest.FixtureRequest, place_of: Callable[[str], Place], kind: str
 ) -> None:

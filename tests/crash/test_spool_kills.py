@@ -15,7 +15,7 @@ from ematix_flow._core import PubSubBackend
 from ematix_flow.connect.spool.log import ROOT
 from ematix_flow.failpoints import SPOOL_NAMES
 from tests.crash.spooling import Journey, from_rabbitmq, publish, publishing
-from tests.depth import quick_or_deep
+from tests.depth import deep, quick_or_deep
 from tests.services.pubsub import PROJECT
 from tests.services.rabbitmq import RabbitMQServer
 
@@ -35,6 +35,7 @@ pytestmark = [
 ]
 
 KILLS, MESSAGES = quick_or_deep((8, 8_000), (40, 50_000))
+STEPS = (SPOOL_NAMES[0], *map(deep, SPOOL_NAMES[1:]))
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def test_kills_and_crashes_lose_and_double_nothing(
     assert moved >= KILLS // 8
 
 
-@pytest.mark.parametrize("point", SPOOL_NAMES)
+@pytest.mark.parametrize("point", STEPS)
 def test_a_kill_at_each_step_of_a_message(journey: Journey, rabbitmq_server: RabbitMQServer, point: str) -> None:
     channel = rabbitmq_server.channel()
     publish(channel, journey.queue, range(200))
@@ -97,7 +98,7 @@ def test_a_kill_at_each_step_of_a_message(journey: Journey, rabbitmq_server: Rab
     assert journey.found() == list(range(200))
 
 
-@pytest.mark.parametrize("point", SPOOL_NAMES)
+@pytest.mark.parametrize("point", STEPS)
 def test_a_kill_at_each_step_of_a_message_of_pubsub(
     pubsub_server: PubSubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:

@@ -168,6 +168,7 @@ def test_kills_lose_and_double_nothing(
         shop.finish()
 
 
+@pytest.mark.deep
 def test_a_load_whose_engine_is_killed_is_staged_again_by_the_same_command(tmp_path: Path, engines: Path) -> None:
     shop = Shop(tmp_path / "shop", engines).make()
     shop.finish()
@@ -188,6 +189,7 @@ def test_a_load_whose_engine_is_killed_is_staged_again_by_the_same_command(tmp_p
     assert later.id != state.id
 
 
+@pytest.mark.deep
 def test_a_killed_command_disturbs_no_other_on_its_engine(tmp_path: Path, engines: Path) -> None:
     """Two projects with the same names of files and pipelines share an engine, and each gets its own rows."""
     one, two = (Shop(tmp_path / name, engines).make() for name in ("one", "two"))

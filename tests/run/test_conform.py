@@ -39,6 +39,7 @@ DECIMALS = st.builds(
 )
 
 
+@pytest.mark.slow
 @given_values(numbers=st.lists(DECIMALS, min_size=1, max_size=20), scale=st.integers(0, 18))
 def test_decimals_are_rounded_exactly_and_halves_away_from_zero(numbers: list[Decimal], scale: int) -> None:
     column = StageColumn("a", Numeric(38, scale))
