@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pwd
 import random
@@ -14,6 +15,7 @@ import tempfile
 import time
 import uuid
 from abc import ABC, abstractmethod
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -25,6 +27,8 @@ OWN_PREFIX = "t_"
 _START_SECONDS = 60.0
 _STOP_SECONDS = 30.0
 _LOG_LINES = 40
+_RESERVED: set[int] = set()
+"""Ports that this process was given; the lock of a file does not keep a process from itself."""
 # Reads until the test process is gone, however it went, then ends the server and removes its folder.
 _WATCH = 'cat >/dev/null; kill -s QUIT -- "$1"; sleep 2; kill -s KILL -- "$1"; rm -rf "$2"'
 
@@ -209,12 +213,30 @@ def _account(name: str) -> pwd.struct_passwd:
 
 
 def free_port() -> int:
-    """Give a port below those that the system gives to clients, so that none of them has it when a server restarts."""
+    """Give a port that nobody listens at and no other test process was given; it stays this one's until it ends.
+
+    It is below those that the system gives to clients, so that none of them has it when a server restarts.
+    """
     while True:
         port = random.randrange(15_000, 32_000)  # noqa: S311 - a choice, not a secret
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            return port
+            if _reserve(port):
+                return port
+
+
+def _reserve(port: int) -> bool:
+    """Hold the byte of a port in a file that all test processes share: a server may open its port much later."""
+    if port in _RESERVED:
+        return False
+    fcntl.lockf(_ports(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    _RESERVED.add(port)
+    return True
+
+
+@cache
+def _ports() -> int:
+    return os.open(Path(tempfile.gettempdir()) / "flow-test-ports", os.O_RDWR | os.O_CREAT, 0o666)
 
 
 def _wait_until(condition: Callable[[], bool], seconds: float) -> bool:

@@ -20,7 +20,7 @@ from tests.services.mariadb import MariaDBServer
 from tests.services.postgres import PostgresServer
 from tests.services.rabbitmq import RabbitMQServer
 from tests.services.s3 import S3Server
-from tests.services.server import ServerError
+from tests.services.server import ServerError, free_port
 from tests.services.standalone import hiding
 
 if TYPE_CHECKING:
@@ -220,3 +220,20 @@ def test_no_service_starts_during_an_installation_and_the_policy_is_restored(
     with programs._no_service_start():
         assert subprocess.run([policy], check=False).returncode == 101
     assert (policy.read_text(), policy.stat().st_mode & 0o777) == ("#!/bin/sh\nexit 0\n", 0o700)
+
+
+def test_processes_of_tests_are_given_ports_of_their_own() -> None:
+    program = "from tests.services.server import free_port; print(*(free_port() for _ in range(2000))); input()"
+    others = [
+        subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
+        for _ in range(2)
+    ]
+    given = {free_port() for _ in range(2000)}
+    for other in others:
+        assert other.stdout is not None
+        ports = other.stdout.readline().split()
+        assert len(given | {int(port) for port in ports}) == len(given) + 2000
+        given |= {int(port) for port in ports}
+    for other in others:
+        other.communicate(b"\n")
+        assert other.returncode == 0
