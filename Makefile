@@ -11,13 +11,15 @@ PYTEST_ARGS ?=
 DEEP = $(PYTEST) --deep -p tests.continuing
 # Who else than the warm engine of `make test` can move the rows of the contract suite.
 OTHER_ENGINES = local cluster connect
+# Threads move the rows of these, and once more Spark.
+STREAMS = tests/streams tests/engine/test_*streams*.py
 # Hundreds of tests start a command: each would compile every module again where Python may not keep what it compiled.
 unexport PYTHONDONTWRITEBYTECODE
 # Found when a recipe needs it, so that the other targets work without Java.
 JAVA = JAVA_HOME="$$(scripts/java.sh)" && export JAVA_HOME
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ready test test-fast test-all lint format bench docs jar services clean
+.PHONY: help setup demo test suite test-fast test-all lint format bench docs jar services clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -33,16 +35,17 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## run the tour; needs Python, Java and the package index only
 	@{ [ "$$EMATIX_FLOW_ENGINE" = local ] || $(JAVA); } && $(BIN)/python examples/demo/run.py
 
-test: ready  ## lint, then the tests, against real Spark and real servers (about half an hour on two cores)
+# Types are checked while tests wait for servers: they have the cores to themselves for two thirds of the time only.
+test: services  ## lint and the tests, against real Spark and real servers (about twenty minutes on two cores)
+	@$(MAKE) --no-print-directory -j2 lint suite
+
+suite: $(STAMP)
 	@$(JAVA) && $(PYTEST) $(PYTEST_ARGS)
 
-test-all: ready  ## everything: more kills and histories, every lake, every engine (hours; goes on where it was stopped)
+test-all: lint services  ## everything: more kills and histories, every lake, every engine (hours; goes on where it was stopped)
 	@$(JAVA) && $(DEEP) $(PYTEST_ARGS)
+	@$(JAVA) && $(DEEP) -m "not spark" --stream-engine spark $(STREAMS)
 	@$(JAVA) && for engine in $(OTHER_ENGINES); do $(DEEP) tests/contracts --contract-engine $$engine || exit 1; done
-
-# Servers are fetched while types are checked: the one waits for repositories, the other for a core.
-ready: $(STAMP)
-	@$(MAKE) --no-print-directory -j2 lint services
 
 test-fast: WORKERS = 2  # nothing here waits, and every process has to load what it tests
 test-fast: $(STAMP)  ## ruff and the tests that need neither Spark nor a server

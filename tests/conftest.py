@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tests.services.standalone import ConnectServer, Standalone
 
 ENGINES = ("spark", "local", "cluster", "connect")
+STREAM_ENGINES = ("local", "spark")
 _SERVERS = pytest.StashKey[dict[str, "Server"]]()
 _Server = TypeVar("_Server", bound="Server")
 _TESTS = itertools.count()
@@ -57,6 +58,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="spark",
         help="who moves the rows of contract tests: the warm engine that all test processes share, threads, "
         "a cluster whose executors have another disk, or a Connect server on it",
+    )
+    parser.addoption(
+        "--stream-engine",
+        choices=STREAM_ENGINES,
+        default="local",
+        help="who moves the rows of tests of streams that do not say it themselves: threads, or a Spark of the test process",
     )
 
 
@@ -188,7 +195,8 @@ def blank_surroundings(
         monkeypatch.delenv(name)
     # Most tests are about something else than the engine, and a session of Spark for each would take hours; tests with
     # `on_spark` and the contract suite move rows through Spark.
-    monkeypatch.setenv("EMATIX_FLOW_ENGINE", "local")
+    streams = "streams" in {request.path.stem.rpartition("_")[2], request.path.parent.name}
+    monkeypatch.setenv("EMATIX_FLOW_ENGINE", request.config.getoption("stream_engine") if streams else "local")
     monkeypatch.setenv("EMATIX_FLOW_SPARK_WARM", "off")
     if request.node.get_closest_marker("spark") and not request.config.getoption("deep"):
         _be_quick(monkeypatch, QUICK)

@@ -1,7 +1,7 @@
 """Lets a run of hours that was stopped go on where it was: tests that passed on exactly this tree are not run again.
 
-A plugin of pytest, `-p tests.continuing`. What passed is kept in `.pytest_cache` by the tree of the commit and the engine of
-the contract suite. With changes that are not committed everything runs, and nothing is kept.
+A plugin of pytest, `-p tests.continuing`. What passed is kept in `.pytest_cache` by the tree of the commit and the engines that
+move rows. With changes that are not committed everything runs, and nothing is kept.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     file, tree = None, _tree(config.rootpath)
     if tree:
-        file = config.rootpath / ".pytest_cache" / "passed" / tree / config.getoption("contract_engine", "spark")
+        engines = "-".join(config.getoption(f"{who}_engine", "") for who in ("contract", "stream"))
+        file = config.rootpath / ".pytest_cache" / "passed" / tree / engines
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
     os.environ[_FILE] = str(file or "")
