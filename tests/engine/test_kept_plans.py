@@ -137,7 +137,7 @@ def test_no_secret_is_stored_and_references_stay_references(
     text = document(result.plan_id).read_text()
     assert "${env:CANARY}.duckdb" in text
     assert document(result.plan_id).stat().st_mode & 0o777 == 0o600
-    assert json.loads(text)["format"] == 2
+    assert json.loads(text)["format"] == 3
     monkeypatch.setenv("CANARY", str(tmp_path / "elsewhere"))
     with pytest.raises(StalePlanError, match="leads to another place"):
         apply_plan(result.plan_id)

@@ -132,11 +132,11 @@ def test_superseded_books_of_a_folder_go(pipeline: Pipeline, monkeypatch: pytest
     kept = {store_session.STATES: (1, 0.0), store_session.COMMITS: (1, 0.0)}
     monkeypatch.setattr(store_session, "RETAINED", kept)
     result = maintain_pipeline(pipeline, at(NOW))[0]
-    if "books" not in result.steps:
+    if "metadata" not in result.steps:
         assert list(result.steps) == ["staging", "ledger"]
         return
-    assert int(result.steps["books"]["removed"]) > 0
-    assert maintain_pipeline(pipeline, at(NOW), dry_run=True)[0].steps["books"] == {"removed": 2}
+    assert int(result.steps["metadata"]["removed"]) > 0
+    assert maintain_pipeline(pipeline, at(NOW), dry_run=True)[0].steps["metadata"] == {"removed": 2}
     assert run_pipeline(pipeline, at(NOW, slot="0"))["path"] == "recovered"
     assert run_pipeline(pipeline, at(NOW, slot="1"))["rows_inserted"] == 1
 

@@ -234,7 +234,7 @@ def test_files_are_described_without_spark(duck: Warehouse, tmp_path: Path) -> N
 
     result = load.preview()
     plan = result.targets[0].plan
-    assert (plan.shape.place.value, plan.stage.by.value) == ("task", "here")
+    assert (plan.shape.place.value, plan.stage.by.value) == ("task", "local")
     assert "shape     by the task that stages the rows: every row is shaped by itself" in result.text()
     assert "read      csv files orders.csv of files" in result.text()
 

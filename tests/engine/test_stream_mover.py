@@ -22,11 +22,11 @@ CASES = [
     ("spark", "kafka", "duckdb", {}, "spark", "rows move from one system to another"),
     ("spark", "kafka", "duckdb", SQL, "spark", "it runs the SQL of the stream"),
     ("spark", "kafka", "kafka", SQL, "spark", "it runs the SQL of the stream"),
-    ("spark", "kafka", "kafka", {}, "here", "messages go from one broker to another"),
+    ("spark", "kafka", "kafka", {}, "local", "messages go from one broker to another"),
     ("spark", "delta_local", "duckdb", {}, "spark", "it reads lake tables"),
     ("local", "delta_local", "duckdb", {}, "spark", "it reads lake tables"),
-    ("local", "kafka", "duckdb", SQL, "here", 'the settings say engine = "local"'),
-    ("local", "kafka", "kafka", {}, "here", 'the settings say engine = "local"'),
+    ("local", "kafka", "duckdb", SQL, "local", 'the settings say engine = "local"'),
+    ("local", "kafka", "kafka", {}, "local", 'the settings say engine = "local"'),
 ]
 
 

@@ -31,7 +31,7 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 BEGAN = PipelineBegan("orders", "", "2026-01-01T00:00:00Z", 2)
 GOOD = [
     BEGAN,
-    RunStarted("orders", "sales.orders", "run-1", "cross_db", "here"),
+    RunStarted("orders", "sales.orders", "run-1", "cross_db", "local"),
     RowsStaged("orders", "sales.orders", 10, 1),
     RunCommitted("orders", "sales.orders", "run-1", Counts(staged=10), replayed=False),
     PostFinished("orders", "", "ANALYZE", ok=True),
@@ -39,7 +39,7 @@ GOOD = [
 ]
 BAD = [
     BEGAN,
-    RunStarted("orders", "sales.orders", "run-1", "same_db", "nobody"),
+    RunStarted("orders", "sales.orders", "run-1", "same_db", "database"),
     RunFailed("orders", "sales.orders", "run-1", "no canary-of-trace"),
     PipelineEnded("orders", "", BEGAN.slot, AT, 1.0, error_message="no canary-of-trace", error_type="RunError"),
 ]

@@ -333,7 +333,7 @@ def test_spark_and_this_process_load_the_same(
     bus, told = Bus(), []
     bus.subscribe(told.append)
     assert drain(stream, bus=bus)["iterations"] == 1
-    assert {event.by for event in told if isinstance(event, RunStarted)} == {"spark" if engine == "spark" else "here"}
+    assert {event.by for event in told if isinstance(event, RunStarted)} == {"spark" if engine == "spark" else "local"}
     found = rows_in(warehouse, "SELECT id, word, _topic FROM shop.united ORDER BY id")
     step, word = (2, "NEW") if sql else (1, "new")
     assert found == [(n, word, topics[n // 10].name) for n in range(0, 20, step)]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ematix_flow.plan.steps import TargetPlan
     from ematix_flow.records import TaskReport
 
-FORMAT = 2
+FORMAT = 3
 LIFETIME = timedelta(seconds=STALE_SECONDS)
 """How long a plan can be applied: staging that is older may be gone."""
 FORGET = timedelta(days=7)

@@ -29,6 +29,7 @@ from ematix_flow.plan.sql.modes import lake as lake_modes
 from ematix_flow.plan.sql.program import Load
 from ematix_flow.plan.sql.shape.query import unsupported_on
 from ematix_flow.plan.steps import (
+    IN_DATABASE,
     IN_PROCESS,
     NO_ENGINE,
     SPARK,
@@ -205,7 +206,7 @@ def _view_notes(table: Table) -> tuple[str, ...]:
 def _staged_by(path: Choice, shaping: Shaping, inspection: Inspection, read: Read) -> Choice:
     """Choose who moves the rows: the database that has both sides, else Spark, unless the settings have `local`."""
     if path.value == "same_db":
-        return Choice(NO_ENGINE, "the target reads the source query itself")
+        return Choice(IN_DATABASE, "the target reads the source query itself")
     if read.is_empty:
         return Choice(NO_ENGINE, "there is nothing new")
     if shaping.place.value == SPARK:

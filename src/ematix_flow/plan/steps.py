@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ematix_flow.records import FileScope, SourceFile, SourceWatermark, Token
 
 
-SPARK, IN_PROCESS, NO_ENGINE = "spark", "here", "nobody"
+SPARK, IN_PROCESS, IN_DATABASE, NO_ENGINE = "spark", "local", "database", "none"
 """Who stages the rows of a load."""
 
 TASK = "task"
@@ -169,7 +169,7 @@ class Stage:
 
     columns: tuple[StageColumn, ...]
     by: Choice
-    """Who moves the rows: tasks of Spark, threads of this process, or the database itself (the same-database path)."""
+    """What moves the rows: tasks of Spark, threads of this process, the database that has both sides, or none if there are none."""
     options: tuple[tuple[str, Any], ...] = ()
     """How files are written, where the target is a folder of them."""
     carried: Choice | None = None
@@ -178,7 +178,12 @@ class Stage:
     @property
     def skipped(self) -> str:
         """Return the reason why nothing is staged; empty when rows are."""
-        return self.by.reason if self.by.value == NO_ENGINE else ""
+        return self.by.reason if self.by.value in {IN_DATABASE, NO_ENGINE} else ""
+
+    @property
+    def engine(self) -> str:
+        """Return what moves the rows: spark, local, database or none."""
+        return self.by.value or NO_ENGINE
 
 
 @dataclass(frozen=True, slots=True)

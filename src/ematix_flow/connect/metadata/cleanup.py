@@ -13,5 +13,5 @@ if TYPE_CHECKING:
 def metadata_task(session: StoreSession) -> MaintenanceTask:
     """Return the removal of states and records that no session can begin from."""
     return MaintenanceTask(
-        "books", lambda: {"removed": session.clean_up()}, lambda: {"removed": len(session.superseded())}
+        "metadata", lambda: {"removed": session.clean_up()}, lambda: {"removed": len(session.superseded())}
     )

@@ -24,7 +24,7 @@ from ematix_flow.engine.batch.inspect import wait_for
 from ematix_flow.engine.batch.own_target import over_missing_target
 from ematix_flow.engine.batch.planner import load_inspector, plan_load, request_for, token_for
 from ematix_flow.engine.batch.progress import reporting
-from ematix_flow.engine.batch.result import LoadResult, engine_of
+from ematix_flow.engine.batch.result import LoadResult
 from ematix_flow.engine.batch.stager import Staging, stage, stage_name
 from ematix_flow.engine.batch.step_times import StepTimes
 from ematix_flow.engine.batch.target import expect_work, target_for
@@ -135,7 +135,7 @@ def load_target(
         times.begin(step_times.PLAN)
         plan, load_inspection = _inspect_and_plan(load)
         load.history = replace(
-            load.history, path=plan.path.value, engine=engine_of(plan), engine_reason=plan.stage.by.reason
+            load.history, path=plan.path.value, engine=plan.stage.engine, engine_reason=plan.stage.by.reason
         )
         _emit_plan(load, plan)
         times.begin(step_times.EXPAND)

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.config.redact import redact, redacted
-from ematix_flow.plan.steps import IN_PROCESS, SPARK
+from ematix_flow.plan.steps import NO_ENGINE
 
 if TYPE_CHECKING:
     from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
     from ematix_flow.plan.steps import TargetPlan
     from ematix_flow.records import Committed, Counts
-
-MOVERS = {SPARK: "spark", IN_PROCESS: "local"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +26,12 @@ class LoadResult:
     @property
     def engine(self) -> str:
         """Return the engine that moved the rows; empty where an earlier attempt had done so."""
-        return "none" if self.plan is None else engine_of(self.plan)
+        return NO_ENGINE if self.plan is None else self.plan.stage.engine
 
     @property
     def engine_reason(self) -> str:
         """Return why it was that one."""
         return "an earlier run had committed the load" if self.plan is None else self.plan.stage.by.reason
-
-
-def engine_of(plan: TargetPlan) -> str:
-    """Return what moves the rows of a plan: spark, local, database where the target reads its source, or none."""
-    return "database" if plan.path.value == "same_db" else MOVERS.get(plan.stage.by.value, "none")
 
 
 def result_of(loaded: LoadResult, target: TargetDeclaration) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.registry import LAKES
 from ematix_flow.engine.batch.events import emitting_attempt, traceback_of
-from ematix_flow.engine.batch.result import MOVERS
 from ematix_flow.engine.errors import translate_error
 from ematix_flow.engine.spark.session import LONG, OWN, require
 from ematix_flow.engine.stream.loop import Loop, Tally, TargetState
@@ -55,7 +54,7 @@ def _followed(stream: Stream, options: StreamOptions) -> dict[str, Any]:
     stream = filled_in(stream)
     refuse_impossible(stream, options)
     mover = mover_of(stream, options)
-    options.bus.emit(StreamStarted(stream.name, "", MOVERS[mover.value], mover.reason))
+    options.bus.emit(StreamStarted(stream.name, "", mover.value, mover.reason))
     tally = Tally()
     policy = RestartPolicy(f"stream {stream.name!r}", options.max_backoff)
     while True:

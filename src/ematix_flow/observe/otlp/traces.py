@@ -24,6 +24,7 @@ from ematix_flow.events import (
     RunStarted,
 )
 from ematix_flow.observe.background_queue import BackgroundQueue
+from ematix_flow.plan.steps import IN_DATABASE, NO_ENGINE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -98,7 +99,7 @@ class Tracing:
     def _hear(self, event: Event, run: _Run, now: int) -> None:
         match event:
             case RunStarted():
-                inside = event.by == "nobody"
+                inside = event.by in {IN_DATABASE, NO_ENGINE}
                 self._end(run, now, target=event.target)
                 run.step = "commit" if inside else "stage"
             case RowsStaged():

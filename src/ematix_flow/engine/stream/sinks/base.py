@@ -75,7 +75,7 @@ class StreamSink(ABC):
         """Return whether a load would give something out though no message has come."""
         return False
 
-    def clean_up(self) -> None:  # noqa: B027 - not every target keeps books
+    def clean_up(self) -> None:  # noqa: B027 - not every target has metadata
         """Remove metadata that no run can query any more; called now and then, never in a load."""
 
     def close(self) -> None:  # noqa: B027 - a table holds none

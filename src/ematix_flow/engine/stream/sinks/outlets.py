@@ -71,7 +71,7 @@ class Outlet(ABC):
     def load(self, given: GivenOut, begin: Position, end: Position, spark: SparkSession) -> Counts:
         """Bring rows into the target, and move its position."""
 
-    def clean_up(self) -> None:  # noqa: B027 - not every target keeps books
+    def clean_up(self) -> None:  # noqa: B027 - not every target has metadata
         """Remove old batches from the metadata of the target."""
 
     def close(self) -> None:  # noqa: B027 - a table holds none

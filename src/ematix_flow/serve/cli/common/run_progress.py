@@ -18,6 +18,7 @@ from ematix_flow.events import (
     RunStarted,
     StageProgress,
 )
+from ematix_flow.plan.steps import IN_DATABASE, IN_PROCESS, NO_ENGINE, SPARK
 from ematix_flow.serve.cli.common.output import has_colours, talk
 from ematix_flow.wording import quantity
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     Subscriber = Callable[[Event], None]
 
-_MOVERS = {"nobody": "inside the database", "here": "in this process", "spark": "through Spark"}
+_ENGINES = {IN_DATABASE: "inside the database", IN_PROCESS: "in this process", SPARK: "through Spark"}
 
 
 def sentence(event: Event) -> str | None:
@@ -88,9 +89,9 @@ def _blame(check: CheckResult) -> str:
 
 
 def _begun(event: RunStarted) -> str:
-    if event.by == "nobody" and event.path == "cross_db":
+    if event.by == NO_ENGINE:
         return "nothing new"
-    return f"loading {_MOVERS.get(event.by, event.path)}{f': {event.reason}' if event.reason else ''}"
+    return f"loading {_ENGINES.get(event.by, event.path)}{f': {event.reason}' if event.reason else ''}"
 
 
 def counted(counts: Counts) -> str:
@@ -141,10 +142,10 @@ class Live:
     def __call__(self, event: Event) -> None:
         """Show an event."""
         match event:
-            case RunStarted(path="cross_db", by="nobody"):
+            case RunStarted(by=by) if by == NO_ENGINE:
                 self._show(event, "nothing new")
             case RunStarted(path="cross_db"):
-                self._show(event, "starting Spark, reading" if event.by == "spark" else "reading")
+                self._show(event, "starting Spark, reading" if event.by == SPARK else "reading")
             case RunStarted():
                 self._show(event, "loading inside the database")
             case StageProgress():
