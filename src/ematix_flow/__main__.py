@@ -1,8 +1,6 @@
 """`python -m ematix_flow` is the `flow` command."""
 
-import sys
-
-from ematix_flow.serve.cli.main import main
+from ematix_flow.serve.cli.main import program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

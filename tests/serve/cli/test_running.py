@@ -63,57 +63,61 @@ def rows() -> int:
 
 
 def test_a_run_prints_its_result_as_json_and_everything_else_on_stderr(flow_process: Flow, project: Path) -> None:
-    said = flow_process("run", "copy", "--module", "flows")
-    result = json.loads(said.out)
-    assert (said.code, result["status"], result["rows_inserted"], result["path"]) == (0, "success", 2, "same_db")
-    assert "printed by the user's function" in said.err
-    assert "main.copies: committed, 2 inserted." in said.err
+    outcome = flow_process("run", "copy", "--module", "flows")
+    result = json.loads(outcome.out)
+    assert (outcome.code, result["status"], result["rows_inserted"], result["path"]) == (0, "success", 2, "same_db")
+    assert "printed by the user's function" in outcome.err
+    assert "main.copies: committed, 2 inserted." in outcome.err
     assert rows() == 2
 
 
 def test_a_failing_run_prints_its_error_with_its_place(flow_process: Flow, project: Path) -> None:
-    said = flow_process("run", "missing_table", "-m", "flows")
-    assert (said.code, said.out) == (1, "")
-    error, hint_or_place = said.err.index("error: "), said.err.index("at: flows.py:")
-    assert error < hint_or_place
-    assert "nowhere" in said.err
-    assert "Traceback" not in said.err
+    result = flow_process("run", "missing_table", "-m", "flows")
+    assert (result.code, result.out) == (1, "")
+    error, hint_or_origin = result.err.index("error: "), result.err.index("at: flows.py:")
+    assert error < hint_or_origin
+    assert "nowhere" in result.err
+    assert "Traceback" not in result.err
 
 
 def test_a_key_error_inside_the_function_is_a_failure_and_no_unknown_name(flow_process: Flow, project: Path) -> None:
-    said = flow_process("run", "broken", "-m", "flows")
-    assert said.code == 1
-    assert said.err.splitlines()[-2:] == ["error: KeyError: 'nothing'", f"at: flows.py:{_line('nothing')}"]
+    result = flow_process("run", "broken", "-m", "flows")
+    assert result.code == 1
+    assert result.err.splitlines()[-2:] == ["error: KeyError: 'nothing'", f"at: flows.py:{_line('nothing')}"]
 
 
 def test_an_unknown_name_is_wrong_usage_with_the_nearest_one(flow_process: Flow, project: Path) -> None:
-    said = flow_process("run", "coppy", "-m", "flows")
-    assert (said.code, said.out) == (2, "")
-    assert said.err.startswith("error: no pipeline named 'coppy'\nhint: did you mean 'copy'?")
+    result = flow_process("run", "coppy", "-m", "flows")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("error: no pipeline named 'coppy'\nhint: did you mean 'copy'?")
 
 
 def test_a_traceback_is_shown_when_it_is_asked_for(flow: Flow, project: Path) -> None:
-    said = flow("run", "broken", "-m", "flows", "--traceback")
-    assert "Traceback (most recent call last):" in said.err
-    assert said.err.endswith(f"error: KeyError: 'nothing'\nat: flows.py:{_line('nothing')}\n")
+    result = flow("run", "broken", "-m", "flows", "--traceback")
+    assert "Traceback (most recent call last):" in result.err
+    assert result.err.endswith(f"error: KeyError: 'nothing'\nat: flows.py:{_line('nothing')}\n")
 
 
 def test_a_failure_is_json_on_stdout_when_json_was_asked_for(flow: Flow, project: Path) -> None:
-    said = flow("run", "broken", "-m", "flows", "--format", "json")
-    told = json.loads(said.out)
-    assert said.code == 1
-    assert (told["status"], told["error_type"], told["at"]) == ("failed", "KeyError", f"flows.py:{_line('nothing')}")
-    assert "error: KeyError" in said.err
+    result = flow("run", "broken", "-m", "flows", "--format", "json")
+    output = json.loads(result.out)
+    assert result.code == 1
+    assert (output["status"], output["error_type"], output["at"]) == (
+        "failed",
+        "KeyError",
+        f"flows.py:{_line('nothing')}",
+    )
+    assert "error: KeyError" in result.err
 
 
 def test_a_fan_out_with_one_failed_target_fails_and_names_it(flow: Flow, project: Path) -> None:
     Path("fan.py").write_text(FAN_OUT, encoding="utf-8")
-    said = flow("run", "both", "-m", "fan")
-    result = json.loads(said.out)
-    assert said.code == 1
+    outcome = flow("run", "both", "-m", "fan")
+    result = json.loads(outcome.out)
+    assert outcome.code == 1
     assert result["results"]["main.copies"]["rows_inserted"] == 1
     assert list(result["errors"]) == ["main.others"]
-    assert "error: main.others: " in said.err
+    assert "error: main.others: " in outcome.err
 
 
 def test_an_interrupted_run_is_taken_up_and_says_so(flow_process: Flow, project: Path) -> None:
@@ -163,11 +167,11 @@ def test_a_result_that_cannot_be_written_is_kept_for_the_next_run(
     flow_process: Flow, project: Path, stdout: str
 ) -> None:
     Path("unkeyed.py").write_text(UNKEYED, encoding="utf-8")
-    code, said = _run_into(stdout)
+    code, errors = _run_into(stdout)
     assert code == 1
-    assert "error: the run is committed, but " in said
-    assert "hint: running it again prints the result and loads nothing." in said
-    assert "Exception ignored" not in said
+    assert "error: the run is committed, but " in errors
+    assert "hint: running it again prints the result and loads nothing." in errors
+    assert "Exception ignored" not in errors
     again = flow_process("run", "plain", "-m", "unkeyed")
     assert (again.code, json.loads(again.out)["rows_inserted"], _count("plain")) == (0, 2, 2)
 
@@ -175,8 +179,8 @@ def test_a_result_that_cannot_be_written_is_kept_for_the_next_run(
 def test_without_a_stdout_there_is_nobody_to_wait_for(project: Path) -> None:
     Path("unkeyed.py").write_text(UNKEYED, encoding="utf-8")
     for number in (1, 2):
-        code, said = _run_into("none")
-        assert (code, _count("plain")) == (0, 2 * number), said
+        code, errors = _run_into("none")
+        assert (code, _count("plain")) == (0, 2 * number), errors
 
 
 @pytest.mark.parametrize(("point", "code", "rows"), [("after_print", 143, 2), ("after_close", 0, 4)])
@@ -198,6 +202,40 @@ def test_the_exit_code_of_a_stopped_run_says_whether_to_run_it_again(
     assert (run.returncode, json.loads(out)["rows_inserted"]) == (code, 2)
     assert flow_process("run", "plain", "-m", "unkeyed").code == 0
     assert _count("plain") == rows, "a run that ended well is followed by a new one"
+
+
+LEAVING = """
+import atexit, threading, time
+
+atexit.register(print, "left", flush=True)
+
+
+def work():
+    threading.main_thread().join()
+    time.sleep(0.2)
+    print("worked", flush=True)
+
+
+threading.Thread(target=work).start()
+"""
+
+
+def test_nothing_is_left_to_do_when_a_run_is_closed(flow_process: Flow, project: Path) -> None:
+    Path("unkeyed.py").write_text(UNKEYED + LEAVING, encoding="utf-8")
+    killed = flow_process("run", "plain", "-m", "unkeyed", FLOW_FAILPOINTS="result.after_close=kill")
+    assert (killed.code, killed.out.split()[-2:]) == (-9, ["worked", "left"])
+    assert _count("plain") == 2
+    again = flow_process("run", "plain", "-m", "unkeyed")
+    assert (again.code, _count("plain")) == (0, 4), "the first run was closed"
+
+
+@pytest.mark.parametrize("name", ["logs/", "log.duckdb"])
+def test_a_run_is_closed_in_every_kind_of_run_log(flow_process: Flow, project: Path, name: str) -> None:
+    Path("unkeyed.py").write_text(UNKEYED, encoding="utf-8")
+    for number in (1, 2):
+        outcome = flow_process("run", "plain", "-m", "unkeyed", "--run-log-path", name)
+        assert (outcome.code, _count("plain")) == (0, 2 * number), outcome.err
+        assert "warning" not in outcome.err
 
 
 COPIED = """
@@ -232,7 +270,7 @@ def test_rows_that_a_killed_run_left_in_the_temporary_folder_are_removed_by_a_la
 
 
 def _run_into(stdout: str) -> tuple[int, str]:
-    """Run the plain append with a stdout that takes nothing; gives the exit code and what it says."""
+    """Run the plain append with a stdout that takes nothing; returns the exit code and what it says."""
     reading, writing = os.pipe()
     os.close(reading)
     full = os.open("/dev/full", os.O_WRONLY)
@@ -258,26 +296,26 @@ def _count(table: str) -> int:
 
 
 def test_text_tells_the_counts_in_one_line(flow: Flow, project: Path) -> None:
-    said = flow("run", "copy", "-m", "flows", "--format", "text", "--no-run-log")
-    assert said.out.startswith("copy: success, 2 inserted")
+    result = flow("run", "copy", "-m", "flows", "--format", "text", "--no-run-log")
+    assert result.out.startswith("copy: success, 2 inserted")
     assert not (Path.home() / ".ematix-flow" / "run_log.db").exists()
 
 
 def test_a_worker_whose_lease_is_not_there_does_nothing(flow: Flow, project: Path) -> None:
-    said = flow(
+    result = flow(
         "run", "copy", "-m", "flows", "--claim-token", "t", "--lease-seconds", "5", "--heartbeat-interval", "1",
         "--alerter", "stdout://", "--run-log", "sqlite://runs.db",
     )  # fmt: skip
-    assert said.code == 1
-    assert "is not this worker's any more" in said.err
+    assert result.code == 1
+    assert "is not this worker's any more" in result.err
     with pytest.raises(sqlite3.OperationalError, match="no such table"):
         rows()
 
 
 def test_a_run_log_that_cannot_be_is_wrong_usage(flow: Flow, project: Path) -> None:
-    said = flow("run", "copy", "-m", "flows", "--run-log-url", "carrier-pigeon://loft")
-    assert said.code == 2
-    assert "carrier-pigeon" in said.err
+    result = flow("run", "copy", "-m", "flows", "--run-log-url", "carrier-pigeon://loft")
+    assert result.code == 2
+    assert "carrier-pigeon" in result.err
 
 
 def test_secrets_stay_out_of_errors(flow: Flow, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,10 +325,10 @@ def test_secrets_stay_out_of_errors(flow: Flow, project: Path, monkeypatch: pyte
         "raise RuntimeError(f'could not log in as {word}')\n",
         encoding="utf-8",
     )
-    said = flow("list", "-m", "leaky", "--traceback")
-    assert said.code == 1
-    assert "could not log in as" in said.err
-    assert "hunter2" not in said.err + said.out
+    result = flow("list", "-m", "leaky", "--traceback")
+    assert result.code == 1
+    assert "could not log in as" in result.err
+    assert "hunter2" not in result.err + result.out
 
 
 def _line(text: str) -> int:

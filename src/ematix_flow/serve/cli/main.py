@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import warnings
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from ematix_flow.commit.interrupts import uninterrupted
+from ematix_flow.failpoints import failpoint
 from ematix_flow.serve.cli.common.errors import (
     FAILED,
     USAGE,
@@ -21,11 +24,11 @@ from ematix_flow.serve.cli.common.errors import (
 )
 from ematix_flow.serve.cli.common.lazy import CommandEntry, LazyGroup
 from ematix_flow.serve.cli.common.output import emit_json, paint, talk, with_colours
-from ematix_flow.serve.cli.common.signals import StoppedError, stopping
+from ematix_flow.serve.cli.common.signals import StoppedError, ignore_signals, stopping
 from ematix_flow.serve.cli.common.state import State
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _PIPELINES, _SCHEDULES, _STREAMS = "Pipelines", "Schedules", "Streams"
 _HISTORY, _SETUP = "What happened", "Connections and setup"
@@ -112,8 +115,15 @@ def flow(context: click.Context) -> int:
     return 0
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code."""
+def program() -> NoReturn:
+    """Run the command line of this process and end it."""
+    last = ExitStack()
+    atexit.register(last.close)  # before any other module registers something, and so called after all of it
+    sys.exit(main(last=last))
+
+
+def main(argv: Sequence[str] | None = None, *, last: ExitStack | None = None) -> int:
+    """Run one command line and return its exit code; what has to be the last thing of the process goes into `last`."""
     if "_FLOW_COMPLETE" in os.environ:
         flow.main(prog_name="flow")  # the shell requests completions; click answers and exits
     with_colours()
@@ -123,6 +133,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         with suppress(StoppedError):
             code = _call(list(sys.argv[1:] if argv is None else argv), state)
             _end(state)
+            if last is None:
+                _unfailing(lambda: _close(state))
+            elif state.close_request is not None and not stop.number:
+                last.callback(_leave, state, code)
         # A signal that comes after everything is done and closed has nothing left to stop.
         return stop.code if stop.number and not state.request_closed else code
 
@@ -153,11 +167,41 @@ def _call(arguments: list[str], state: State) -> int:
 
 
 def _end(state: State) -> None:
-    """Undo what the command left to be undone; its result is printed already, so nothing here changes its exit code."""
+    """Undo what the command left to be undone."""
+    _unfailing(state.ending.close)
+
+
+def _unfailing(action: Callable[[], object]) -> None:
+    """Call what comes after the result is printed, so that nothing in it changes the exit code."""
     try:
-        state.ending.close()
+        action()
     except Exception as error:  # noqa: BLE001 - the door: whatever happened is told in one way
         talk(f"warning: the command did not end cleanly ({type(error).__name__}: {error})", "yellow")
+
+
+def _close(state: State) -> None:
+    """Close the request of a run whose result was delivered, as the last thing the command does.
+
+    Orchestrators go by exit codes: a command that is stopped or killed before this did not end well, and may be
+    started again.
+    """
+    if state.close_request is None or state.stop.number:
+        return
+    with uninterrupted():
+        state.close_request()
+        state.request_closed = True
+    failpoint("result.after_close")
+
+
+def _leave(state: State, code: int) -> None:
+    """Close the request and end the process at once: taking Python down takes up to a second, in which it could be killed."""
+    ignore_signals()
+    warnings.showwarning = _show_warning
+    _unfailing(lambda: _close(state))
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):  # closed, or none
+            stream.flush()
+    os._exit(code)
 
 
 def _fail(error: BaseException, state: State) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ematix_flow.commit.interrupts import uninterrupted
 from ematix_flow.connect.config.project_name import VARIABLE
 from ematix_flow.failpoints import failpoint
 from ematix_flow.serve.cli.common.capture import capture_enabled, captured
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from ematix_flow.declare.pipeline.pipeline import Pipeline
     from ematix_flow.observe.bus import Bus
     from ematix_flow.observe.observers import Observers
-    from ematix_flow.serve.cli.common.state import State
 
 _WORKER_OPTIONS = (
     ("--claim-token", {"metavar": "TOKEN"}),
@@ -74,8 +72,6 @@ def run(name: str, module: str | None, new: bool, form: str | None, **options: A
     log = open_log(options["run_log_url"], options["run_log_path"], no_run_log=options["no_run_log"])
     if options["claim_token"]:
         return _work(pipeline, log, options)
-    # Registered before anything else that has to end, and so done after all of it.
-    state.at_end(lambda: _close(state))
     with _run_context(pipeline, log, open_observers(options, log)) as bus:
         from ematix_flow.engine import Options, run_unclosed
 
@@ -84,7 +80,8 @@ def run(name: str, module: str | None, new: bool, form: str | None, **options: A
     if not _delivered(as_text(pipeline, result) if form == "text" else None, result):
         return FAILED
     failpoint("result.after_print")
-    state.close_request = close
+    if not options["no_run_log"]:  # which is forgotten with its requests
+        state.close_request = close
     return verdict(result)
 
 
@@ -98,20 +95,6 @@ def _delivered(text: str | None, result: Any) -> bool:
         problem = f"its result could not be written: {error.strerror or error}"
     print_error_text(f"the run is committed, but {problem}", "running it again prints the result and loads nothing.")
     return False
-
-
-def _close(state: State) -> None:
-    """Close the request of a run whose result was delivered, as the last thing the command does.
-
-    Orchestrators go by exit codes: a command that is stopped or killed before this did not end well, and may be
-    started again.
-    """
-    if state.close_request is None or state.stop.number:
-        return
-    with uninterrupted():
-        state.close_request()
-        state.request_closed = True
-    failpoint("result.after_close")
 
 
 def _work(pipeline: Pipeline, log: RunLog, options: dict[str, Any]) -> int:

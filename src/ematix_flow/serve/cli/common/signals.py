@@ -94,6 +94,12 @@ def stopping() -> Iterator[Stop]:
         os.close(read_end)
 
 
+def ignore_signals() -> None:
+    """Let no signal but SIGKILL end the process any more, for the moment in which it says how it ended."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def _watch(read_end: int) -> None:
     """End the process at the second signal, or when the first one has been waited out."""
     first = 0
