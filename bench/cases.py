@@ -8,15 +8,15 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import places
+import environments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-CONTENDERS = places.HERE / "contenders"
-STAMPED = f"{places.COLUMNS}, _loaded_at timestamptz not null, _batch_id uuid not null"
-MOMENTS = (
+CONTENDERS = environments.BENCH / "contenders"
+STAMPED = f"{environments.COLUMNS}, _loaded_at timestamptz not null, _batch_id uuid not null"
+TIMED_POINTS = (
     "plan.after_bounds", "ddl.after_expand", "stage.task_start", "stage.collected", "commit.connected",
     "commit.verified", "commit.applied", "commit.after_commit", "runlog.after_success",
 )  # fmt: skip
@@ -38,7 +38,7 @@ and loading instead of following a log."""
 class Command:
     """A command line with what it needs around it."""
 
-    words: list[str | Path]
+    arguments: list[str | Path]
     env: dict[str, str]
 
 
@@ -46,7 +46,7 @@ class Command:
 class Bench:
     """What the cases share while the bench runs."""
 
-    server: places.Server
+    server: environments.Server
     rows: int
     folder: Path
     """A home for the commands, kept over the rounds."""
@@ -55,17 +55,19 @@ class Bench:
     known: set[str] = field(default_factory=set)
 
     def home(self, contender: str) -> Path:
-        """Give the home folder of a contender."""
+        """Return the home folder of a contender."""
         home = self.folder / contender
         home.mkdir(parents=True, exist_ok=True)
         return home
 
     def env(self, contender: str, **more: object) -> dict[str, str]:
-        """Give the environment of a contender: its own home and database."""
+        """Return the environment of a contender: its own home and database."""
         source, target = self.server.url("src"), self.server.url(f"dst_{contender}")
-        kept = {key: os.environ[key] for key in ("PATH", "JAVA_HOME", "LANG", "XDG_CACHE_HOME") if key in os.environ}
+        inherited = {
+            key: os.environ[key] for key in ("PATH", "JAVA_HOME", "LANG", "XDG_CACHE_HOME") if key in os.environ
+        }
         return {
-            **kept,
+            **inherited,
             "HOME": str(self.home(contender)),
             "PYTHONPATH": os.pathsep.join(str(one) for one in (CONTENDERS, *_source_tree(contender))),
             "BENCH_SRC_URL": source,
@@ -82,7 +84,7 @@ class Bench:
         }
 
     def notes(self, contender: str) -> Path | None:
-        """Give the file in which our command notes its moments."""
+        """Return the file in which our command notes its moments."""
         if contender.startswith("slots"):
             return self.home("ours") / "moments"
         return self.home(contender) / "moments" if contender in OURS and contender != "before" else None
@@ -90,7 +92,7 @@ class Bench:
     def source(self, table: str, changed: str = "false") -> None:
         """Make a source table, once."""
         if "src" not in self.known:
-            self.server.fresh("src")
+            self.server.recreate("src")
             self.known.add("src")
         if table not in self.known:
             self.server.fill("src", table, self.rows, changed)
@@ -115,21 +117,21 @@ class Case:
     heap: str = ""
     """The Java heap of this product, which then starts an engine of its own for the case."""
     figures: Callable[[Bench, str], dict[str, float]] | None = None
-    """Gives what was measured beside the time of the command, after its end."""
+    """Returns what was measured beside the time of the command, after its end."""
 
 
 def python_of(contender: str) -> str | Path:
-    """Give the Python of this product, or of the checkout of an earlier version."""
-    return places.earlier() / ".venv/bin/python" if contender == "before" else sys.executable
+    """Return the Python of this product, or of the checkout of an earlier version."""
+    return environments.earlier() / ".venv/bin/python" if contender == "before" else sys.executable
 
 
 def engines_of(contender: str) -> Path:
-    """Give where the warm engine of a version is: two versions do not share one."""
-    return places.ENGINES_BEFORE if contender == "before" else places.ENGINES
+    """Return where the warm engine of a version is: two versions do not share one."""
+    return environments.ENGINES_BEFORE if contender == "before" else environments.ENGINES
 
 
 def _source_tree(contender: str) -> tuple[Path, ...]:
-    root = places.earlier() if contender == "before" else places.ROOT
+    root = environments.earlier() if contender == "before" else environments.ROOT
     return (root / "src",) if contender in OURS else ()
 
 
@@ -137,25 +139,25 @@ def _source_tree(contender: str) -> tuple[Path, ...]:
 
 
 def flow(bench: Bench, contender: str, pipeline: str, module: str = "flows", **env: object) -> Command:
-    """Give `flow run` of ours or of 1.0.0."""
+    """Return `flow run` of ours or of 1.0.0."""
     more = dict(env) | OURS.get(contender, {})
     if contender in OURS:
         if (notes := bench.notes(contender)) is not None:  # an earlier version has other names for its moments
-            more["FLOW_FAILPOINTS"] = ",".join(f"{name}=note:{notes}" for name in MOMENTS)
+            more["FLOW_FAILPOINTS"] = ",".join(f"{name}=note:{notes}" for name in TIMED_POINTS)
         start: list[str | Path] = [python_of(contender), "-m", "ematix_flow"]
     else:
-        start = [places.python_of("ematix").with_name("flow")]
+        start = [environments.python_of("ematix").with_name("flow")]
     return Command([*start, "run", pipeline, "--module", module], bench.env(contender, **more))
 
 
 def script(bench: Bench, contender: str, name: str, *arguments: object, **env: object) -> Command:
-    """Give a contender's script in its own environment."""
-    python = places.python_of(contender)
+    """Return a contender's script in its own environment."""
+    python = environments.python_of(contender)
     return Command([python, CONTENDERS / name, *(str(a) for a in arguments)], bench.env(contender, **env))
 
 
 def load(bench: Bench, contender: str, mode: str, table: str) -> Command:
-    """Give the command that loads a table into a contender's database."""
+    """Return the command that loads a table into a contender's database."""
     match contender:
         case "ours" | "cold" | "local" | "before" | "ematix":
             return flow(bench, contender, mode, BENCH_TABLE=f"raw.{table}")
@@ -164,7 +166,7 @@ def load(bench: Bench, contender: str, mode: str, table: str) -> Command:
         case "spark":
             return script(bench, contender, "spark_jdbc.py", f"raw.{table}", bench.rows)
         case _:
-            psql, url = places.psql(), bench.server.url("src")
+            psql, url = environments.psql(), bench.server.url("src")
             pipe = (
                 f"{psql} -X '{url}' -c 'COPY raw.{table} TO STDOUT (FORMAT binary)' | "
                 f"{psql} -X '{bench.server.url(f'dst_{contender}')}' -c 'COPY bench.events FROM STDIN (FORMAT binary)'"
@@ -177,9 +179,11 @@ def load(bench: Bench, contender: str, mode: str, table: str) -> Command:
 
 def empty_target(bench: Bench, contender: str) -> None:
     """Make an empty database; scripts that create no table find one."""
-    bench.server.fresh(f"dst_{contender}")
+    bench.server.recreate(f"dst_{contender}")
     if contender in ("spark", "copy"):
-        bench.server.sql(f"dst_{contender}", "CREATE SCHEMA bench", f"CREATE TABLE bench.events ({places.COLUMNS})")
+        bench.server.sql(
+            f"dst_{contender}", "CREATE SCHEMA bench", f"CREATE TABLE bench.events ({environments.COLUMNS})"
+        )
 
 
 def append(bench: Bench, contender: str, number: int) -> Command:
@@ -195,7 +199,7 @@ CHANGES = {"merge": ("events_b", "i % 2 = 0"), "scd2": ("events_c", "i % 10 = 0"
 
 
 def loaded_once(mode: str) -> Callable[[Bench, str], None]:
-    """Give the preparation of a load of changes: the contender has loaded the rows before."""
+    """Return the preparation of a load of changes: the contender has loaded the rows before."""
 
     def prepare(bench: Bench, contender: str) -> None:
         import measure
@@ -204,13 +208,13 @@ def loaded_once(mode: str) -> Callable[[Bench, str], None]:
         bench.source(*CHANGES[mode])
         empty_target(bench, contender)
         first = load(bench, contender, mode, "events_a")
-        measure.run(first.words, first.env)
+        measure.run(first.arguments, first.env)
 
     return prepare
 
 
 def changes(mode: str) -> Callable[[Bench, str, int], Command]:
-    """Give the command of a load of changes; rounds go to the changed rows and back."""
+    """Return the command of a load of changes; rounds go to the changed rows and back."""
 
     def command(bench: Bench, contender: str, number: int) -> Command:
         bench.server.sql(f"dst_{contender}", "VACUUM ANALYZE", "CHECKPOINT")
@@ -224,7 +228,7 @@ def changes(mode: str) -> Callable[[Bench, str, int], Command]:
 
 def same_database(bench: Bench, contender: str) -> None:
     """Put the source beside the target."""
-    bench.server.fresh(f"dst_{contender}")
+    bench.server.recreate(f"dst_{contender}")
     bench.server.fill(f"dst_{contender}", "events_a", bench.rows)
     bench.server.fill(f"dst_{contender}", "events_b", bench.rows, "i % 2 = 0")
     bench.server.sql(f"dst_{contender}", "CREATE SCHEMA bench", f"CREATE TABLE bench.events ({STAMPED})")
@@ -247,7 +251,7 @@ def same_merge(bench: Bench, contender: str, number: int) -> Command:
     table = "events_a" if number % 2 else "events_b"
     if contender == "ours":
         return flow(bench, "ours", "merge", BENCH_SOURCE="dst", BENCH_TABLE=f"raw.{table}")
-    names = [name for name in places.NAMES.split(", ") if name != "id"]
+    names = [name for name in environments.NAMES.split(", ") if name != "id"]
     sets = ", ".join(f"{name} = excluded.{name}" for name in (*names, "_loaded_at", "_batch_id"))
     old, new = ", ".join(f"t.{name}" for name in names), ", ".join(f"excluded.{name}" for name in names)
     upsert = f"{insert(table)} ON CONFLICT (id) DO UPDATE SET {sets} WHERE ({old}) IS DISTINCT FROM ({new})"
@@ -255,16 +259,18 @@ def same_merge(bench: Bench, contender: str, number: int) -> Command:
 
 
 def insert(table: str) -> str:
-    """Give the statement that somebody would write by hand."""
+    """Return the statement that somebody would write by hand."""
     return (
-        f"INSERT INTO bench.events AS t ({places.NAMES}, _loaded_at, _batch_id) "
-        f"SELECT {places.NAMES}, now(), '00000000-0000-0000-0000-000000000000' FROM raw.{table}"
+        f"INSERT INTO bench.events AS t ({environments.NAMES}, _loaded_at, _batch_id) "
+        f"SELECT {environments.NAMES}, now(), '00000000-0000-0000-0000-000000000000' FROM raw.{table}"
     )
 
 
 def by_hand(bench: Bench, contender: str, statement: str) -> Command:
-    """Give a psql command."""
-    return Command([places.psql(), "-X", bench.server.url(f"dst_{contender}"), "-c", statement], bench.env(contender))
+    """Return a psql command."""
+    return Command(
+        [environments.psql(), "-X", bench.server.url(f"dst_{contender}"), "-c", statement], bench.env(contender)
+    )
 
 
 # Files
@@ -276,26 +282,26 @@ def no_preparation(bench: Bench, contender: str) -> None:
 
 
 def from_files(kind: str, target: str) -> Callable[[Bench, str, int], Command]:
-    """Give the command that loads a folder of files."""
+    """Return the command that loads a folder of files."""
 
     def command(bench: Bench, contender: str, number: int) -> Command:
         del number
         empty_target(bench, contender)
         (bench.home(contender) / "target.duckdb").unlink(missing_ok=True)
         shutil.rmtree(bench.home(contender) / "lake", ignore_errors=True)
-        env = {"BENCH_FILES": places.export(bench.server, bench.rows, kind), "BENCH_FORMAT": kind}
+        env = {"BENCH_FILES": environments.export(bench.server, bench.rows, kind), "BENCH_FORMAT": kind}
         if contender in OURS:
             return flow(bench, contender, f"into_{target}", "files", **env)
-        name, words = (
+        name, arguments = (
             ("dlt_load.py", ("append", kind, target)) if contender == "dlt" else ("spark_files.py", (kind, target))
         )
-        return script(bench, contender, name, *words, **env)
+        return script(bench, contender, name, *arguments, **env)
 
     return command
 
 
 def postgres_into_duckdb(bench: Bench, contender: str, number: int) -> Command:
-    """Give the command that loads a table into a DuckDB file."""
+    """Return the command that loads a table into a DuckDB file."""
     del number
     bench.source("events_a")
     (bench.home(contender) / "target.duckdb").unlink(missing_ok=True)
@@ -305,15 +311,15 @@ def postgres_into_duckdb(bench: Bench, contender: str, number: int) -> Command:
 # Commands without rows
 
 
-def only_flow(*words: str) -> Callable[[Bench, str, int], Command]:
-    """Give a command of `flow` that loads nothing."""
+def only_flow(*arguments: str) -> Callable[[Bench, str, int], Command]:
+    """Return a command of `flow` that loads nothing."""
 
     def command(bench: Bench, contender: str, number: int) -> Command:
         del number
-        made = flow(bench, contender, "append")
-        made.env.pop("FLOW_FAILPOINTS", None)
-        program = made.words[:3] if contender == "ours" else made.words[:1]
-        return Command([*program, *words], made.env)
+        built = flow(bench, contender, "append")
+        built.env.pop("FLOW_FAILPOINTS", None)
+        program = built.arguments[:3] if contender == "ours" else built.arguments[:1]
+        return Command([*program, *arguments], built.env)
 
     return command
 

@@ -11,11 +11,11 @@ import sys
 import uuid
 from typing import TYPE_CHECKING
 
+import environments
 import measure
-import places
 import records
 from cases import CONTENDERS, OURS, Case, Command, flow, no_preparation, python_of
-from stream_cases import OLD_COLUMNS, RATE, SECONDS, followed, fresh, kafka, left
+from stream_cases import OLD_COLUMNS, RATE, SECONDS, followed, kafka, left, reset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ TARGETS = {"postgres": "PostgreSQL", "delta": "delta", "duckdb": "DuckDB"}
 
 
 def changes_into(target: str) -> Callable[[Bench, str, int], Command]:
-    """Give the command that applies as many changes as the table has rows."""
+    """Return the command that applies as many changes as the table has rows."""
 
     def command(bench: Bench, contender: str, number: int) -> Command:
         del number
@@ -46,7 +46,7 @@ def changes_into(target: str) -> Callable[[Bench, str, int], Command]:
         }  # fmt: skip
         records.fill_changes(kafka().address, topic, records.first_rows(bench.rows))
         first = applied(bench, contender, env, bench.rows)
-        measure.run(first.words, first.env)
+        measure.run(first.arguments, first.env)
         records.fill_changes(kafka().address, topic, records.changes(bench.rows))
         if target == "postgres":
             bench.server.sql(f"dst_{contender}", "VACUUM ANALYZE", "CHECKPOINT")
@@ -57,11 +57,11 @@ def changes_into(target: str) -> Callable[[Bench, str, int], Command]:
 
 
 def prepare_target(bench: Bench, contender: str) -> None:
-    """Give a contender an empty target; those that create no table find one in PostgreSQL."""
-    fresh(bench, contender)
+    """Create an empty target for a contender; those that create no table find one in PostgreSQL."""
+    reset(bench, contender)
     (bench.home(contender) / "target.duckdb").unlink(missing_ok=True)
     if contender == "sink":
-        table = f"CREATE TABLE bench.events ({places.COLUMNS})"
+        table = f"CREATE TABLE bench.events ({environments.COLUMNS})"
         bench.server.sql(f"dst_{contender}", "CREATE SCHEMA bench", table)
     if contender == "ematix":
         # It takes the types that JSON shows; its books of changes are in a schema of their own.
@@ -69,23 +69,23 @@ def prepare_target(bench: Bench, contender: str) -> None:
 
 
 def applied(bench: Bench, contender: str, env: dict[str, object], rows: int) -> Command:
-    """Give the command that applies what the topic has and ends, when the table has so many rows or the topic no more."""
+    """Return the command that applies what the topic has and ends, when the table has so many rows or the topic no more."""
     if contender == "sink":
-        words = [sys.executable, CONTENDERS / "row_sink.py", str(rows)]
-        return Command(words, bench.env(contender, **env))
+        arguments = [sys.executable, CONTENDERS / "row_sink.py", str(rows)]
+        return Command(arguments, bench.env(contender, **env))
     if contender == "ematix":
-        words = [places.python_of("ematix"), CONTENDERS / "old_changes.py"]
-        return followed(bench, contender, Command(words, bench.env(contender, **env)), "--rows", rows)
+        arguments = [environments.python_of("ematix"), CONTENDERS / "old_changes.py"]
+        return followed(bench, contender, Command(arguments, bench.env(contender, **env)), "--rows", rows)
     start = [python_of(contender), "-m", "ematix_flow", "consume", "changes", "-m", "change_flows", "--once"]
     return Command(start, bench.env(contender, **env, **OURS[contender]))
 
 
-def from_log(bench: Bench, contender: str, *words: str) -> Command:
-    """Give the command that mirrors a table of the source by the log of its database."""
+def from_log(bench: Bench, contender: str, *arguments: str) -> Command:
+    """Return the command that mirrors a table of the source by the log of its database."""
     env: dict[str, object] = {
         "BENCH_CHANGE_SOURCE": "log", "BENCH_QUERY": "raw.events_a", "BENCH_CHANGE_TARGET": "postgres", "BENCH_BATCH": BATCH,
     }  # fmt: skip
-    start = [python_of(contender), "-m", "ematix_flow", "consume", "changes", "-m", "change_flows", *words]
+    start = [python_of(contender), "-m", "ematix_flow", "consume", "changes", "-m", "change_flows", *arguments]
     return Command(start, bench.env(contender, **env, **OURS.get(contender, {})))
 
 
@@ -95,26 +95,26 @@ def without_slots(bench: Bench) -> None:
 
 
 def first_rows(bench: Bench, contender: str, number: int) -> Command:
-    """Give the command that brings the rows a table has: by its log, or by a load."""
+    """Return the command that brings the rows a table has: by its log, or by a load."""
     del number
     bench.source("events_a")
     without_slots(bench)
-    fresh(bench, contender)
+    reset(bench, contender)
     return flow(bench, contender, "append") if contender == "append" else from_log(bench, contender, "--once")
 
 
 def slot_to_row(bench: Bench, contender: str, number: int) -> Command:
-    """Give the command that follows the log while rows are inserted at a rate."""
+    """Return the command that follows the log while rows are inserted at a rate."""
     del number
-    bench.server.fresh("src")
-    bench.server.sql("src", "CREATE SCHEMA raw", f"CREATE TABLE raw.events_a ({places.COLUMNS})")
-    fresh(bench, contender)
+    bench.server.recreate("src")
+    bench.server.sql("src", "CREATE SCHEMA raw", f"CREATE TABLE raw.events_a ({environments.COLUMNS})")
+    reset(bench, contender)
     feed = ("--table", "raw.events_a", "--rate", RATE, "--seconds", bench.rows // RATE)
     return followed(bench, contender, from_log(bench, contender), *feed)
 
 
 def counted(bench: Bench, contender: str) -> dict[str, float]:
-    """Give the rows that are there afterwards, so that contenders can be seen to have done the same, and their rate.
+    """Return the rows that are there afterwards, so that contenders can be seen to have done the same, and their rate.
 
     The rate is that of the changes after the first commit, by the commit times of the rows, so no start is part of it.
     """

@@ -6,8 +6,8 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+import environments
 import measure
-import places
 from cases import CONTENDERS, OURS, Case, Command, no_preparation
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def versions(bench: Bench, views: int, each: int) -> None:
         return
     bench.known.add("versions")
     entities = max(1, each // VERSIONS)
-    bench.server.fresh("src")
+    bench.server.recreate("src")
     for number in range(views):
         table = f"features.v{number}"
         at = "timestamptz '2026-01-01' + v * interval '1 day' + e % 86400 * interval '1 s'"
@@ -52,7 +52,7 @@ def spine(bench: Bench, times: int) -> Path:
     """Write the spine as a Parquet file: every row is an entity at an instant within the time of its versions, or before."""
     import duckdb
 
-    file = places.WORK / "files" / f"spine-{bench.rows}-{times}.parquet"
+    file = environments.WORK / "files" / f"spine-{bench.rows}-{times}.parquet"
     file.parent.mkdir(parents=True, exist_ok=True)
     entities = max(1, bench.rows * times // VERSIONS)
     with duckdb.connect() as connection:
@@ -66,34 +66,34 @@ def spine(bench: Bench, times: int) -> Path:
 
 
 def training(views: int, times: int) -> Callable[[Bench, str, int], Command]:
-    """Give the command that builds a training set; every view has so many times the versions that the spine has rows."""
+    """Return the command that builds a training set; every view has so many times the versions that the spine has rows."""
 
     def command(bench: Bench, contender: str, number: int) -> Command:
         del number
         versions(bench, views, bench.rows * times)
-        words: tuple[object, ...] = (spine(bench, times), bench.rows, views)
+        arguments: tuple[object, ...] = (spine(bench, times), bench.rows, views)
         if contender in ENGINES:
-            words = (ENGINES[contender], *words)
-        return _command(bench, contender, "training", *words)
+            arguments = (ENGINES[contender], *arguments)
+        return _command(bench, contender, "training", *arguments)
 
     return command
 
 
 def served(kind: str) -> Callable[[Bench, str], None]:
-    """Give the preparation of online reads: the store has the values of all entities."""
+    """Return the preparation of online reads: the store has the values of all entities."""
 
     def prepare(bench: Bench, contender: str) -> None:
         if "online" not in bench.known:
-            bench.server.fresh("src")
+            bench.server.recreate("src")
             bench.known.add("online")
-        made = _command(bench, contender, "load", kind, ENTITIES)
-        measure.run(made.words, made.env)
+        command = _command(bench, contender, "load", kind, ENTITIES)
+        measure.run(command.arguments, command.env)
 
     return prepare
 
 
 def online(kind: str) -> Callable[[Bench, str, int], Command]:
-    """Give the command that reads one key after the other."""
+    """Return the command that reads one key after the other."""
 
     def command(bench: Bench, contender: str, number: int) -> Command:
         del number
@@ -103,17 +103,17 @@ def online(kind: str) -> Callable[[Bench, str, int], Command]:
 
 
 def read_figures(bench: Bench, contender: str) -> dict[str, float]:
-    """Give what a command measured of its reads."""
+    """Return what a command measured of its reads."""
     figures: dict[str, float] = json.loads((bench.home(contender) / "figures").read_text())
     return figures
 
 
-def _command(bench: Bench, contender: str, action: str, *words: object) -> Command:
+def _command(bench: Bench, contender: str, action: str, *arguments: object) -> Command:
     ours = contender in OURS
-    python = sys.executable if ours else places.python_of(contender)
+    python = sys.executable if ours else environments.python_of(contender)
     program = CONTENDERS / ("features.py" if ours else "feast_features.py")
     more = {"EMATIX_FLOW_ENGINE": "local"} if ours and action != "training" else {}
-    return Command([python, program, action, *map(str, words)], bench.env(contender, **more))
+    return Command([python, program, action, *map(str, arguments)], bench.env(contender, **more))
 
 
 FEATURE_CASES = (

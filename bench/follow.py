@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import LiteralString
 
-LOOK_SECONDS = 0.005
-SETTLE_SECONDS = 10.0
+POLL_SECONDS = 0.005
+WARM_UP_SECONDS = 10.0
 """After the first row; what waited for the start of the stream is through by then."""
 GIVE_UP_SECONDS = 1800.0
 
@@ -53,16 +53,16 @@ def main() -> int:
     parser.add_argument("--memory", action="store_true", help="look at the memory of the command every second")
     parser.add_argument("--figures", type=Path)
     parser.add_argument("command", nargs="+")
-    asked = parser.parse_args()
-    process = subprocess.Popen(asked.command)
+    options = parser.parse_args()
+    process = subprocess.Popen(options.command)
     try:
         with psycopg.connect(os.environ["BENCH_DST_URL"], autocommit=True) as connection:
-            follow = closed if asked.windows else fed if asked.rate else filled
-            figures = follow(asked, process, connection)
+            follow = closed if options.windows else fed if options.rate else filled
+            figures = follow(options, process, connection)
     finally:
         ended(process)
-    if asked.figures:
-        asked.figures.write_text(json.dumps(figures))
+    if options.figures:
+        options.figures.write_text(json.dumps(figures))
     return 0
 
 
@@ -78,7 +78,7 @@ def ended(process: subprocess.Popen[bytes]) -> None:
 
 
 def highest(connection: psycopg.Connection[Any], of: LiteralString) -> int:
-    """Give the highest value that is visible; the table may not be there yet."""
+    """Return the highest value that is visible; the table may not be there yet."""
     try:
         row = connection.execute(f"SELECT max({of}) FROM bench.events").fetchone()
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
@@ -86,10 +86,10 @@ def highest(connection: psycopg.Connection[Any], of: LiteralString) -> int:
     return int((row and row[0]) or 0)
 
 
-def looks(
+def polled(
     process: subprocess.Popen[bytes], connection: psycopg.Connection[Any], every: float, of: LiteralString = "id"
 ) -> Iterator[int]:
-    """Give the highest value of a column again and again while the command lives."""
+    """Return the highest value of a column again and again while the command lives."""
     begun = time.monotonic()
     while process.poll() is None and time.monotonic() - begun < GIVE_UP_SECONDS:
         yield highest(connection, of)
@@ -98,17 +98,17 @@ def looks(
 
 
 def filled(
-    asked: argparse.Namespace, process: subprocess.Popen[bytes], connection: psycopg.Connection[Any]
+    options: argparse.Namespace, process: subprocess.Popen[bytes], connection: psycopg.Connection[Any]
 ) -> dict[str, float]:
     """Wait until every row is visible; nothing is asked that would take time from the command."""
-    for top in looks(process, connection, 0.25):
-        if top == asked.rows and counted(connection) == asked.rows:
+    for top in polled(process, connection, 0.25):
+        if top == options.rows and counted(connection) == options.rows:
             break
     return {}
 
 
 def counted(connection: psycopg.Connection[Any]) -> int:
-    """Give the number of rows."""
+    """Return the number of rows."""
     row = connection.execute("SELECT count(*) FROM bench.events").fetchone()
     return int(row[0]) if row else 0
 
@@ -158,75 +158,90 @@ class TableFeeder(Feeder):
 
 
 def fed(
-    asked: argparse.Namespace, process: subprocess.Popen[bytes], connection: psycopg.Connection[Any]
+    options: argparse.Namespace, process: subprocess.Popen[bytes], connection: psycopg.Connection[Any]
 ) -> dict[str, float]:
     """Send records while the command runs, and note when which of them was visible."""
     feeder = (
-        TableFeeder(os.environ["BENCH_SRC_URL"], asked.table, asked.rate)
-        if asked.table
-        else Feeder(asked.broker, asked.topic, asked.rate)
+        TableFeeder(os.environ["BENCH_SRC_URL"], options.table, options.rate)
+        if options.table
+        else Feeder(options.broker, options.topic, options.rate)
     )
     feeder.start()
-    seen: list[tuple[float, int]] = []
+    recorded: list[tuple[float, int]] = []
     memory: list[tuple[float, int]] = []
-    for top in looks(process, connection, LOOK_SECONDS):
+    for top in polled(process, connection, POLL_SECONDS):
         now = time.time()
-        if top and (not seen or top > seen[-1][1]):
-            seen.append((now, top))
-        if asked.memory and seen and (not memory or now - memory[-1][0] >= 1):
+        if top and (not recorded or top > recorded[-1][1]):
+            recorded.append((now, top))
+        if options.memory and recorded and (not memory or now - memory[-1][0] >= 1):
             memory.append((now, tree_memory(process.pid)))
-        if seen and now > seen[0][0] + SETTLE_SECONDS + asked.seconds:
+        if recorded and now > recorded[0][0] + WARM_UP_SECONDS + options.seconds:
             feeder.over.set()
             if not feeder.is_alive() and top == len(feeder.sent):
                 break
     if counted(connection) != len(feeder.sent):
         sys.exit(f"{len(feeder.sent)} records were sent, and the table has {counted(connection)}")
-    begin = seen[0][0] + SETTLE_SECONDS
-    figures = delays(feeder.sent, seen, begin, begin + asked.seconds)
-    return figures | (held([kib for at, kib in memory if at >= begin]) if asked.memory else {})
+    begin = recorded[0][0] + WARM_UP_SECONDS
+    figures = delays(feeder.sent, recorded, begin, begin + options.seconds)
+    return figures | (held([kib for at, kib in memory if at >= begin]) if options.memory else {})
 
 
 def closed(
-    asked: argparse.Namespace, process: subprocess.Popen[bytes], connection: psycopg.Connection[Any]
+    options: argparse.Namespace, process: subprocess.Popen[bytes], connection: psycopg.Connection[Any]
 ) -> dict[str, float]:
     """Send records while the command runs, and note how long after its end which window of a second was visible."""
-    feeder = Feeder(asked.broker, asked.topic, asked.rate)
+    feeder = Feeder(options.broker, options.topic, options.rate)
     feeder.start()
-    seen: list[tuple[float, int]] = []
-    for end in looks(process, connection, LOOK_SECONDS, "extract(epoch FROM window_end)"):
+    recorded: list[tuple[float, int]] = []
+    for end in polled(process, connection, POLL_SECONDS, "extract(epoch FROM window_end)"):
         now = time.time()
-        if end and (not seen or end > seen[-1][1]):
-            seen.append((now, end))
-        if seen and now > seen[0][0] + SETTLE_SECONDS + asked.seconds:
+        if end and (not recorded or end > recorded[-1][1]):
+            recorded.append((now, end))
+        if recorded and now > recorded[0][0] + WARM_UP_SECONDS + options.seconds:
             break
     feeder.over.set()
     feeder.join()
-    begin = seen[0][0] + SETTLE_SECONDS
-    ends = [float(end) for end in range(seen[0][1], seen[-1][1] + 1)]
-    within = [place for place, end in enumerate(ends) if begin <= end < begin + asked.seconds - SETTLE_SECONDS]
-    tops = [end for _, end in seen]
-    found = [seen[bisect_left(tops, ends[place])][0] - ends[place] for place in within]
-    batches = sorted(file.stat().st_mtime for file in asked.windows.glob("**/commits/[0-9]*"))
+    begin = recorded[0][0] + WARM_UP_SECONDS
+    ends = [float(end) for end in range(recorded[0][1], recorded[-1][1] + 1)]
+    within = [index for index, end in enumerate(ends) if begin <= end < begin + options.seconds - WARM_UP_SECONDS]
+    tops = [end for _, end in recorded]
+    visible = {ends[index]: recorded[bisect_left(tops, ends[index])][0] for index in within}
+    waits = [at - end for end, at in visible.items()]
+    passed = watermarks(options.windows)
+    behind = [at - passed[bisect_left(passed, (end, 0.0))][1] for end, at in visible.items()]
+    batches = sorted(file.stat().st_mtime for file in options.windows.glob("**/commits/[0-9]*"))
     trigger = median(after - before for before, after in pairwise(batches))
-    p95 = quantiles(found, n=100)[94]
+    p95, p95_behind = (quantiles(times, n=100)[94] for times in (waits, behind))
     return {
-        "records": len(feeder.sent), "windows": len(found), "p50_ms": median(found) * 1000, "p95_ms": p95 * 1000,
+        "records": len(feeder.sent), "windows": len(waits), "p50_ms": median(waits) * 1000, "p95_ms": p95 * 1000,
         "trigger_ms": trigger * 1000, "p95_triggers": p95 / trigger,
+        "watermark_p50_ms": median(behind) * 1000, "watermark_p95_ms": p95_behind * 1000,
+        "watermark_p95_triggers": p95_behind / trigger,
     }  # fmt: skip
 
 
-def delays(sent: list[float], seen: list[tuple[float, int]], begin: float, end: float) -> dict[str, float]:
-    """Give how long it took from the record to the visible row, for records of a time."""
-    tops = [top for _, top in seen]
-    found = [
-        seen[bisect_left(tops, number)][0] - at for number, at in enumerate(sent, start=1) if begin <= at < end
+def watermarks(folder: Path) -> list[tuple[float, float]]:
+    """Return the watermarks of a query in order, each with the time at which the first batch under it began, by Spark's log."""
+    passed: dict[float, float] = {}
+    for file in folder.glob("**/offsets/[0-9]*"):
+        batch = json.loads(file.read_text("utf-8").splitlines()[1])
+        watermark, begun = batch["batchWatermarkMs"] / 1000, batch["batchTimestampMs"] / 1000
+        passed[watermark] = min(begun, passed.get(watermark, begun))
+    return sorted(passed.items())
+
+
+def delays(sent: list[float], recorded: list[tuple[float, int]], begin: float, end: float) -> dict[str, float]:
+    """Return how long it took from the record to the visible row, for records of a time."""
+    tops = [top for _, top in recorded]
+    waits = [
+        recorded[bisect_left(tops, number)][0] - at for number, at in enumerate(sent, start=1) if begin <= at < end
     ]  # fmt: skip
-    cuts = quantiles(found, n=100)
-    return {"records": len(found), "p50_ms": median(found) * 1000, "p95_ms": cuts[94] * 1000, "p99_ms": cuts[98] * 1000}
+    cuts = quantiles(waits, n=100)
+    return {"records": len(waits), "p50_ms": median(waits) * 1000, "p95_ms": cuts[94] * 1000, "p99_ms": cuts[98] * 1000}
 
 
 def held(samples: list[int]) -> dict[str, float]:
-    """Give the memory of the first and the last fifth of a time, and the most, in MiB."""
+    """Return the memory of the first and the last fifth of a time, and the most, in MiB."""
     fifth = max(1, len(samples) // 5)
     first, last = median(samples[:fifth]), median(samples[-fifth:])
     return {"first_mib": first / 1024, "last_mib": last / 1024, "most_mib": max(samples) / 1024}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-import places
+import environments
 from cases import CONTENDERS, Case, Command, no_preparation
 
 if TYPE_CHECKING:
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 def frames(action: str) -> Callable[[Bench, str, int], Command]:
-    """Give the command that reads the source as a frame, or writes a Parquet file into an empty database."""
+    """Return the command that reads the source as a frame, or writes a Parquet file into an empty database."""
 
     def command(bench: Bench, contender: str, number: int) -> Command:
         del number
         bench.source("events_a")
-        bench.server.fresh(f"dst_{contender}")
+        bench.server.recreate(f"dst_{contender}")
         bench.server.sql(f"dst_{contender}", "CREATE SCHEMA bench")
-        files = places.export(bench.server, bench.rows, "parquet") if action == "write" else ""
-        python = sys.executable if contender == "ours" else places.python_of(contender)
-        words = [python, CONTENDERS / "frames.py", contender, action, str(bench.rows), str(files)]
-        return Command(words, bench.env(contender))
+        files = environments.export(bench.server, bench.rows, "parquet") if action == "write" else ""
+        python = sys.executable if contender == "ours" else environments.python_of(contender)
+        arguments = [python, CONTENDERS / "frames.py", contender, action, str(bench.rows), str(files)]
+        return Command(arguments, bench.env(contender))
 
     return command
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-import places
+import environments
 from cases import Case, flow, no_preparation, script
 
 if TYPE_CHECKING:
@@ -20,12 +20,12 @@ EVERY = 50
 
 
 def lake_of(bench: Bench, contender: str) -> Path:
-    """Give the folder of a contender's lake."""
+    """Return the folder of a contender's lake."""
     return bench.home(contender) / "lake"
 
 
 def load(bench: Bench, contender: str, kind: str, mode: str, files: Path | None = None) -> Command:
-    """Give the command of one load into a contender's lake."""
+    """Return the command of one load into a contender's lake."""
     env: dict[str, object] = {"BENCH_LAKE": lake_of(bench, contender), "BENCH_LAKE_KIND": kind}
     if files is not None:
         env["BENCH_FILES"] = files
@@ -38,7 +38,7 @@ def load(bench: Bench, contender: str, kind: str, mode: str, files: Path | None 
 
 
 def append(kind: str) -> Callable[[Bench, str, int], Command]:
-    """Give the command that loads everything into a lake that is not there."""
+    """Return the command that loads everything into a lake that is not there."""
 
     def command(bench: Bench, contender: str, number: int) -> Command:
         del number
@@ -51,23 +51,23 @@ def append(kind: str) -> Callable[[Bench, str, int], Command]:
 
 
 def loaded_once(kind: str, mode: str) -> Callable[[Bench, str], None]:
-    """Give the preparation of a load of changes: the contender has loaded the rows before."""
+    """Return the preparation of a load of changes: the contender has loaded the rows before."""
 
     def prepare(bench: Bench, contender: str) -> None:
         import measure
 
         first = "first" if mode == "merge" else "first_scd2"
-        made = load(bench, contender, kind, first, places.export(bench.server, bench.rows, "parquet"))
-        measure.run(made.words, made.env)
+        command = load(bench, contender, kind, first, environments.export(bench.server, bench.rows, "parquet"))
+        measure.run(command.arguments, command.env)
 
     return prepare
 
 
 def changes(kind: str, mode: str) -> Callable[[Bench, str, int], Command]:
-    """Give the command of a load of changes; each round changes the same rows to other values."""
+    """Return the command of a load of changes; each round changes the same rows to other values."""
 
     def command(bench: Bench, contender: str, number: int) -> Command:
-        files = places.export(bench.server, bench.rows, "parquet", every=EVERY, mark=f" in round {number}")
+        files = environments.export(bench.server, bench.rows, "parquet", every=EVERY, suffix=f" in round {number}")
         return load(bench, contender, kind, mode, files)
 
     return command

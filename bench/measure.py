@@ -65,17 +65,17 @@ def run(
     if process.returncode:
         raise CommandError(f"{' '.join(map(str, command))} ended with {process.returncode}:\n{log.read_text()[-3000:]}")
     cpu = usage.ru_utime + usage.ru_stime
-    return Sample(seconds, cpu, peaks.python, peaks.java, peaks.total, load, _moments(notes, began))
+    return Sample(seconds, cpu, peaks.python, peaks.java, peaks.total, load, _times(notes, began))
 
 
-def _moments(notes: Path | None, began: float) -> dict[str, float]:
-    """Give the first time of each moment."""
-    found: dict[str, float] = {}
+def _times(notes: Path | None, began: float) -> dict[str, float]:
+    """Return the first time of each moment."""
+    first_times: dict[str, float] = {}
     if notes is not None and notes.exists():
         for line in notes.read_text().splitlines():
             name, at = line.split()
-            found.setdefault(name, round(float(at) - began, 3))
-    return found
+            first_times.setdefault(name, round(float(at) - began, 3))
+    return first_times
 
 
 class _Peaks(threading.Thread):
@@ -97,12 +97,12 @@ class _Peaks(threading.Thread):
 
 
 def tree_memory(root: int) -> int:
-    """Give the memory of a process and everything below it, in KiB."""
+    """Return the memory of a process and everything below it, in KiB."""
     return sum(kib for _, kib in _trees(root))
 
 
 def _trees(*roots: int) -> list[tuple[str, int]]:
-    """Give the name and the proportional memory of some processes and of every one below them, each once."""
+    """Return the name and the proportional memory of some processes and of every one below them, each once."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -110,12 +110,12 @@ def _trees(*roots: int) -> list[tuple[str, int]]:
         except OSError:
             continue
         children.setdefault(parent, []).append(int(stat.parent.name))
-    found, waiting, seen = [], [*roots], set[int]()
+    processes, waiting, visited = [], [*roots], set[int]()
     while waiting:
         pid = waiting.pop()
-        if pid in seen:
+        if pid in visited:
             continue
-        seen.add(pid)
+        visited.add(pid)
         waiting += children.get(pid, [])
         try:
             text = Path(f"/proc/{pid}/smaps_rollup").read_text()
@@ -123,5 +123,5 @@ def _trees(*roots: int) -> list[tuple[str, int]]:
         except OSError:
             continue
         shared = [int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")]
-        found.append((name, shared[0] if shared else 0))
-    return found
+        processes.append((name, shared[0] if shared else 0))
+    return processes

@@ -18,13 +18,13 @@ _SPREAD = 0x9E3779B97F4A7C15F39CC0605CEDC835
 
 
 def record(number: int, at: float | None = None, customers: int = 100_000) -> bytes:
-    """Give a record of exactly 200 bytes; it happened a second after the one before it, or when that is said."""
+    """Return a record of exactly 200 bytes; it happened a second after the one before it, or when that is said."""
     seconds, micros = divmod(int((_FIRST + number if at is None else at) * 1_000_000), 1_000_000)
-    moment = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{micros:06}Z"
+    timestamp = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{micros:06}Z"
     values = {
         "id": number, "customer": number % customers, "name": f"customer {number}",
         "code": f"{number * _SPREAD % (1 << 128):032x}", "amount": number % 1_000_000 / 100,
-        "score": number * 1.5, "happened_at": moment, "active": number % 2 == 0,
+        "score": number * 1.5, "happened_at": timestamp, "active": number % 2 == 0,
     }  # fmt: skip
     short = SIZE - len(json.dumps(values, separators=(",", ":")))
     values["name"] = f"{values['name']}{'.' * short}"
@@ -32,7 +32,7 @@ def record(number: int, at: float | None = None, customers: int = 100_000) -> by
 
 
 def producer(address: str) -> Any:
-    """Give a client that sends to topics."""
+    """Return a client that sends to topics."""
     from confluent_kafka import Producer
 
     return Producer({"bootstrap.servers": address, "linger.ms": 5, "queue.buffering.max.messages": 500_000})
@@ -48,14 +48,14 @@ def fill_topic(address: str, topic: str, rows: int) -> None:
     sender.flush()
 
 
-def change(op: str, number: int, place: int) -> bytes:
-    """Give a change of a row as Debezium writes it without a schema; `place` is where the log has it."""
+def change(op: str, number: int, position: int) -> bytes:
+    """Return a change of a row as Debezium writes it without a schema; `position` is where the log has it."""
     row = json.loads(record(number))
-    row["amount"] = (number + place) % 1_000_000 / 100
+    row["amount"] = (number + position) % 1_000_000 / 100
     source = {
-        "version": "3.4.0.Final", "connector": "postgresql", "name": "shop", "ts_ms": _FIRST * 1000 + place, "snapshot": "false",
-        "db": "shop", "sequence": f'["{place * 100}","{place * 100 + 50}"]', "schema": "public", "table": "events",
-        "txId": place, "lsn": place * 100 + 50, "xmin": None,
+        "version": "3.4.0.Final", "connector": "postgresql", "name": "shop", "ts_ms": _FIRST * 1000 + position, "snapshot": "false",
+        "db": "shop", "sequence": f'["{position * 100}","{position * 100 + 50}"]', "schema": "public", "table": "events",
+        "txId": position, "lsn": position * 100 + 50, "xmin": None,
     }  # fmt: skip
     before, after = ({"id": number}, None) if op == "d" else (None, row)
     event = {
@@ -70,26 +70,26 @@ def change(op: str, number: int, place: int) -> bytes:
 
 
 def first_rows(rows: int) -> Iterator[bytes]:
-    """Give the changes that create so many rows."""
+    """Return the changes that create so many rows."""
     return (change("c", number, number) for number in range(1, rows + 1))
 
 
 def changes(rows: int) -> Iterator[bytes]:
-    """Give as many changes of so many rows: of ten, one deletes a row, one creates it again later, and eight update others.
+    """Return as many changes of so many rows: of ten, one deletes a row, one creates it again later, and eight update others.
 
     The last one creates one row more, so that it can be seen that everything is there.
     """
     chance, gone = random.Random(7), list[int]()  # noqa: S311 - repeatable, not secret
-    for place in range(rows + 1, 2 * rows):
-        turn, left = place % 10, 2 * rows - place
+    for position in range(rows + 1, 2 * rows):
+        turn, left = position % 10, 2 * rows - position
         number = chance.randrange(1, rows + 1)
         if gone and (turn == 1 or left <= len(gone)):
-            yield change("c", gone.pop(0), place)
+            yield change("c", gone.pop(0), position)
         elif turn == 0 and number not in gone and left > len(gone) + 2:
             gone.append(number)
-            yield change("d", number, place)
+            yield change("d", number, position)
         else:
-            yield change("u", number % rows + 1 if number in gone else number, place)
+            yield change("u", number % rows + 1 if number in gone else number, position)
     yield change("c", rows + 1, 2 * rows)
 
 
@@ -126,7 +126,7 @@ def fill_queue(channel: Any, queue: str, rows: int) -> None:
 
 
 def at_rate(rate: int, each: float = 0.01) -> Iterator[list[int]]:
-    """Give the numbers of the records that are due, so many a second; it waits in between."""
+    """Return the numbers of the records that are due, so many a second; it waits in between."""
     begun, sent = time.monotonic(), 0
     while True:
         due = int((time.monotonic() - begun) * rate)

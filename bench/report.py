@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from places import HERE, PACKAGES, SETTINGS
+from environments import BENCH, PACKAGES, SETTINGS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +40,8 @@ _FIGURES = {
     "rows_per_second": "rows/s", "p50_ms": "p50 ms", "p95_ms": "p95 ms", "p99_ms": "p99 ms",
     "first_mib": "first fifth MiB", "last_mib": "last fifth MiB", "most_mib": "most MiB", "restart_s": "restart s",
     "trigger_ms": "batch ms", "p95_triggers": "p95 in batches",
+    "watermark_p50_ms": "p50 ms behind the watermark", "watermark_p95_ms": "p95 ms behind the watermark",
+    "watermark_p95_triggers": "that in batches",
 }  # fmt: skip
 
 PHASES = (
@@ -52,11 +54,11 @@ PHASES = (
 
 
 def render(results: Path) -> str:
-    """Give the page: what people wrote about the figures, then the tables."""
+    """Return the page: what people wrote about the figures, then the tables."""
     lines = results.read_text().splitlines() if results.exists() else []
     rows = [json.loads(line) for line in lines]
-    words = HERE / "NOTES.md"
-    parts = ["# Speed and memory", "", words.read_text().strip() if words.exists() else "", ""]
+    notes = BENCH / "NOTES.md"
+    parts = ["# Speed and memory", "", notes.read_text().strip() if notes.exists() else "", ""]
     if rows:
         slots = [row for row in rows if row["contender"].startswith("slots")]
         whole = [row for row in rows if not row.get("figures") and row not in slots]
@@ -69,7 +71,7 @@ def render(results: Path) -> str:
 
 
 def _grouped(rows: list[dict[str, Any]]) -> dict[tuple[str, str, int], dict[str, list[dict[str, Any]]]]:
-    """Give the samples by case and contender; a case that was measured with several sizes appears once for each."""
+    """Return the samples by case and contender; a case that was measured with several sizes appears once for each."""
     groups: dict[tuple[str, str, int], dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         groups[row["case"], row["title"], row["rows"]][row["contender"]].append(row)
@@ -82,7 +84,7 @@ def _machine(rows: list[dict[str, Any]]) -> str:
     counts = Counter(row["machine"]["processor"] for row in rows)
     processors = ", ".join(f"{name} ({many} samples)" for name, many in counts.items())
     settings = ", ".join(f"{key} = {value}" for key, value in SETTINGS.items())
-    packages = "; ".join(", ".join(words) for words in PACKAGES.values())
+    packages = "; ".join(", ".join(names) for names in PACKAGES.values())
     return "\n".join(
         [
             "## Where",
@@ -119,7 +121,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 
 def _streams(rows: list[dict[str, Any]]) -> str:
-    """Give what was measured of streams beside the time of their commands."""
+    """Return what was measured of streams beside the time of their commands."""
     if not rows:
         return ""
     lines = [
@@ -133,9 +135,11 @@ def _streams(rows: list[dict[str, Any]]) -> str:
     ]
     for (_, title, size), by_name in _grouped(rows).items():
         for name, samples in by_name.items():
-            found = {figure: median(s["figures"][figure] for s in samples) for figure in samples[0]["figures"]}
-            told = ", ".join(f"{_FIGURES.get(figure, figure)} {value:,.0f}" for figure, value in found.items())
-            lines.append(f"| {title} | {size:,} | {NAMES[name]} | {len(samples)} | {told} |")
+            medians = {figure: median(s["figures"][figure] for s in samples) for figure in samples[0]["figures"]}
+            figures_text = ", ".join(
+                f"{_FIGURES.get(figure, figure)} {value:,.0f}" for figure, value in medians.items()
+            )
+            lines.append(f"| {title} | {size:,} | {NAMES[name]} | {len(samples)} | {figures_text} |")
     return "\n".join(lines)
 
 
@@ -152,12 +156,12 @@ def _reads(rows: list[dict[str, Any]]) -> str:
         "|---|---:|---|---:|---:|---:|---:|---:|",
     ]
     for (_, title, size), by_name in _grouped(rows).items():
-        found = {
+        medians = {
             name: [median(s["figures"][figure] for s in samples) for figure in ("reads_per_second", "p50_us", "p99_us")]
             for name, samples in by_name.items()
         }
-        for name, (speed, half, most) in found.items():
-            ratio = f"{found['ours'][0] / speed:.2f}" if "ours" in found else ""
+        for name, (speed, half, most) in medians.items():
+            ratio = f"{medians['ours'][0] / speed:.2f}" if "ours" in medians else ""
             figures = f"{len(by_name[name])} | {speed:,.0f} | {half:,.0f} | {most:,.0f} | {ratio}"
             lines.append(f"| {title} | {size:,} | {NAMES[name]} | {figures} |")
     return "\n".join(lines)
@@ -232,10 +236,10 @@ def _phases(rows: list[dict[str, Any]]) -> str:
 
 
 def _span(sample: dict[str, Any], begin: str | None, end: str) -> float:
-    """Give the seconds between two moments; a load without Spark has no moments in between."""
-    moments = sample["moments"]
-    first = moments.get(begin, moments["ddl.after_expand"]) if begin else 0.0
-    return max(0.0, float(moments.get(end, first)) - float(first))
+    """Return the seconds between two moments; a load without Spark has no moments in between."""
+    times = sample["moments"]
+    first = times.get(begin, times["ddl.after_expand"]) if begin else 0.0
+    return max(0.0, float(times.get(end, first)) - float(first))
 
 
 def _memory(rows: list[dict[str, Any]]) -> str:

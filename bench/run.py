@@ -16,12 +16,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "src")]
+BENCH = Path(__file__).resolve().parent
+sys.path[:0] = [str(BENCH), str(BENCH.parent), str(BENCH.parent / "src")]
 
 import cases  # noqa: E402
+import environments  # noqa: E402
 import measure  # noqa: E402 - found by the line above
-import places  # noqa: E402
 import report  # noqa: E402
 from cases import Bench  # noqa: E402
 from change_cases import CHANGE_CASES  # noqa: E402
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from cases import Case
 
-RESULTS = HERE / "results.jsonl"
+RESULTS = BENCH / "results.jsonl"
 CASES = cases.CASES | {
     case.name: case
     for case in (
@@ -73,46 +73,48 @@ def main() -> int:
     parser.add_argument("--label", default="", help="a word that marks these results")
     parser.add_argument("--anew", action="store_true", help="forget earlier results of these cases")
     parser.add_argument("--dry", action="store_true", help="print, and write nothing")
-    asked = parser.parse_args()
-    if asked.before:
-        os.environ[places.BEFORE] = str(asked.before.resolve())
-    names = [name for name in asked.case or CASES if name != "none"]
-    if asked.anew and not asked.dry:
+    options = parser.parse_args()
+    if options.before:
+        os.environ[environments.BEFORE] = str(options.before.resolve())
+    names = [name for name in options.case or CASES if name != "none"]
+    if options.anew and not options.dry:
         forget(names)
     if names:
-        measure_all([CASES[name] for name in names], asked)
-    if not asked.dry:
-        (HERE / "RESULTS.md").write_text(report.render(RESULTS))
+        measure_all([CASES[name] for name in names], options)
+    if not options.dry:
+        (BENCH / "RESULTS.md").write_text(report.render(RESULTS))
     return 0
 
 
 def forget(names: list[str]) -> None:
     """Remove the kept results of cases, because what they measured is not what there is now."""
-    kept = [line for line in RESULTS.read_text().splitlines(keepends=True) if json.loads(line)["case"] not in names]
-    RESULTS.write_text("".join(kept))
+    other_lines = [
+        line for line in RESULTS.read_text().splitlines(keepends=True) if json.loads(line)["case"] not in names
+    ]
+    RESULTS.write_text("".join(other_lines))
 
 
-def measure_all(cases: list[Case], asked: argparse.Namespace) -> None:
+def measure_all(cases: list[Case], options: argparse.Namespace) -> None:
     """Measure every case on one server."""
-    server = places.Server()
+    server = environments.Server()
     server.start()
     try:
         for case in cases:
-            measure_case(case, server, asked)
+            measure_case(case, server, options)
     finally:
         server.close()
         end_all_engines()
 
 
-def measure_case(case: Case, server: places.Server, asked: argparse.Namespace) -> None:
+def measure_case(case: Case, server: environments.Server, options: argparse.Namespace) -> None:
     """Measure one case: all contenders in every round, beginning with another one each time."""
-    folder = places.WORK / "homes" / case.name
+    folder = environments.WORK / "homes" / case.name
     shutil.rmtree(folder, ignore_errors=True)
-    bench = Bench(server, rows_of(case, asked), folder, case.heap)
+    bench = Bench(server, rows_of(case, options), folder, case.heap)
     if case.heap:
-        end_engines(places.ENGINES)
-    entered = (*case.contenders, "before") if asked.before else case.contenders
-    contenders = [name for name in entered if not asked.only or name in asked.only]
+        end_engines(environments.ENGINES)
+    entered = (*case.contenders, "before") if options.before else case.contenders
+    contenders = [name for name in entered if not options.only or name in options.only]
     # Without its preparation a contender would be timed at another load than the others.
     contenders = [c for c in contenders if attempt(lambda c=c: case.prepare(bench, c), f"{case.name} {c} preparation")]
     for contender in ("ours", "before"):
@@ -120,15 +122,15 @@ def measure_case(case: Case, server: places.Server, asked: argparse.Namespace) -
             warm_up(bench, contender)
     if "ours" in contenders:
         check_heap(case)
-    for number in range(asked.rounds or case.rounds):
+    for number in range(options.rounds or case.rounds):
         turn = number % len(contenders)
         for contender in contenders[turn:] + contenders[:turn]:
-            attempt(lambda c=contender, n=number: one(case, bench, c, n, asked), f"{case.name} {contender}")
+            attempt(lambda c=contender, n=number: one(case, bench, c, n, options), f"{case.name} {contender}")
     for contender in {*entered, "ours"}:
         server.execute(f"DROP DATABASE IF EXISTS dst_{contender} WITH (FORCE)")
     shutil.rmtree(folder, ignore_errors=True)
     if case.heap:
-        end_engines(places.ENGINES)
+        end_engines(environments.ENGINES)
 
 
 def warm_up(bench: Bench, contender: str) -> None:
@@ -138,27 +140,27 @@ def warm_up(bench: Bench, contender: str) -> None:
 
 def end_all_engines() -> None:
     """End the warm engines of this version and of an earlier one."""
-    for folder in (places.ENGINES, places.ENGINES_BEFORE):
+    for folder in (environments.ENGINES, environments.ENGINES_BEFORE):
         end_engines(folder)
 
 
 def check_heap(case: Case) -> None:
     """Refuse to measure a case whose engine has another heap than its title says."""
-    heaps = [state.heap_bytes for state in engines_in(places.ENGINES)]
+    heaps = [state.heap_bytes for state in engines_in(environments.ENGINES)]
     if case.heap and heaps != [memory_bytes(case.heap)]:
         raise measure.CommandError(f"{case.name}: the engine has a heap of {heaps} bytes, not of {case.heap}")
 
 
 def engine_processes() -> list[int]:
-    """Give the processes of warm engines, below which Java and its Python workers are."""
-    return [state.pid for state in engines_in(places.ENGINES)]
+    """Return the processes of warm engines, below which Java and its Python workers are."""
+    return [state.pid for state in engines_in(environments.ENGINES)]
 
 
-def rows_of(case: Case, asked: argparse.Namespace) -> int:
-    """Give how many rows a case has."""
-    if case.name == "stream-soak" and asked.minutes:
-        return int(SOAK_RATE * 60 * asked.minutes)
-    return case.rows if asked.rows is None else int(asked.rows)
+def rows_of(case: Case, options: argparse.Namespace) -> int:
+    """Return how many rows a case has."""
+    if case.name == "stream-soak" and options.minutes:
+        return int(SOAK_RATE * 60 * options.minutes)
+    return case.rows if options.rows is None else int(options.rows)
 
 
 def attempt(work: Callable[[], None], name: str) -> bool:
@@ -171,26 +173,26 @@ def attempt(work: Callable[[], None], name: str) -> bool:
     return True
 
 
-def one(case: Case, bench: Bench, contender: str, number: int, asked: argparse.Namespace) -> None:
+def one(case: Case, bench: Bench, contender: str, number: int, options: argparse.Namespace) -> None:
     """Measure one contender once and keep the result."""
     command = case.command(bench, contender, number)
     watch = engine_processes if case.watch else None
-    sample = measure.run(command.words, command.env, bench.notes(contender), watch=watch)
+    sample = measure.run(command.arguments, command.env, bench.notes(contender), watch=watch)
     figures = case.figures(bench, contender) if case.figures else {}
-    found = {
-        "case": case.name, "title": case.title, "rows": bench.rows, "contender": contender, "label": asked.label,
+    record = {
+        "case": case.name, "title": case.title, "rows": bench.rows, "contender": contender, "label": options.label,
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **asdict(sample),
         "figures": figures,
     }  # fmt: skip
     memory = {"python": sample.python_mib, "java": sample.java_mib, "MiB": sample.total_mib} if case.watch else {}
-    moments = " ".join(f"{name}={at:.2f}" for name, at in (sample.moments | figures | memory).items())
+    times = " ".join(f"{name}={at:.2f}" for name, at in (sample.moments | figures | memory).items())
     print(
-        f"{case.name:<16} {contender:<7} {sample.seconds:7.2f} s  cpu {sample.cpu:6.2f}  load {sample.load:4.1f}  {moments}",
+        f"{case.name:<16} {contender:<7} {sample.seconds:7.2f} s  cpu {sample.cpu:6.2f}  load {sample.load:4.1f}  {times}",
         flush=True,
     )
-    if not asked.dry:
+    if not options.dry:
         with RESULTS.open("a") as out:
-            out.write(json.dumps(found | {"machine": places.machine()}) + "\n")
+            out.write(json.dumps(record | {"machine": environments.machine()}) + "\n")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def declare(count: int, *, due: bool) -> None:
 
 
 def filled(folder: Path, count: int, runs: int) -> SqliteRunLog:
-    """Give a run log in which every pipeline ran yesterday."""
+    """Return a run log in which every pipeline ran yesterday."""
     log = SqliteRunLog(folder / f"{count}-{runs}.db")
     before = NOW - timedelta(days=1)
     states = [
@@ -51,9 +51,9 @@ def filled(folder: Path, count: int, runs: int) -> SqliteRunLog:
     ]
     names = [name for name, _ in columns_of(PipelineState)]
     with closing(sqlite3.connect(folder / f"{count}-{runs}.db")) as file, file:
-        marks = ", ".join("?" for _ in names)
+        placeholders = ", ".join("?" for _ in names)
         file.executemany(
-            f"INSERT INTO pipeline_state ({', '.join(names)}) VALUES ({marks})",
+            f"INSERT INTO pipeline_state ({', '.join(names)}) VALUES ({placeholders})",
             [values_of(replace(state, version=1)) for state in states],
         )
         file.executemany(
@@ -72,7 +72,7 @@ def filled(folder: Path, count: int, runs: int) -> SqliteRunLog:
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Give the milliseconds of the best of three."""
+    """Return the milliseconds of the best of three."""
     best = []
     for _ in range(3):
         start = time.perf_counter()
@@ -82,16 +82,16 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def decided(log: SqliteRunLog) -> tuple[float, float]:
-    """Give the milliseconds of the round trips and of the decisions."""
+    """Return the milliseconds of the round trips and of the decisions."""
     trips = timed(lambda: (log.all(PipelineState), log.all(Claim)))
     states = {state.pipeline: state for state in log.all(PipelineState)}
     at = Situation(PROJECT, NOW, states)
 
-    def look() -> object:
-        found = [name for name, one in PROJECT.pipelines.items() if decide(one, replace(at)) is not None]
-        return PROJECT.order(found)
+    def decide_all() -> object:
+        due_now = [name for name, one in PROJECT.pipelines.items() if decide(one, replace(at)) is not None]
+        return PROJECT.order(due_now)
 
-    return trips, timed(look)
+    return trips, timed(decide_all)
 
 
 def main() -> int:
@@ -101,9 +101,9 @@ def main() -> int:
         for due, counts in ((True, (100, 1_000, 10_000)), (False, (100, 1_000, 10_000))):
             for count in counts:
                 declare(count, due=due)
-                trips, looked = decided(filled(folder, count, int(due)))
+                trips, due_names = decided(filled(folder, count, int(due)))
                 what = "all due" if due else "few due"
-                sys.stdout.write(f"{what}: {count:,} pipelines: {looked:.0f} ms, round trips {trips:.0f} ms\n")
+                sys.stdout.write(f"{what}: {count:,} pipelines: {due_names:.0f} ms, round trips {trips:.0f} ms\n")
         for runs in (1_000, 10_000, 100_000):
             declare(1_000, due=False)
             log = filled(folder, 1_000, runs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import places
+import environments
 from cases import Case, empty_target, flow, no_preparation
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def load(prepare: Callable[[Bench], dict[str, object]], pipeline: str, module: s
 
 def one_file(bench: Bench) -> dict[str, object]:
     """Write the rows as one CSV file and return how the pipeline finds it."""
-    return {"BENCH_FILES": places.export(bench.server, bench.rows, "csv", files=1), "BENCH_FORMAT": "csv"}
+    return {"BENCH_FILES": environments.export(bench.server, bench.rows, "csv", files=1), "BENCH_FORMAT": "csv"}
 
 
 def one_table(bench: Bench) -> dict[str, object]:

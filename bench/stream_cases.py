@@ -16,7 +16,7 @@ from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-import places
+import environments
 import records
 from cases import CONTENDERS, OURS, Case, Command, empty_target, no_preparation, python_of
 
@@ -59,7 +59,7 @@ OLD_COLUMNS = (
 
 @cache
 def kafka() -> KafkaBroker:
-    """Give the broker of all rounds."""
+    """Return the broker of all rounds."""
     broker = KafkaBroker()
     broker.start()
     atexit.register(broker.close)
@@ -68,7 +68,7 @@ def kafka() -> KafkaBroker:
 
 @cache
 def rabbitmq() -> RabbitMQServer:
-    """Give the broker of all rounds."""
+    """Return the broker of all rounds."""
     broker = RabbitMQServer()
     broker.start()
     atexit.register(broker.close)
@@ -77,7 +77,7 @@ def rabbitmq() -> RabbitMQServer:
 
 @cache
 def full_topic(rows: int) -> str:
-    """Give a topic with so many records, made once."""
+    """Return a topic with so many records, made once."""
     topic = kafka().create_topic(PARTITIONS)
     records.fill_topic(kafka().address, topic, rows)
     return topic
@@ -85,7 +85,7 @@ def full_topic(rows: int) -> str:
 
 @cache
 def spark_conf(folder: Path, *, delta: bool) -> str:
-    """Give the settings of plain PySpark as JSON; a part that the repositories lack is replaced as this product does it."""
+    """Return the settings of plain PySpark as JSON; a part that the repositories lack is replaced as this product does it."""
     from ematix_flow.run.spark.java import find_java
     from ematix_flow.run.spark.packages.substitutes import with_substitutes
 
@@ -97,8 +97,8 @@ def spark_conf(folder: Path, *, delta: bool) -> str:
 # Commands
 
 
-def consume(bench: Bench, contender: str, target: str, env: dict[str, object], *words: str) -> Command:
-    """Give the command that reads a topic or a queue until it is stopped or, with `--once`, has read what is there."""
+def consume(bench: Bench, contender: str, target: str, env: dict[str, object], *arguments: str) -> Command:
+    """Return the command that reads a topic or a queue until it is stopped or, with `--once`, has read what is there."""
     lake = bench.home(contender) / "lake"
     env = {
         "BENCH_BATCH": BATCH, "BENCH_STREAM_TARGET": target, "BENCH_GROUP": uuid.uuid4().hex, "BENCH_LAKE": lake, **env,
@@ -113,30 +113,30 @@ def consume(bench: Bench, contender: str, target: str, env: dict[str, object], *
             "events",
             "-m",
             "stream_flows",
-            *words,
+            *arguments,
         ]
     elif contender == "ematix":
-        flow = places.python_of("ematix").with_name("flow")
+        flow = environments.python_of("ematix").with_name("flow")
         start = [flow, "consume", "events", "--module", "old_streams"]
     else:
         env["BENCH_SPARK_CONF"] = spark_conf(bench.home(contender), delta=target == "lake")
         kind = "delta" if target == "lake" else "postgres"
-        start = [places.python_of("spark"), CONTENDERS / "spark_streams.py", kind]
+        start = [environments.python_of("spark"), CONTENDERS / "spark_streams.py", kind]
     return Command(start, bench.env(contender, **env))
 
 
-def followed(bench: Bench, contender: str, made: Command, *words: object) -> Command:
-    """Give a command that is ended when its table has every row."""
-    follow = [sys.executable, places.HERE / "follow.py", "--figures", figures_file(bench, contender)]
-    return Command([*follow, *map(str, words), "--", *made.words], made.env)
+def followed(bench: Bench, contender: str, command: Command, *arguments: object) -> Command:
+    """Return a command that is ended when its table has every row."""
+    follow = [sys.executable, environments.BENCH / "follow.py", "--figures", figures_file(bench, contender)]
+    return Command([*follow, *map(str, arguments), "--", *command.arguments], command.env)
 
 
 def figures_file(bench: Bench, contender: str) -> Path:
-    """Give the file in which a command leaves what it saw."""
+    """Return the file in which a command leaves what it saw."""
     return bench.home(contender) / "figures"
 
 
-def fresh(bench: Bench, contender: str) -> None:
+def reset(bench: Bench, contender: str) -> None:
     """Remove everything that a contender remembers, and give it an empty database."""
     for name in ("checkpoint", "lake", ".ematix-flow", "bench"):
         shutil.rmtree(bench.home(contender) / name, ignore_errors=True)
@@ -148,40 +148,40 @@ def fresh(bench: Bench, contender: str) -> None:
 
 
 def from_kafka(topic: str) -> dict[str, object]:
-    """Give what tells a contender where its records are."""
+    """Return what tells a contender where its records are."""
     return {"BENCH_STREAM": "kafka", "BENCH_BROKER": kafka().address, "BENCH_QUERY": topic}
 
 
 def from_full_topic(rows: int) -> dict[str, object]:
-    """Give where a contender finds so many records, in several batches."""
+    """Return where a contender finds so many records, in several batches."""
     return {**from_kafka(full_topic(rows)), "BENCH_BATCH": max(1, min(BATCH, rows // BATCHES))}
 
 
 def kafka_postgres(bench: Bench, contender: str, number: int) -> Command:
     """Read a full topic into a table."""
     del number
-    fresh(bench, contender)
-    made = consume(bench, contender, "dst", from_full_topic(bench.rows))
-    return followed(bench, contender, made, "--rows", bench.rows)
+    reset(bench, contender)
+    command = consume(bench, contender, "dst", from_full_topic(bench.rows))
+    return followed(bench, contender, command, "--rows", bench.rows)
 
 
 def kafka_delta(bench: Bench, contender: str, number: int) -> Command:
     """Read a full topic into a Delta table, and end."""
     del number
-    fresh(bench, contender)
+    reset(bench, contender)
     return consume(bench, contender, "lake", from_full_topic(bench.rows), "--once")
 
 
-def fed(rate: int, *words: object) -> Callable[[Bench, str, int], Command]:
-    """Give a command that reads a topic into which records come at a rate; one partition keeps their order."""
+def fed(rate: int, *arguments: object) -> Callable[[Bench, str, int], Command]:
+    """Return a command that reads a topic into which records come at a rate; one partition keeps their order."""
 
     def command(bench: Bench, contender: str, number: int) -> Command:
         del number
-        fresh(bench, contender)
+        reset(bench, contender)
         topic = kafka().create_topic(1)
-        made = consume(bench, contender, "dst", from_kafka(topic))
+        built = consume(bench, contender, "dst", from_kafka(topic))
         feed = ("--broker", kafka().address, "--topic", topic, "--rate", rate, "--seconds", bench.rows // rate)
-        return followed(bench, contender, made, *feed, *words)
+        return followed(bench, contender, built, *feed, *arguments)
 
     return command
 
@@ -189,7 +189,7 @@ def fed(rate: int, *words: object) -> Callable[[Bench, str, int], Command]:
 def rabbit_postgres(bench: Bench, contender: str, number: int) -> Command:
     """Read a full queue into a table, or into nothing."""
     del number
-    fresh(bench, contender)
+    reset(bench, contender)
     queue = rabbitmq().create_queue()
     channel = rabbitmq().channel()
     records.fill_queue(channel, queue, bench.rows)
@@ -206,22 +206,22 @@ def rabbit_postgres(bench: Bench, contender: str, number: int) -> Command:
 
 
 def left(bench: Bench, contender: str) -> dict[str, float]:
-    """Give the figures that the command left."""
-    found: dict[str, float] = json.loads(figures_file(bench, contender).read_text())
-    return found
+    """Return the figures that the command left."""
+    figures: dict[str, float] = json.loads(figures_file(bench, contender).read_text())
+    return figures
 
 
 def sustained(bench: Bench, contender: str) -> dict[str, float]:
-    """Give the rows a second from the commit that brought the first tenth of the rows to the last one."""
+    """Return the rows a second from the commit that brought the first tenth of the rows to the last one."""
     if contender == "pika":
         return left(bench, contender)
-    told = bench.server.sql(
+    counts = bench.server.sql(
         f"dst_{contender}",
         "SELECT extract(epoch FROM pg_xact_commit_timestamp(xmin)), count(*) FROM bench.events GROUP BY 1 ORDER BY 1",
     )
-    commits = [(float(at), int(count)) for at, count in (line.split("|") for line in told.split())]
+    commits = [(float(at), int(count)) for at, count in (line.split("|") for line in counts.split())]
     there = list(accumulate(count for _, count in commits))
-    warm = next(place for place, rows in enumerate(there) if rows >= bench.rows // WARM)
+    warm = next(index for index, rows in enumerate(there) if rows >= bench.rows // WARM)
     seconds = commits[-1][0] - commits[warm][0]
     rate = (there[-1] - there[warm]) / seconds if seconds else 0.0
     return {"rows_per_second": rate, "commits": len(commits)}

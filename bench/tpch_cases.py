@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-import places
+import environments
 import tpch
 from cases import CONTENDERS, Case, Command, no_preparation
 
@@ -20,25 +20,25 @@ ENGINES = ("ours", "spark", "sail", "duckdb")
 
 def command(layout: str) -> Callable[[Bench, str, int], Command]:
     """Return what gives the command that runs all queries with an engine; `rows` is the scale factor in thousandths."""
-    make = tpch.generate if layout == "parquet" else tpch.as_delta
+    generate = tpch.generate if layout == "parquet" else tpch.as_delta
 
     def run(bench: Bench, contender: str, number: int) -> Command:
         del number
-        data = make(places.WORK, bench.rows / 1000)
-        python = places.python_of("spark") if contender == "spark" else sys.executable
+        data = generate(environments.WORK, bench.rows / 1000)
+        python = environments.python_of("spark") if contender == "spark" else sys.executable
         figures = bench.home(contender) / "figures.json"
-        words = [python, CONTENDERS / "tpch_queries.py", contender, data, figures, layout]
+        arguments = [python, CONTENDERS / "tpch_queries.py", contender, data, figures, layout]
         env = bench.env(contender)
-        env["PYTHONPATH"] = ":".join([env["PYTHONPATH"], str(places.HERE)])
-        return Command([str(word) for word in words], env)
+        env["PYTHONPATH"] = ":".join([env["PYTHONPATH"], str(environments.BENCH)])
+        return Command([str(argument) for argument in arguments], env)
 
     return run
 
 
 def figures(bench: Bench, contender: str) -> dict[str, float]:
     """Return the seconds of the first pass and of the warm one."""
-    found: dict[str, float] = json.loads((bench.home(contender) / "figures.json").read_text())
-    return found
+    measured: dict[str, float] = json.loads((bench.home(contender) / "figures.json").read_text())
+    return measured
 
 
 TPCH_CASES = tuple(

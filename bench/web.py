@@ -102,7 +102,7 @@ def _state(number: int, count: int, now: datetime) -> PipelineState:
 
 @contextmanager
 def served(path: Path) -> Iterator[tuple[str, int]]:
-    """Run the page over the history and give its address and its process."""
+    """Run the page over the history and return its address and its process."""
     command = [sys.executable, "-m", "ematix_flow", "web", "-m", "many", "--run-log-path", str(path), "--port", "0"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
@@ -114,7 +114,7 @@ def served(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def usable(browser: Browser, address: str) -> tuple[float, int]:
-    """Give the milliseconds until a page can be used, in a browser that has nothing of it yet, and its bytes."""
+    """Return the milliseconds until a page can be used, in a browser that has nothing of it yet, and its bytes."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
     response = page.goto(address, timeout=120_000)
@@ -127,7 +127,7 @@ def usable(browser: Browser, address: str) -> tuple[float, int]:
 
 
 def answers(address: str) -> Iterator[str]:
-    """Give for routes of the API how soon they answer."""
+    """Return for routes of the API how soon they answer."""
     for route in ROUTES:
         took = []
         for _ in range(100):
@@ -140,7 +140,7 @@ def answers(address: str) -> Iterator[str]:
 
 
 def log_alone(path: Path, count: int) -> str:
-    """Give how long the run log itself takes for what `api/pipelines` asks of it."""
+    """Return how long the run log itself takes for what `api/pipelines` asks of it."""
     log, names, took = open_run_log(str(path)), [f"p{number}" for number in range(count)], []
     for _ in range(20):
         began = time.perf_counter()
@@ -152,11 +152,11 @@ def log_alone(path: Path, count: int) -> str:
 
 
 def watched(address: str, pid: int, viewers: int, seconds: int = 30) -> str:
-    """Give what the server needs while so many viewers listen to its events."""
-    before, began = _needs(pid), time.perf_counter()
+    """Return what the server needs while so many viewers listen to its events."""
+    before, began = _usage(pid), time.perf_counter()
     open_streams = [urlopen(f"{address}api/events") for _ in range(viewers)]  # noqa: S310
     time.sleep(seconds)
-    after, took = _needs(pid), time.perf_counter() - began
+    after, took = _usage(pid), time.perf_counter() - began
     for stream in open_streams:
         stream.close()
     share = 100 * (after[0] - before[0]) / took
@@ -165,7 +165,7 @@ def watched(address: str, pid: int, viewers: int, seconds: int = 30) -> str:
     )
 
 
-def _needs(pid: int) -> tuple[float, int]:
+def _usage(pid: int) -> tuple[float, int]:
     """Return the processor seconds and the MiB of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
     pages = int(Path(f"/proc/{pid}/statm").read_text("utf-8").split()[1])
@@ -185,9 +185,9 @@ def main() -> int:
         filled(path, chosen.pipelines, chosen.runs)
         browser = playwright.chromium.launch(executable_path=str(chromium()), args=["--no-sandbox"])
         with served(path) as (address, pid):
-            for name, place in PAGES.items():
-                first, size = usable(browser, f"{address}{place}")
-                took = sorted(usable(browser, f"{address}{place}")[0] for _ in range(ROUNDS))
+            for name, location in PAGES.items():
+                first, size = usable(browser, f"{address}{location}")
+                took = sorted(usable(browser, f"{address}{location}")[0] for _ in range(ROUNDS))
                 sys.stdout.write(
                     f"{name}: first {first:.0f} ms, then {statistics.median(took):.0f} ms (median of {ROUNDS}, "
                     f"{took[0]:.0f} to {took[-1]:.0f}), {size / 1000:.0f} kB; load {os.getloadavg()[0]:.0f}\n"

@@ -12,10 +12,10 @@ import time
 from functools import cache
 from typing import TYPE_CHECKING
 
-import places
+import environments
 import records
 from cases import CONTENDERS, Case, Command, no_preparation
-from stream_cases import PARTITIONS, RATE, SECONDS, followed, fresh, kafka, left, spark_conf
+from stream_cases import PARTITIONS, RATE, SECONDS, followed, kafka, left, reset, spark_conf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ BATCHES = 10
 
 @cache
 def topics(kind: str, rows: int) -> str:
-    """Give the names of the topics of a case, made once."""
+    """Return the names of the topics of a case, made once."""
     names = [kafka().create_topic(PARTITIONS) for _ in range(2 if kind == "join" else 1)]
     for name in names:
         records.fill_partitions(kafka().address, name, rows // len(names), PARTITIONS)
@@ -42,11 +42,11 @@ def topics(kind: str, rows: int) -> str:
 
 
 def remembering(kind: str) -> Callable[[Bench, str, int], Command]:
-    """Give the command that reads the topics into what they result in, and ends."""
+    """Return the command that reads the topics into what they result in, and ends."""
 
     def command(bench: Bench, contender: str, number: int) -> Command:
         del number
-        fresh(bench, contender)
+        reset(bench, contender)
         env = {
             "BENCH_BROKER": kafka().address,
             "BENCH_QUERY": topics(kind, bench.rows),
@@ -55,40 +55,40 @@ def remembering(kind: str) -> Callable[[Bench, str, int], Command]:
         }
         if contender == "spark":
             env["BENCH_SPARK_CONF"] = spark_conf(bench.home(contender), delta=False)
-            words = [places.python_of("spark"), CONTENDERS / "spark_windows.py", kind]
+            arguments = [environments.python_of("spark"), CONTENDERS / "spark_windows.py", kind]
         else:
-            words = [sys.executable, "-m", "ematix_flow", "consume", kind, "-m", "window_flows", "--once"]
-        COMMANDS[contender] = Command(words, bench.env(contender, **env))
+            arguments = [sys.executable, "-m", "ematix_flow", "consume", kind, "-m", "window_flows", "--once"]
+        COMMANDS[contender] = Command(arguments, bench.env(contender, **env))
         return COMMANDS[contender]
 
     return command
 
 
 def emission(bench: Bench, contender: str, number: int) -> Command:
-    """Give the command that counts records by the second while they come."""
+    """Return the command that counts records by the second while they come."""
     del number
-    fresh(bench, contender)
+    reset(bench, contender)
     topic = kafka().create_topic(1)
     state = bench.home(contender) / "checkpoint"
     env = {
         "BENCH_BROKER": kafka().address, "BENCH_QUERY": topic, "BENCH_BATCH": RATE * 10, "EMATIX_FLOW_CHECKPOINT_ROOT": state,
     }  # fmt: skip
-    words: list[str | Path] = [sys.executable, "-m", "ematix_flow", "consume", "seconds", "-m", "window_flows"]
+    arguments: list[str | Path] = [sys.executable, "-m", "ematix_flow", "consume", "seconds", "-m", "window_flows"]
     feed = ("--broker", kafka().address, "--topic", topic, "--rate", RATE, "--seconds", bench.rows // RATE)
-    return followed(bench, contender, Command(words, bench.env(contender, **env)), *feed, "--windows", state)
+    return followed(bench, contender, Command(arguments, bench.env(contender, **env)), *feed, "--windows", state)
 
 
 def results(bench: Bench, contender: str) -> dict[str, float]:
-    """Give how many rows were written, so that two contenders can be seen to have done the same."""
+    """Return how many rows were written, so that two contenders can be seen to have done the same."""
     table = "results" if contender == "spark" else "events"
     return {"results": float(bench.server.sql(f"dst_{contender}", f"SELECT count(*) FROM bench.{table}"))}
 
 
 def begun_again(bench: Bench, contender: str) -> dict[str, float]:
-    """Give how many rows were written, and how long the same command takes with all of that remembered and nothing new."""
+    """Return how many rows were written, and how long the same command takes with all of that remembered and nothing new."""
     again = COMMANDS[contender]
     begun = time.monotonic()
-    subprocess.run([*map(str, again.words)], env=again.env, cwd=again.env["HOME"], check=True, capture_output=True)
+    subprocess.run([*map(str, again.arguments)], env=again.env, cwd=again.env["HOME"], check=True, capture_output=True)
     return results(bench, contender) | {"restart_s": time.monotonic() - begun}
 
 

@@ -125,7 +125,7 @@ def systems() -> dict[str, Any]:
 
 
 def table(headings: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """Give a Markdown table."""
+    """Return a Markdown table."""
     names = list(headings)
     lines = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
     lines += [f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
@@ -133,9 +133,9 @@ def table(headings: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 def guarantees() -> str:
-    """Give the page about what each system promises."""
-    found = systems()
-    rows = [(kind, system.capabilities.guarantee, STAGING[kind]) for kind, system in found.items()]
+    """Return the page about what each system promises."""
+    all_systems = systems()
+    rows = [(kind, system.capabilities.guarantee, STAGING[kind]) for kind, system in all_systems.items()]
     return "\n\n".join(
         [
             "# What is guaranteed",
@@ -151,7 +151,7 @@ def guarantees() -> str:
             "\n".join(f"- {what}: {reason}." for what, reason in _reasons().items()),
             POSITIONS_OF_STREAMS,
             "## What each system can do",
-            table(("kind", "source", *ALL_MODES, *ABILITIES), [_abilities(*one) for one in found.items()]),
+            table(("kind", "source", *ALL_MODES, *ABILITIES), [_abilities(*one) for one in all_systems.items()]),
             ABOUT,
             HELD_TO,
             "## Where a crash is tried",
@@ -166,19 +166,19 @@ def guarantees() -> str:
 
 
 def _promised(source: str) -> tuple[str, ...]:
-    """Give what streams from a source promise, target by target."""
+    """Return what streams from a source promise, target by target."""
     return (source, *(guarantee_of(source, target).level.replace("_", " ") for target in TARGETS))
 
 
 def _reasons() -> dict[str, str]:
-    """Give why, for each target from a source that can be read again, and for the sources that cannot."""
-    found = {f"to {target}": guarantee_of("kafka", target).reason for target in TARGETS}
-    found["to kafka, `delivery='at_least_once'`"] = guarantee_of("kafka", "kafka", "at_least_once").reason
-    return found | {f"from {source}": guarantee_of(source, "table").reason for source in QUEUES}
+    """Return why, for each target from a source that can be read again, and for the sources that cannot."""
+    reasons = {f"to {target}": guarantee_of("kafka", target).reason for target in TARGETS}
+    reasons["to kafka, `delivery='at_least_once'`"] = guarantee_of("kafka", "kafka", "at_least_once").reason
+    return reasons | {f"from {source}": guarantee_of(source, "table").reason for source in QUEUES}
 
 
 def _abilities(kind: str, system: Any) -> tuple[str, ...]:
-    """Give what a kind of system can do, asked of its class."""
+    """Return what a kind of system can do, asked of its class."""
     can = system.capabilities
     able = (
         can.source,
@@ -198,8 +198,8 @@ event_timestamp_column=None)`, `read_spark_df(spark, sql)` and `write_spark_df(d
 
 
 def reference() -> str:
-    """Give the page of every keyword, marker, connection and table."""
-    spellings = [(f"`{word}`", f"`{name}`") for word, name in keywords.ALIASES.items()]
+    """Return the page of every keyword, marker, connection and table."""
+    spellings = [(f"`{alias}`", f"`{name}`") for alias, name in keywords.ALIASES.items()]
     spellings += [
         ("`incremental=True, watermark_column=`", "`incremental_column=`"),
         ("`ttl_seconds=`", "`ttl=`"),
@@ -221,9 +221,9 @@ def reference() -> str:
             table(("value", "what it is"), _values(STREAM_VALUES)),
             "## A stream in TOML",
             STREAM_FILE,
-            table(("table", "keys"), ((f"`{name}`", _words(words)) for name, words in stream_toml.keys().items())),
+            table(("table", "keys"), ((f"`{name}`", _code_list(keys)) for name, keys in stream_toml.keys().items())),
             "## Keywords of `@ematix.warehouse_pipeline`",
-            f"{_words(inspect.signature(warehouses.warehouse_pipeline).parameters)}; see [warehouses](warehouses.md).",
+            f"{_code_list(inspect.signature(warehouses.warehouse_pipeline).parameters)}; see [warehouses](warehouses.md).",
             table(
                 ("value", "what it is"),
                 [_described(cls) for cls in (warehouses.WarehouseSource, warehouses.WarehouseTarget)],
@@ -247,7 +247,7 @@ def reference() -> str:
 
 
 def _markers(module: Any, base: type) -> list[tuple[str, str]]:
-    """Give the public names of a marker module with their arguments and first sentences."""
+    """Return the public names of a marker module with their arguments and first sentences."""
     rows = []
     facade = importlib.import_module(f"ematix_flow.{module.__name__.rpartition('.')[2]}")
     for name in sorted(facade.__all__):
@@ -263,18 +263,18 @@ def _markers(module: Any, base: type) -> list[tuple[str, str]]:
 
 
 def _values(names: Iterable[str]) -> list[tuple[str, str]]:
-    """Give public classes with their fields and first sentences."""
+    """Return public classes with their fields and first sentences."""
     return [_described(getattr(ematix_flow, name)) for name in names]
 
 
 def _described(cls: type) -> tuple[str, str]:
-    """Give a class with its fields and its first sentence."""
+    """Return a class with its fields and its first sentence."""
     arguments = ", ".join(inspect.signature(cls).parameters)
     return f"`{cls.__name__}({arguments})`", (inspect.getdoc(cls) or "").split("\n")[0]
 
 
-def _words(words: Iterable[str]) -> str:
-    return ", ".join(f"`{word}`" for word in words)
+def _code_list(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _connections() -> list[tuple[str, str, str]]:

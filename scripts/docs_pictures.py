@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "windows.md"
-LEFT, RIGHT, LANE, TOP = 92, 738, 44, 44
+LEFT, RIGHT, LINE, TOP = 92, 738, 44, 44
 SPAN = 360
 """Seconds that a picture shows."""
 
@@ -41,18 +41,18 @@ class Click:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A window or session in a lane."""
+    """A window or session on a line."""
 
-    lane: str
+    line: str
     start: int
     end: int
     label: str
 
 
 def clicks() -> list[Click]:
-    """Give the clicks that the first example of the document sends."""
-    found = re.findall(r'\("10:(\d\d):(\d\d)", "(\w+)", "(\w+)"\)', PAGE.read_text(encoding="utf-8"))
-    return [Click(int(minute) * 60 + int(second), user, page) for minute, second, user, page in found]
+    """Return the clicks that the first example of the document sends."""
+    events = re.findall(r'\("10:(\d\d):(\d\d)", "(\w+)", "(\w+)"\)', PAGE.read_text(encoding="utf-8"))
+    return [Click(int(minute) * 60 + int(second), user, page) for minute, second, user, page in events]
 
 
 def tumbling() -> str:
@@ -80,8 +80,8 @@ def hopping() -> str:
         count = sum(start <= one.second < start + length for one in rows)
         if count:
             boxes.append(Box(f"from {_clock(start)}", start, start + length, _clicks(count)))
-    lanes = [("clicks", one.second) for one in rows]
-    return _picture("Hopping windows of two minutes, every minute", lanes, boxes)
+    lines = [("clicks", one.second) for one in rows]
+    return _picture("Hopping windows of two minutes, every minute", lines, boxes)
 
 
 def sessions() -> str:
@@ -101,35 +101,35 @@ def _clicks(count: int) -> str:
 
 
 def _picture(title: str, events: list[tuple[str, int]], boxes: list[Box]) -> str:
-    """Draw lanes with events and boxes, and the watermark at the newest event."""
-    lanes = list(dict.fromkeys([*(lane for lane, _ in events), *(box.lane for box in boxes)]))
-    bottom, mark = TOP + LANE * len(lanes), max(second for _, second in events)
+    """Draw lines with events and boxes, and the watermark at the newest event."""
+    lines = list(dict.fromkeys([*(line for line, _ in events), *(box.line for box in boxes)]))
+    bottom, watermark = TOP + LINE * len(lines), max(second for _, second in events)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 {bottom + 62}" role="img" aria-label="{title}">',
         f"<title>{title}</title>",
         STYLE,
         f'<text x="{LEFT}" y="20">{title}</text>',
     ]
-    for number, lane in enumerate(lanes):
-        y = TOP + LANE * number + LANE // 2
-        parts.append(f'<text x="{LEFT - 10}" y="{y + 4}" text-anchor="end">{lane}</text>')
+    for number, line in enumerate(lines):
+        y = TOP + LINE * number + LINE // 2
+        parts.append(f'<text x="{LEFT - 10}" y="{y + 4}" text-anchor="end">{line}</text>')
         parts.append(f'<path class="lane" d="M{LEFT} {y}H{RIGHT}"/>')
     for box in boxes:
-        y, first = TOP + LANE * lanes.index(box.lane) + 6, max(box.start, 0)
-        kind = "closed" if box.end <= mark else "open"
+        y, first = TOP + LINE * lines.index(box.line) + 6, max(box.start, 0)
+        kind = "closed" if box.end <= watermark else "open"
         width = _x(min(box.end, SPAN)) - _x(first)
-        parts.append(f'<rect class="{kind}" x="{_x(first)}" y="{y}" width="{width}" height="{LANE - 12}" rx="4"/>')
+        parts.append(f'<rect class="{kind}" x="{_x(first)}" y="{y}" width="{width}" height="{LINE - 12}" rx="4"/>')
         parts.append(f'<text class="small" x="{_x(first) + 5}" y="{y + 12}">{box.label}</text>')
-    for lane, second in events:
-        parts.append(f'<circle class="event" cx="{_x(second)}" cy="{TOP + LANE * lanes.index(lane) + 28}" r="5"/>')
+    for line, second in events:
+        parts.append(f'<circle class="event" cx="{_x(second)}" cy="{TOP + LINE * lines.index(line) + 28}" r="5"/>')
     parts.append(f'<path class="axis" d="M{LEFT} {bottom}H{RIGHT}"/>')
     for minute in range(SPAN // 60 + 1):
         parts.append(f'<path class="axis" d="M{_x(minute * 60)} {bottom}v5"/>')
         parts.append(
             f'<text class="small" x="{_x(minute * 60)}" y="{bottom + 18}" text-anchor="middle">{_clock(minute * 60)}</text>'
         )
-    parts.append(f'<path class="mark" d="M{_x(mark)} {TOP - 8}V{bottom}"/>')
-    parts.append(f'<text class="small marked" x="{_x(mark) - 6}" y="{TOP - 2}" text-anchor="end">watermark</text>')
+    parts.append(f'<path class="mark" d="M{_x(watermark)} {TOP - 8}V{bottom}"/>')
+    parts.append(f'<text class="small marked" x="{_x(watermark) - 6}" y="{TOP - 2}" text-anchor="end">watermark</text>')
     note = "filled: the watermark has reached its end, and it was given out; dashed: still open"
     parts += [f'<text class="small" x="{LEFT}" y="{bottom + 44}">{note}</text>', "</svg>"]
     return "\n".join(parts)

@@ -27,10 +27,10 @@ DATABASES = ("duckdb", "sqlite", *SERVERS)
 LAKES = {"delta": {"kind": "delta_local", "path": "x"}, "iceberg": {"catalog_type": "hadoop", "warehouse": "x"}}
 FORMATS = ("parquet", "orc", "csv", "json_lines")
 
-MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
+INSTANT = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
 SAMPLES: dict[str, Any] = {
     "small_int": 7, "integer": 7, "big_int": 7, "float": 0.25, "double": 0.25, "boolean": True, "text": "one, two",
-    "string": "one, two", "date": date(2026, 1, 2), "timestamp": MOMENT.replace(tzinfo=None), "timestamp_tz": MOMENT,
+    "string": "one, two", "date": date(2026, 1, 2), "timestamp": INSTANT.replace(tzinfo=None), "timestamp_tz": INSTANT,
     "json": '{"a": 1}', "jsonb": '{"a": 1}', "uuid": "2b0e3c1a-7c55-4f0e-9c5e-00000000abcd", "bytes": b"\x00\xff",
     "numeric": Decimal("1.50"),
 }  # fmt: skip
@@ -79,7 +79,7 @@ TEXTS = """\
 CSV and JSON lines show a value instead of a type. Everything comes back as it was but what has the mark \u2020: bytes are
 digits there and are read as these digits; `column_map={"raw": "unhex(raw)"}` makes bytes of them again."""
 
-NO_PLACE = f"""\
+OUT_OF_RANGE = f"""\
 A declared number has at most {MAX_DIGITS} digits: `Numeric[40, 2]` is refused when the load is planned, unless the rows
 never leave their database, and so are more than 30 decimals for MySQL. Single values without a place are bad rows:"""
 
@@ -92,7 +92,7 @@ it can be queried with the functions for JSON, in Spark with `from_json(column, 
 
 
 def page() -> str:
-    """Give the page."""
+    """Return the page."""
     from docs import NOTE, table  # which imports this module
 
     systems = _systems()
@@ -101,7 +101,7 @@ def page() -> str:
         (f"`{name}`", *(f"`{one.ddl_type(kind)}`" for one in systems.values()), *(_in_file(kind, f) for f in FORMATS))
         for name, kind in shown.items()
     ]
-    limits = [(name, told) for name, one in _holders().items() if (told := _limits(name, one))]
+    limits = [(name, values) for name, one in _holders().items() if (values := _limits(name, one))]
     return "\n\n".join(
         [
             "# Types",
@@ -111,7 +111,7 @@ def page() -> str:
             TEXTS,
             NOTES,
             "## What has no place",
-            NO_PLACE,
+            OUT_OF_RANGE,
             table(("system", "values"), limits),
             NESTED,
         ]
@@ -119,16 +119,16 @@ def page() -> str:
 
 
 def _systems() -> dict[str, TargetSystem]:
-    """Give every system that has types of its own, as a target."""
-    found: dict[str, TargetSystem] = {}
+    """Return every system that has types of its own, as a target."""
+    holders: dict[str, TargetSystem] = {}
     for kind in DATABASES:
         cls: Any = KINDS[kind]
-        found[kind] = target_of(cls("x", url=f"{kind}://user@host/db") if kind in SERVERS else cls("x", path="x.db"))
+        holders[kind] = target_of(cls("x", url=f"{kind}://user@host/db") if kind in SERVERS else cls("x", path="x.db"))
     for name, fields in LAKES.items():
         lake: Any = KINDS[fields.get("kind", name)]
         given = {key: value for key, value in fields.items() if key != "kind"}
-        found[name] = target_of(lake("x", **given), ("s", "t"))
-    return found
+        holders[name] = target_of(lake("x", **given), ("s", "t"))
+    return holders
 
 
 def _holders() -> dict[str, TargetSystem]:
@@ -137,19 +137,19 @@ def _holders() -> dict[str, TargetSystem]:
 
 
 def _limits(name: str, system: TargetSystem) -> str:
-    said = [LIMITS[word] for word in system.capabilities.cannot_store]
+    limits = [LIMITS[limit] for limit in system.capabilities.cannot_store]
     times = system.capabilities.times
     if times is not None and times.of_dates == times.of_instants:
-        said.append(f"dates and times that are not between the years {times.of_dates}")
+        limits.append(f"dates and times that are not between the years {times.of_dates}")
     elif times is not None:
-        said.append(
+        limits.append(
             f"dates that are not between the years {times.of_dates}, timestamps not between {times.of_instants}"
         )
     if name in ("csv", "json_lines"):
-        said.append(
+        limits.append(
             "NaN and infinity are written as the words `nan` and `inf`, which are no numbers when they are read"
         )
-    return "; ".join(said)
+    return "; ".join(limits)
 
 
 def _shown() -> dict[str, types.ColumnType]:
@@ -159,7 +159,7 @@ def _shown() -> dict[str, types.ColumnType]:
 
 
 def _in_file(kind: types.ColumnType, file_format: str) -> str:
-    """Give how a file holds a type, by writing a value and looking at it."""
+    """Return how a file holds a type, by writing a value and looking at it."""
     carried = arrow_type(kind)
     batch = pa.record_batch([pa.array([SAMPLES[kind.kind]], carried)], names=["x"])
     sink = io.BytesIO()
@@ -170,8 +170,8 @@ def _in_file(kind: types.ColumnType, file_format: str) -> str:
     if file_format == "parquet":
         return f"`{_parquet(pq.ParquetFile(sink).schema.column(0))}`"
     if file_format == "orc":
-        found = str(orc.ORCFile(sink).schema.field(0).type)
-        return f"`{ORC_NAMES.get(found, found.replace('decimal128', 'decimal').replace(', ', ','))}`"
+        orc_type = str(orc.ORCFile(sink).schema.field(0).type)
+        return f"`{ORC_NAMES.get(orc_type, orc_type.replace('decimal128', 'decimal').replace(', ', ','))}`"
     text = sink.getvalue().decode().rstrip("\n")
     value = text.removeprefix('{"x":').removesuffix("}") if file_format == "json_lines" else text
     return f"`{value}`" + (" \u2020" if kind.kind in AS_DIGITS else "")
@@ -184,7 +184,7 @@ def _parquet(column: Any) -> str:
     inside = f"({digits[1]},{digits[2]})" if digits else ""
     if zone:
         inside = "(UTC, micros)" if zone[1] == "true" else "(micros)"
-    word = logical.partition("(")[0].upper()
+    type_name = logical.partition("(")[0].upper()
     bits = re.search(r"bitWidth=(\d+)", logical)
-    word = f"INT({bits[1]})" if bits else word
-    return column.physical_type if word == "NONE" else f"{column.physical_type} {word}{inside}"
+    type_name = f"INT({bits[1]})" if bits else type_name
+    return column.physical_type if type_name == "NONE" else f"{column.physical_type} {type_name}{inside}"

@@ -11,7 +11,7 @@ import pyspark
 
 FOLDER = Path(__file__).resolve().parents[1] / "src" / "ematix_flow" / "java"
 JAR = FOLDER / "ematix-flow.jar"
-MADE = (1980, 1, 1, 0, 0, 0)
+CREATED = (1980, 1, 1, 0, 0, 0)
 """The same source gives the same bytes, whenever it is made."""
 
 
@@ -25,10 +25,10 @@ def main() -> None:
         subprocess.run(["javac", "--release", "17", "-cp", class_path, "-d", folder, *sources], check=True)  # noqa: S607
         with zipfile.ZipFile(JAR, "w", zipfile.ZIP_DEFLATED) as jar:
             for file in sorted(Path(folder).rglob("*.class")):
-                jar.writestr(zipfile.ZipInfo(str(file.relative_to(folder)), MADE), file.read_bytes())
+                jar.writestr(zipfile.ZipInfo(str(file.relative_to(folder)), CREATED), file.read_bytes())
             for source in sources:
                 name, text = f"META-INF/sources/{Path(source).name}", Path(source).read_bytes()
-                jar.writestr(zipfile.ZipInfo(name, MADE), text)
+                jar.writestr(zipfile.ZipInfo(name, CREATED), text)
 
 
 if __name__ == "__main__":

@@ -89,19 +89,19 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out files whose own marks say that none of their tests is wanted; to import them takes seconds."""
-    wanted: str = config.option.markexpr
-    if collection_path.suffix != ".py" or not _EXCLUDING.fullmatch(wanted):
+    expression: str = config.option.markexpr
+    if collection_path.suffix != ".py" or not _EXCLUDING.fullmatch(expression):
         return None
-    marks = _FILE_MARKS.search(collection_path.read_text("utf-8"))
-    excluded = set(_EXCLUDED.findall(wanted))
-    return True if marks is not None and excluded.intersection(_MARK.findall(marks[0])) else None
+    markers = _FILE_MARKERS.search(collection_path.read_text("utf-8"))
+    excluded = set(_EXCLUDED.findall(expression))
+    return True if markers is not None and excluded.intersection(_MARKER.findall(markers[0])) else None
 
 
 _EXCLUDING = re.compile(r"not \w+(?: and not \w+)*")
 """What is wanted, where that only leaves tests out: then further marks of a test change nothing."""
 _EXCLUDED = re.compile(r"not (\w+)")
-_FILE_MARKS = re.compile(r"^pytestmark = .*?(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
-_MARK = re.compile(r"pytest\.mark\.(\w+)")
+_FILE_MARKERS = re.compile(r"^pytestmark = .*?(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
+_MARKER = re.compile(r"pytest\.mark\.(\w+)")
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
@@ -109,8 +109,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Keep the tests that share a Spark session in one test process, and begin with those that take longest."""
     if not config.getoption("deep"):
         chosen = _in_turn([item for item in items if not item.get_closest_marker("deep")])
-        kept = set(chosen)
-        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        chosen_ones = set(chosen)
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen_ones])
         items[:] = chosen
     for item in items:
         if item.get_closest_marker("spark") and not item.get_closest_marker("xdist_group"):
@@ -147,7 +147,7 @@ def _function(item: pytest.Item) -> str:
 
 
 def _haste(item: pytest.Item, config: pytest.Config) -> int:
-    """Give the place of a test in the run: one that takes minutes must not be the last to begin."""
+    """Return the place of a test in the run: one that takes minutes must not be the last to begin."""
     path = str(item.path.relative_to(config.rootpath))
     if item.get_closest_marker("xdist_group"):
         return 0
@@ -184,7 +184,7 @@ def _forget_modules(folder: Path, last: str) -> None:
 def blank_surroundings(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """Give each test an empty home, an empty working folder, no settings in the environment and no declarations."""
+    """Begin each test with an empty home, an empty working folder, no settings in the environment and no declarations."""
     # Not by mktemp, which looks at all folders that there are for a free number: a third of the time of quick tests.
     folder = tmp_path_factory.getbasetemp() / "each" / str(next(_TESTS))
     for name in ("home", "cwd"):
@@ -211,86 +211,86 @@ def blank_surroundings(
 
 @pytest.fixture(scope="session")
 def postgres_server(pytestconfig: pytest.Config) -> Iterator[PostgresServer]:
-    """Give the PostgreSQL of this test process; a test that crashes it may leave it down."""
+    """Return the PostgreSQL of this test process; a test that crashes it may leave it down."""
     from tests.services.postgres import PostgresServer
 
     server = PostgresServer(durable=pytestconfig.getoption("durable"))
-    yield from _kept(server, "postgres_server", pytestconfig)
+    yield from _running(server, "postgres_server", pytestconfig)
 
 
 @pytest.fixture(scope="session")
 def mysql_server(pytestconfig: pytest.Config) -> Iterator[MariaDBServer]:
-    """Give the MariaDB of this test process; a test that crashes it may leave it down."""
+    """Return the MariaDB of this test process; a test that crashes it may leave it down."""
     from tests.services.mariadb import MariaDBServer
 
     server = MariaDBServer(durable=pytestconfig.getoption("durable"))
-    yield from _kept(server, "mysql_server", pytestconfig)
+    yield from _running(server, "mysql_server", pytestconfig)
 
 
 @pytest.fixture(scope="session")
 def s3_server(pytestconfig: pytest.Config) -> Iterator[S3Server]:
-    """Give the S3 service of this test process; a test that crashes it finds it empty."""
+    """Return the S3 service of this test process; a test that crashes it finds it empty."""
     from tests.services.s3 import S3Server
 
-    yield from _kept(S3Server(), "s3_server", pytestconfig)
+    yield from _running(S3Server(), "s3_server", pytestconfig)
 
 
 @pytest.fixture(scope="session")
 def kafka_broker(pytestconfig: pytest.Config) -> Iterator[KafkaBroker]:
-    """Give the Kafka broker of this test process; a test that crashes it starts it again."""
+    """Return the Kafka broker of this test process; a test that crashes it starts it again."""
     from tests.services.kafka import KafkaBroker
 
-    yield from _kept(KafkaBroker(), "kafka_broker", pytestconfig)
+    yield from _running(KafkaBroker(), "kafka_broker", pytestconfig)
 
 
 @pytest.fixture(scope="session")
 def debezium_server(kafka_broker: KafkaBroker, pytestconfig: pytest.Config) -> Iterator[DebeziumServer]:
-    """Give Debezium, which writes into the Kafka of this test process; a test that crashes it starts it again."""
+    """Return Debezium, which writes into the Kafka of this test process; a test that crashes it starts it again."""
     from tests.services.debezium import DebeziumServer
 
-    yield from _kept(DebeziumServer(kafka_broker), "debezium_server", pytestconfig)
+    yield from _running(DebeziumServer(kafka_broker), "debezium_server", pytestconfig)
 
 
 @pytest.fixture(scope="session")
 def registry_server(pytestconfig: pytest.Config) -> Iterator[RegistryServer]:
-    """Give the schema registry of this test process; a test that crashes it finds it empty."""
+    """Return the schema registry of this test process; a test that crashes it finds it empty."""
     from tests.services.registry import RegistryServer
 
-    yield from _kept(RegistryServer(), "registry_server", pytestconfig)
+    yield from _running(RegistryServer(), "registry_server", pytestconfig)
 
 
 @pytest.fixture(scope="session")
 def rabbitmq_server(pytestconfig: pytest.Config) -> Iterator[RabbitMQServer]:
-    """Give the RabbitMQ of this test process; a test that crashes it starts it again."""
+    """Return the RabbitMQ of this test process; a test that crashes it starts it again."""
     from tests.services.rabbitmq import RabbitMQServer
 
-    yield from _kept(RabbitMQServer(), "rabbitmq_server", pytestconfig)
+    yield from _running(RabbitMQServer(), "rabbitmq_server", pytestconfig)
 
 
 @pytest.fixture(scope="session")
 def pubsub_server(pytestconfig: pytest.Config) -> Iterator[PubSubServer]:
-    """Give the Pub/Sub server of this test process; a test that crashes it finds it empty."""
+    """Return the Pub/Sub server of this test process; a test that crashes it finds it empty."""
     from tests.services.pubsub import PubSubServer
 
-    yield from _kept(PubSubServer(), "pubsub_server", pytestconfig)
+    yield from _running(PubSubServer(), "pubsub_server", pytestconfig)
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Standalone]:
-    """Give the standalone Spark cluster of this test process, whose executors see neither our disk nor our source tree."""
+    """Return the standalone Spark cluster of this test process, whose executors see neither our disk nor our source tree."""
     from tests.services.standalone import Standalone
 
-    made = Standalone()
+    standalone = Standalone()
     try:
-        made.start()
-        yield made
+        standalone.start()
+        yield standalone
     finally:
-        made.close()
+        standalone.close()
 
 
 @pytest.fixture(scope="session")
 def connect_server(cluster: Standalone) -> Iterator[ConnectServer]:
-    """Give a Spark Connect server whose tasks run on the cluster."""
+    """Return a Spark Connect server whose tasks run on the cluster."""
     from tests.services.standalone import ConnectServer
 
     server = ConnectServer(cluster)
@@ -303,65 +303,65 @@ def connect_server(cluster: Standalone) -> Iterator[ConnectServer]:
 
 @pytest.fixture
 def s3_bucket(s3_server: S3Server) -> Iterator[str]:
-    """Give the name of an empty bucket."""
+    """Return the name of an empty bucket."""
     yield from _database(s3_server)
 
 
 @pytest.fixture(scope="session")
 def azure_server(pytestconfig: pytest.Config) -> Iterator[AzureServer]:
-    """Give the Azure Blob Storage of this test process; a test that crashes it finds it empty."""
+    """Return the Azure Blob Storage of this test process; a test that crashes it finds it empty."""
     from tests.services.azure import AzureServer
 
-    yield from _kept(AzureServer(), "azure_server", pytestconfig)
+    yield from _running(AzureServer(), "azure_server", pytestconfig)
 
 
 @pytest.fixture
 def azure_bucket(azure_server: AzureServer) -> Iterator[str]:
-    """Give the name of an empty container."""
+    """Return the name of an empty container."""
     yield from _database(azure_server)
 
 
 @pytest.fixture(scope="session")
 def gcs_server(pytestconfig: pytest.Config) -> Iterator[GcsServer]:
-    """Give the Google Cloud Storage of this test process; a test that crashes it finds it empty."""
+    """Return the Google Cloud Storage of this test process; a test that crashes it finds it empty."""
     from tests.services.gcs import GcsServer
 
-    yield from _kept(GcsServer(), "gcs_server", pytestconfig)
+    yield from _running(GcsServer(), "gcs_server", pytestconfig)
 
 
 @pytest.fixture
 def gcs_bucket(gcs_server: GcsServer) -> Iterator[str]:
-    """Give the name of an empty bucket."""
+    """Return the name of an empty bucket."""
     yield from _database(gcs_server)
 
 
 @pytest.fixture
 def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
-    """Give the URL of an empty PostgreSQL database, dropped after the test."""
+    """Return the URL of an empty PostgreSQL database, dropped after the test."""
     yield from _database(postgres_server)
 
 
 @pytest.fixture
 def mysql_url(mysql_server: MariaDBServer) -> Iterator[str]:
-    """Give the URL of an empty MariaDB database, dropped after the test."""
+    """Return the URL of an empty MariaDB database, dropped after the test."""
     yield from _database(mysql_server)
 
 
 @pytest.fixture
 def duckdb_path(tmp_path: Path) -> Path:
-    """Give the path of a DuckDB file that does not exist yet."""
+    """Return the path of a DuckDB file that does not exist yet."""
     return tmp_path / "test.duckdb"
 
 
 @pytest.fixture
 def sqlite_path(tmp_path: Path) -> Path:
-    """Give the path of an SQLite file that does not exist yet."""
+    """Return the path of an SQLite file that does not exist yet."""
     return tmp_path / "test.sqlite"
 
 
 @pytest.fixture
 def spark(blank_surroundings: None) -> SparkSession:
-    """Give the Spark session of this test process, the one that a flow with the settings of the test gets too.
+    """Return the Spark session of this test process, the one that a flow with the settings of the test gets too.
 
     It is the one of the test before, unless that had another one or ended it.
     """
@@ -373,7 +373,7 @@ def spark(blank_surroundings: None) -> SparkSession:
 
 @pytest.fixture(scope="session")
 def warm_spark() -> Iterator[SparkSession]:
-    """Give a session of this test process on the warm engine that all test processes share."""
+    """Return a session of this test process on the warm engine that all test processes share."""
     from tests.services.engines import shared_session
 
     with shared_session(Path(os.environ[_ENGINES_VARIABLE])) as session:
@@ -382,7 +382,7 @@ def warm_spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Give the folder of the warm engine that the commands of a file of tests share, and end it after them."""
+    """Return the folder of the warm engine that the commands of a file of tests share, and end it after them."""
     from tests.services.engines import end_engines
 
     folder = tmp_path_factory.mktemp("engines")
@@ -457,7 +457,7 @@ def _forget_declarations() -> None:
     PROJECT.clear()
 
 
-def _kept(server: _Server, fixture: str, config: pytest.Config) -> Iterator[_Server]:
+def _running(server: _Server, fixture: str, config: pytest.Config) -> Iterator[_Server]:
     config.stash[_SERVERS][fixture] = server
     try:
         server.start()

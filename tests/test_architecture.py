@@ -34,11 +34,11 @@ LAZY_API = {
 @cache
 def _modules() -> dict[str, ast.Module]:
     """Return every module of the product by its name."""
-    found = {}
+    imports = {}
     for path in SOURCE.rglob("*.py"):
         parts = path.relative_to(SOURCE).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = ast.parse(path.read_text("utf-8"))
-    return found
+        imports[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = ast.parse(path.read_text("utf-8"))
+    return imports
 
 
 def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
@@ -109,13 +109,13 @@ _NAMING = ("metadata_table", "name")
 
 def _metadata_sql(module: ast.Module) -> list[int]:
     """Return the lines in which a module names a metadata table for a statement."""
-    found = []
+    lines = []
     for node in _nodes(module):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and _STATEMENT.search(node.value):
-            found.append(node.lineno)
+            lines.append(node.lineno)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _NAMING:
-            found += [one.lineno for one in node.args if isinstance(one, ast.Constant) and one.value in TABLES]
-    return found
+            lines += [one.lineno for one in node.args if isinstance(one, ast.Constant) and one.value in TABLES]
+    return lines
 
 
 @pytest.mark.slow
@@ -138,14 +138,14 @@ def test_rooms_modules_and_functions_stay_small() -> None:
 
 @pytest.mark.slow
 def test_only_commit_has_sql_about_our_metadata_tables() -> None:
-    elsewhere = {
+    others = {
         name: lines
         for name, module in _modules().items()
         if not name.startswith("ematix_flow.commit.")
         and name != "ematix_flow.plan.metadata_tables"
         and (lines := _metadata_sql(module))
     }
-    assert elsewhere == {}
+    assert others == {}
 
 
 def test_sql_about_metadata_tables_is_found_however_it_is_written() -> None:

@@ -36,14 +36,14 @@ def test_end(untidy):
 """
 
 
-def _git(project: Path, *words: str) -> None:
+def _git(project: Path, *arguments: str) -> None:
     identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
-    subprocess.run(["git", *identity, *words], cwd=project, check=True, capture_output=True)
+    subprocess.run(["git", *identity, *arguments], cwd=project, check=True, capture_output=True)
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Give a committed project with five tests; one of them and the end of another fail until they are mended."""
+    """Return a committed project with five tests; one of them and the end of another fail until they are mended."""
     project = tmp_path / "project"
     project.mkdir()
     (project / "continuing.py").write_text(PLUGIN.read_text("utf-8"), "utf-8")
@@ -60,9 +60,9 @@ def _run(project: Path, processes: int) -> tuple[list[str], int, str]:
     """Run the tests; return which ran, the exit code and the output."""
     ran = project.parent / "ran"
     ran.unlink(missing_ok=True)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "FLOW_TEST"))}
+    retained = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "FLOW_TEST"))}
     command = [sys.executable, "-m", "pytest", "-p", "continuing", "-n", str(processes)]
-    done = subprocess.run(command, cwd=project, env=kept, check=False, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=project, env=retained, check=False, capture_output=True, text=True)
     return sorted(ran.read_text().split()) if ran.exists() else [], done.returncode, done.stdout
 
 

@@ -24,16 +24,16 @@ def _name(requirement: str) -> str:
 
 def _mentioned() -> set[str]:
     """Return the names of all modules that a source imports, or names in a text, as what is optional is imported by name."""
-    found: set[str] = set()
+    imported: set[str] = set()
     for path in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Import):
-                found.update(alias.name for alias in node.names)
+                imported.update(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module:
-                found.update({node.module, *(f"{node.module}.{alias.name}" for alias in node.names)})
+                imported.update({node.module, *(f"{node.module}.{alias.name}" for alias in node.names)})
             elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 80:
-                found.add(node.value)
-    return found
+                imported.add(node.value)
+    return imported
 
 
 @pytest.mark.slow

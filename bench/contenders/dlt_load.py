@@ -22,18 +22,18 @@ def main() -> None:
         destination = dlt.destinations.duckdb(os.environ["BENCH_DUCKDB"])
     pipeline = dlt.pipeline("bench", destination=destination, dataset_name="bench", pipelines_dir=os.environ["HOME"])
     disposition = KEYS.get(mode, "append")
-    found = rows(source)
+    resource = rows(source)
     if mode == "scd2":
         # Arrow tables need their hash from the caller.
         from dlt.sources.helpers.transform import add_row_hash_to_table
 
-        found = found.add_map(add_row_hash_to_table("row_hash"))
+        resource = resource.add_map(add_row_hash_to_table("row_hash"))
     table_format = {"table_format": "delta"} if target == "delta" else {}
-    pipeline.run(found, table_name="events", write_disposition=disposition, primary_key="id", **table_format)
+    pipeline.run(resource, table_name="events", write_disposition=disposition, primary_key="id", **table_format)
 
 
 def rows(source):
-    """Give the rows of a table, or of a folder of files."""
+    """Return the rows of a table, or of a folder of files."""
     if source in ("csv", "parquet"):
         from dlt.sources.filesystem import filesystem, read_csv_duckdb, read_parquet
 

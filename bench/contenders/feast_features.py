@@ -17,7 +17,7 @@ from online_figures import write_figures
 
 
 def postgres():
-    """Give the fields of the database."""
+    """Return the fields of the database."""
     url = urlsplit(os.environ["BENCH_SRC_URL"])
     return {
         "host": url.hostname,
@@ -30,7 +30,7 @@ def postgres():
 
 
 def store(kind):
-    """Give a store whose registry and SQLite file are in the home of this contender."""
+    """Return a store whose registry and SQLite file are in the home of this contender."""
     home = Path.home()
     online = {"type": "sqlite", "path": str(home / "online.db")}
     if kind == "postgres":
@@ -66,16 +66,16 @@ def views(number=1):
 
 
 def training(spine, rows, number):
-    """Build a training set of so many views and give the number of its values."""
+    """Build a training set of so many views and return the number of its values."""
     feast = store("sqlite")
     entity, declared = views(number)
     feast.apply([entity, *declared])
     frame = pd.read_parquet(spine).rename(columns={"as_of": "event_timestamp"})
     features = [f"v{one}:{name}" for one in range(number) for name in ("first", "second")]
-    found = feast.get_historical_features(entity_df=frame, features=features, full_feature_names=True).to_df()
-    if len(found) != rows:
-        sys.exit(f"{len(found)} rows instead of {rows}")
-    return int(found[f"v{number - 1}__second"].notna().sum())
+    features_frame = feast.get_historical_features(entity_df=frame, features=features, full_feature_names=True).to_df()
+    if len(features_frame) != rows:
+        sys.exit(f"{len(features_frame)} rows instead of {rows}")
+    return int(features_frame[f"v{number - 1}__second"].notna().sum())
 
 
 def load(kind, entities):
@@ -90,23 +90,23 @@ def load(kind, entities):
 
 
 def online(kind, reads, entities):
-    """Read one key at a time and give how long each took."""
+    """Read one key at a time and return how long each took."""
     feast, took = store(kind), []
     features = ["v0:first", "v0:second"]
     for number in range(reads):
         key, began = number * 7919 % entities, time.perf_counter()
-        found = feast.get_online_features(features=features, entity_rows=[{"entity": key}]).to_dict()
+        values = feast.get_online_features(features=features, entity_rows=[{"entity": key}]).to_dict()
         took.append(time.perf_counter() - began)
-        if found["first"] != [key]:
-            sys.exit(f"{found} is not of {key}")
+        if values["first"] != [key]:
+            sys.exit(f"{values} is not of {key}")
     return took
 
 
 if __name__ == "__main__":
-    action, *words = sys.argv[1:]
+    action, *arguments = sys.argv[1:]
     if action == "training":
-        print(training(words[0], int(words[1]), int(words[2])))
+        print(training(arguments[0], int(arguments[1]), int(arguments[2])))
     elif action == "load":
-        load(words[0], int(words[1]))
+        load(arguments[0], int(arguments[1]))
     else:
-        write_figures(online(words[0], int(words[1]), int(words[2])))
+        write_figures(online(arguments[0], int(arguments[1]), int(arguments[2])))

@@ -28,21 +28,21 @@ def view(number):
     return View
 
 
-def place(kind):
-    """Give the connection of a kind."""
+def connection_of(kind):
+    """Return the connection of a kind."""
     if kind == "sqlite":
         return SQLiteConnection(name="dst", path=str(Path.home() / "online.db"))
     return PostgresConnection(name="dst", url=os.environ["BENCH_SRC_URL"])
 
 
 def training(engine, spine, rows, number):
-    """Build a training set of so many views and give the number of its values."""
+    """Build a training set of so many views and return the number of its values."""
     import polars as pl
 
     views = [view(one) for one in range(number)]
     columns = {one: ["first", "second"] for one in views}
     frame = ematix.training_set(
-        place("postgres"),
+        connection_of("postgres"),
         spine=pl.read_parquet(spine),
         feature_views=views,
         columns=columns,
@@ -63,26 +63,26 @@ def load(kind, entities):
     numbers = range(entities)
     values = {"entity": list(numbers), "first": list(numbers), "second": [n * 0.5 for n in numbers]}
     rows = pa.table({**values, "ts": pa.array([1_760_000_000_000_000] * entities, pa.timestamp("us", tz="UTC"))})
-    sync(target=view(0), source=rows, target_connection=place(kind), mode="scd2")
+    sync(target=view(0), source=rows, target_connection=connection_of(kind), mode="scd2")
 
 
 def online(kind, reads, entities):
-    """Read one key at a time and give how long each took."""
-    declared, conn, took = view(0), connect(place(kind)), []
+    """Read one key at a time and return how long each took."""
+    declared, conn, took = view(0), connect(connection_of(kind)), []
     for number in range(reads):
         key, began = number * 7919 % entities, time.perf_counter()
-        found = declared.online_features(conn, entity_keys={"entity": key}, columns=["first", "second"])
+        values = declared.online_features(conn, entity_keys={"entity": key}, columns=["first", "second"])
         took.append(time.perf_counter() - began)
-        if found["first"] != key:
-            sys.exit(f"{found} is not of {key}")
+        if values["first"] != key:
+            sys.exit(f"{values} is not of {key}")
     return took
 
 
 if __name__ == "__main__":
-    action, *words = sys.argv[1:]
+    action, *arguments = sys.argv[1:]
     if action == "training":
-        print(training(words[0], words[1], int(words[2]), int(words[3])))
+        print(training(arguments[0], arguments[1], int(arguments[2]), int(arguments[3])))
     elif action == "load":
-        load(words[0], int(words[1]))
+        load(arguments[0], int(arguments[1]))
     else:
-        write_figures(online(words[0], int(words[1]), int(words[2])))
+        write_figures(online(arguments[0], int(arguments[1]), int(arguments[2])))

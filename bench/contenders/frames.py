@@ -13,7 +13,7 @@ SOURCE, TARGET = os.environ["BENCH_SRC_URL"], os.environ["BENCH_DST_URL"]
 
 
 def read(library):
-    """Give the frame of the query."""
+    """Return the frame of the query."""
     if library == "ours":
         from ematix_flow import PostgresConnection
 
@@ -22,7 +22,7 @@ def read(library):
 
 
 def write(library, frame):
-    """Write the frame into a new table and give the number of its rows."""
+    """Write the frame into a new table and return the number of its rows."""
     if library == "ours":
         from ematix_flow import PostgresConnection
 

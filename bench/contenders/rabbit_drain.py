@@ -14,14 +14,14 @@ def main() -> None:
     rows = int(sys.argv[1])
     channel = pika.BlockingConnection(pika.URLParameters(os.environ["BENCH_BROKER"])).channel()
     channel.basic_qos(prefetch_count=5_000)
-    begun, taken = time.monotonic(), 0
+    begun, count = time.monotonic(), 0
 
     def take(_channel, delivery, _properties, _body) -> None:
-        nonlocal taken
-        taken += 1
-        if taken % 1_000 == 0 or taken == rows:
+        nonlocal count
+        count += 1
+        if count % 1_000 == 0 or count == rows:
             channel.basic_ack(delivery.delivery_tag, multiple=True)
-        if taken == rows:
+        if count == rows:
             channel.stop_consuming()
 
     channel.basic_consume(os.environ["BENCH_QUERY"], take)

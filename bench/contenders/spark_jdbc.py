@@ -14,11 +14,11 @@ DELTA = {
 
 
 def jdbc(url: str) -> dict[str, str]:
-    """Give the JDBC options of a PostgreSQL URL."""
+    """Return the JDBC options of a PostgreSQL URL."""
     rest = url.removeprefix("postgresql://")
-    login, place = rest.split("@")
+    login, address = rest.split("@")
     user, password = login.split(":")
-    target = f"jdbc:postgresql://{place}?reWriteBatchedInserts=true"
+    target = f"jdbc:postgresql://{address}?reWriteBatchedInserts=true"
     return {"url": target, "user": user, "password": password, "driver": "org.postgresql.Driver"}
 
 

@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def events(spark, topic):
-    """Give the records of a topic."""
+    """Return the records of a topic."""
     raw = spark.readStream.format("kafka").option("kafka.bootstrap.servers", os.environ["BENCH_BROKER"])
     raw = raw.option("subscribe", topic).option("startingOffsets", "earliest")
     raw = raw.option("maxOffsetsPerTrigger", os.environ["BENCH_BATCH"]).load()

@@ -18,15 +18,15 @@ def queries() -> dict[str, str]:
 
 def generate(folder: Path, scale: float) -> Path:
     """Make a folder of Parquet files for each table, unless it is there, and return the folder of them all."""
-    made = folder / f"tpch-{scale:g}"
-    if not made.exists():
+    target = folder / f"tpch-{scale:g}"
+    if not target.exists():
         working = folder / f".tpch-{scale:g}"
         shutil.rmtree(working, ignore_errors=True)
         program = Path(sysconfig.get_path("scripts")) / "tpchgen-cli"
         command = [program, "parquet", "-s", f"{scale:g}", "--parts=2", f"--output-dir={working}"]
         subprocess.run(command, check=True, capture_output=True)
-        working.rename(made)
-    return made
+        working.rename(target)
+    return target
 
 
 def as_delta(folder: Path, scale: float) -> Path:
@@ -34,12 +34,12 @@ def as_delta(folder: Path, scale: float) -> Path:
     import pyarrow.dataset as ds
     from deltalake import write_deltalake
 
-    made, source = folder / f"tpch-delta-{scale:g}", generate(folder, scale)
-    if not made.exists():
+    target, source = folder / f"tpch-delta-{scale:g}", generate(folder, scale)
+    if not target.exists():
         working = folder / f".tpch-delta-{scale:g}"
         shutil.rmtree(working, ignore_errors=True)
         for table in TABLES:
             rows = ds.dataset(source / table)
             write_deltalake(working / table, rows.scanner().to_reader())
-        working.rename(made)
-    return made
+        working.rename(target)
+    return target

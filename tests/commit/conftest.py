@@ -30,19 +30,19 @@ OPTIONS = {
 
 
 def bucket_url(request: pytest.FixtureRequest, service: str) -> str:
-    """Give the address of a run log in an empty bucket of a service."""
+    """Return the address of a run log in an empty bucket of a service."""
     fields = bucket_fields(request, service)
-    place = fields.get("bucket") or f"{fields['account']}/{fields['container']}"
+    bucket_name = fields.get("bucket") or f"{fields['account']}/{fields['container']}"
     scheme = {"gcs": "gs"}.get(service, service)
     options = urlencode(
         {name: str(fields[name]).lower() if fields[name] is True else fields[name] for name in OPTIONS[service]}
     )
-    return f"{scheme}://{place}/logs/run?{options}"
+    return f"{scheme}://{bucket_name}/logs/run?{options}"
 
 
 @pytest.fixture
 def url_of(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str]:
-    """Give the address of an empty run log of a kind."""
+    """Return the address of an empty run log of a kind."""
 
     def url(kind: str) -> str:
         match kind:
@@ -63,15 +63,15 @@ def url_of(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], st
 
 @pytest.fixture(params=[*FILES, "memory", *SERVERS, *BUCKETS])
 def log(request: pytest.FixtureRequest, url_of: Callable[[str], str]) -> Iterator[RunLog]:
-    """Give an empty run log of every kind."""
-    found = from_url(url_of(request.param))
-    yield found
-    found.close()
+    """Return an empty run log of every kind."""
+    run_log = from_url(url_of(request.param))
+    yield run_log
+    run_log.close()
 
 
 @pytest.fixture(params=[*FILES, *SERVERS, *BUCKETS])
 def twice(request: pytest.FixtureRequest, url_of: Callable[[str], str]) -> Iterator[tuple[RunLog, RunLog]]:
-    """Give the same empty run log two times, as two processes have it."""
+    """Return the same empty run log two times, as two processes have it."""
     url = url_of(request.param)
     logs = from_url(url), from_url(url)
     yield logs

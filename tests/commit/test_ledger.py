@@ -21,7 +21,7 @@ OLD = (
 
 
 def completed(database: Database) -> set[str]:
-    """Give the columns of a run history that an older product began, after ours was asked for."""
+    """Return the columns of a run history that an older product began, after ours was asked for."""
     ledger = Ledger(database)
     with closing(database.session()) as session:
         database.create_schema(session, database.metadata_table("run_history").schema)
@@ -29,10 +29,10 @@ def completed(database: Database) -> set[str]:
         session.execute(f"INSERT INTO {ledger.name('run_history')} VALUES ('a', 'p', 'success', 3)")
         ledger.ensure(session)
         ledger.ensure(session)
-        found = database.find_table(session, database.metadata_table("run_history"))
+        existing = database.find_table(session, database.metadata_table("run_history"))
         assert session.query(f"SELECT rows_inserted FROM {ledger.name('run_history')}") == [(3,)]
-    assert found is not None
-    return {column.name for column in found.columns}
+    assert existing is not None
+    return {column.name for column in existing.columns}
 
 
 @pytest.mark.parametrize("kind", ["duckdb", "sqlite"])

@@ -44,9 +44,9 @@ TABLE = Table(
         Column(Text(), name="word"),
     ),
 )
-WORDS = ["", "a", "A", "ab", "b a", "é", "a\nb", "'", "%", None]
+TEXTS = ["", "a", "A", "ab", "b a", "é", "a\nb", "'", "%", None]
 Row = tuple[int, int | None, str | None]
-rows_given = st.lists(st.tuples(st.integers(0, 9), st.none() | st.integers(-3, 3), st.sampled_from(WORDS)), max_size=12)
+rows_given = st.lists(st.tuples(st.integers(0, 9), st.none() | st.integers(-3, 3), st.sampled_from(TEXTS)), max_size=12)
 
 Case = tuple["Callable[[Tester], Expectation]", "Callable[[list[Row]], int]"]
 
@@ -92,19 +92,21 @@ CASES: dict[str, Case] = {
 
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory: pytest.TempPathFactory) -> TargetPlan:
-    """Give the plan of a load that expects everything at once."""
-    place = SQLiteConnection(name="lite", path=str(tmp_path_factory.mktemp("lite") / "lite.db"))
+    """Return the plan of a load that expects everything at once."""
+    connection = SQLiteConnection(name="lite", path=str(tmp_path_factory.mktemp("lite") / "lite.db"))
     tester = Tester(TABLE)
-    asked = [expect(tester) for expect, _ in CASES.values()]
+    requested = [expect(tester) for expect, _ in CASES.values()]
     written = write("append")
-    target = TargetDeclaration(TABLE, written, place, quality=quality_of({"expectations": asked}, TABLE, written))
-    pipeline = Pipeline("p", lambda: "SELECT 1", (target,), source_connection=place)
-    database: Any = system_of(place)
+    target = TargetDeclaration(
+        TABLE, written, connection, quality=quality_of({"expectations": requested}, TABLE, written)
+    )
+    pipeline = Pipeline("p", lambda: "SELECT 1", (target,), source_connection=connection)
+    database: Any = system_of(connection)
     sql = "SELECT id, n, word FROM src"
     columns = (SourceColumn("id", "integer"), SourceColumn("n", "integer"), SourceColumn("word", "text"))
-    seen = Inspection("lite", "lite", "sqlite", source_columns=columns, source_sql=sql, same_database=True)
+    inspection = Inspection("lite", "lite", "sqlite", source_columns=columns, source_sql=sql, same_database=True)
     source = SourceValue(None, sql=sql)
-    return plan_target(PlanRequest(pipeline, target, source, database, Token("p", "t", "s"), NOW, database), seen)
+    return plan_target(PlanRequest(pipeline, target, source, database, Token("p", "t", "s"), NOW, database), inspection)
 
 
 @pytest.mark.slow

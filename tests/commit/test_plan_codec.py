@@ -36,8 +36,8 @@ def there_and_back(value: Any) -> Any:
 def test_an_order_comes_back_equal(name: str, dialect: str) -> None:
     spec = StageSpec("stg_1", b"\x00\xff", required=frozenset({"b", "a"}), stamp=("x", "y"), options=(("k", 1),))
     parts = (TaskReport(0, 7, 3, 1, "a b", "c", "first"),)
-    for made in planned(name, dialect).targets:
-        plan = replace(made, audit=without_functions(made.audit))
+    for target_plan in planned(name, dialect).targets:
+        plan = replace(target_plan, audit=without_functions(target_plan.audit))
         history = HistoryRow("r", "p", "s", "t", "merge", "cross_db", AT, "running")
         stored_plan, stored_spec, stored_parts = there_and_back((plan, spec, parts))
         order = commit_request_for(stored_plan, Fence("f", 2), history, stored_spec, stored_parts)
@@ -58,8 +58,10 @@ def test_a_value_comes_back_as_it_was(value: Any) -> None:
 def test_new_files_and_partitions_come_back_equal() -> None:
     file = SourceFile("in/a.csv", "1-2", 3)
     choice = FileChoice(FileScope("p", "s.t"), "load", (file,), (file,), 4)
-    wanted = TableDefinition(TableName("s", "t"), (), (), (), (Partition("at", "days"), Partition("id", "bucket", 16)))
-    assert there_and_back((choice, wanted)) == (choice, wanted)
+    definition = TableDefinition(
+        TableName("s", "t"), (), (), (), (Partition("at", "days"), Partition("id", "bucket", 16))
+    )
+    assert there_and_back((choice, definition)) == (choice, definition)
 
 
 def test_other_values_are_refused_in_both_directions() -> None:

@@ -30,12 +30,12 @@ def test_records_come_back_as_they_were_written(log: RunLog) -> None:
     for record in RECORDS:
         key = [str(getattr(record, name)) for name in type(record).key]
         assert log.find(type(record), *key) is None
-        kept = log.swap(None, record)
-        assert kept is not None
-        assert kept.version > 0
-        assert replace(kept, version=0) == record  # type: ignore[type-var]
-        assert log.find(type(record), *key) == kept
-        assert log.all(type(record)) == [kept]
+        stored = log.swap(None, record)
+        assert stored is not None
+        assert stored.version > 0
+        assert replace(stored, version=0) == record  # type: ignore[type-var]
+        assert log.find(type(record), *key) == stored
+        assert log.all(type(record)) == [stored]
 
 
 def test_a_record_is_replaced_only_by_who_knows_it(log: RunLog) -> None:
@@ -60,14 +60,14 @@ def test_a_record_is_replaced_only_by_who_knows_it(log: RunLog) -> None:
 
 def test_two_who_use_one_log_see_each_other(twice: tuple[RunLog, RunLog]) -> None:
     one, other = twice
-    kept = one.swap(None, Incident("p", "failed", count=1))
-    assert kept is not None
-    assert other.find(Incident, "p", "failed") == kept
-    newer = other.swap(kept, replace(kept, count=2))
+    stored = one.swap(None, Incident("p", "failed", count=1))
+    assert stored is not None
+    assert other.find(Incident, "p", "failed") == stored
+    newer = other.swap(stored, replace(stored, count=2))
     assert one.all(Incident) == [newer]
-    assert one.swap(kept, replace(kept, count=3)) is None
-    assert one.swap(newer, replace(kept, count=4)) is not None
-    assert [found.count for found in other.all(Incident)] == [4]
+    assert one.swap(stored, replace(stored, count=3)) is None
+    assert one.swap(newer, replace(stored, count=4)) is not None
+    assert [incident.count for incident in other.all(Incident)] == [4]
 
 
 def test_records_are_listed_by_their_keys(log: RunLog) -> None:

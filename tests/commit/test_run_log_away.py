@@ -43,7 +43,7 @@ def test_a_server_that_was_away_is_used_again(
     kind: str, url_of: Callable[[str], str], request: pytest.FixtureRequest
 ) -> None:
     log = from_url(url_of(kind))
-    asked = log.open_request("p", NOW)
+    run_request = log.open_request("p", NOW)
     server = request.getfixturevalue(f"{kind}_server")
     server.stop()
     for call in (lambda: log.all(PipelineState), lambda: log.claim("p", "w", 9), log.list_runs, log.backend.now):
@@ -51,7 +51,7 @@ def test_a_server_that_was_away_is_used_again(
             call()
     log.record(replace(RUN, status="running"))
     log.record(RUN)
-    log.close_request(asked, NOW)
+    log.close_request(run_request, NOW)
     with pytest.warns(UserWarning, match="the run log lacks 2 entries about this run"):
         assert log.reconcile() == 2
     server.start()
@@ -68,8 +68,8 @@ def test_eight_who_start_together_on_nothing_share_it(kind: str, url_of: Callabl
     url = url_of(kind)
     with ThreadPoolExecutor(8) as pool:
         logs = list(pool.map(lambda _: from_url(url), range(8)))
-    kept = logs[0].swap(None, PipelineState("p"))
-    assert all(log.all(PipelineState) == [kept] for log in logs)
+    stored = logs[0].swap(None, PipelineState("p"))
+    assert all(log.all(PipelineState) == [stored] for log in logs)
     for log in logs:
         log.close()
 
@@ -91,8 +91,8 @@ def test_several_processes_share_a_file(kind: str, url_of: Callable[[str], str])
     command = [sys.executable, "-c", COUNT, url]
     own = {**os.environ, "PYTHONPATH": str(Path(ematix_flow.__file__).parents[1])}
     started = [subprocess.Popen([*command, f"w{n}"], stdout=subprocess.PIPE, text=True, env=own) for n in range(3)]
-    said = [process.communicate(timeout=120)[0].strip() for process in started]
-    assert sorted(said) == ["False", "False", "True"]
+    outputs = [process.communicate(timeout=120)[0].strip() for process in started]
+    assert sorted(outputs) == ["False", "False", "True"]
     state = from_url(url).find(PipelineState, "p")
     assert state is not None
     assert state.attempt == 15
@@ -133,39 +133,39 @@ def test_a_writer_who_stood_still_cannot_bring_an_old_version_back(
 
 
 def test_who_is_followed_at_once_has_won_all_the_same(folder: RunLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    book = folder.backend.everything
-    assert isinstance(book, ObjectBackend)
-    create, hurried = book._store.create, from_url(f"{folder.display_address}/")
+    backend = folder.backend.everything
+    assert isinstance(backend, ObjectBackend)
+    create, hurried = backend._store.create, from_url(f"{folder.display_address}/")
 
     def create_and_be_followed(key: str, data: bytes) -> bool:
-        made = create(key, data)
+        created = create(key, data)
         hurried.change_state("p", lambda state: replace(state, paused=True))
-        return made
+        return created
 
-    monkeypatch.setattr(book._store, "create", create_and_be_followed)
-    kept = folder.swap(None, PipelineState("p", attempt=1))
-    assert kept is not None
-    assert kept.version == 1
+    monkeypatch.setattr(backend._store, "create", create_and_be_followed)
+    stored = folder.swap(None, PipelineState("p", attempt=1))
+    assert stored is not None
+    assert stored.version == 1
     newest = hurried.find(PipelineState, "p")
     assert newest is not None
     assert (newest.version, newest.attempt, newest.paused) == (2, 1, True)
 
 
 def test_a_killed_writer_of_a_run_leaves_it_in_the_list_once(folder: RunLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    book = folder.backend.everything
-    assert isinstance(book, ObjectBackend)
+    backend = folder.backend.everything
+    assert isinstance(backend, ObjectBackend)
     folder.record(replace(RUN, status="running"))
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
     for status, method, calls in (("failed", "write", 1), ("succeeded", "delete", 0)):
-        kept = getattr(book._store, method)
-        turns = iter([*[kept] * calls, killed])
-        monkeypatch.setattr(book._store, method, lambda *given, turns=turns: next(turns)(*given))
+        original = getattr(backend._store, method)
+        turns = iter([*[original] * calls, killed])
+        monkeypatch.setattr(backend._store, method, lambda *given, turns=turns: next(turns)(*given))
         with pytest.raises(KeyboardInterrupt):
             folder.record(replace(RUN, status=status))
-        monkeypatch.setattr(book._store, method, kept)
+        monkeypatch.setattr(backend._store, method, original)
         assert len(list(Path(folder.display_address).glob("runs/*/*"))) > 1
         assert folder.list_runs()[1] == 1
     assert folder.get_run("run-1") == RUN
@@ -189,9 +189,9 @@ def test_what_somebody_else_put_into_the_folder_is_left_alone(folder: RunLog) ->
 
 
 def test_what_was_dropped_long_ago_is_removed(folder: RunLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = folder.swap(None, PipelineState("p"))
-    assert kept is not None
-    assert folder.drop(kept)
+    stored = folder.swap(None, PipelineState("p"))
+    assert stored is not None
+    assert folder.drop(stored)
     folder.prune(datetime.now(UTC) - timedelta(days=1))
     assert len(list(Path(folder.display_address, STATE).iterdir())) == 2
     monkeypatch.setattr("ematix_flow.commit.runlog.objects.backend.RETAIN_SECONDS", -1.0)
@@ -232,7 +232,7 @@ def test_what_is_old_is_forgotten_once_a_day(tmp_path: Path) -> None:
     assert log.list_runs()[1] == 0
     log.record(RUN)
     assert from_url(f"{url}?retention_days=1").list_runs()[1] == 1, "somebody did it today"
-    chore = log.find(PeriodicJob, "prune")
-    assert chore is not None
-    log.swap(chore, replace(chore, done_at=NOW.isoformat()))
+    job = log.find(PeriodicJob, "prune")
+    assert job is not None
+    log.swap(job, replace(job, done_at=NOW.isoformat()))
     assert from_url(f"{url}?retention_days=1").list_runs()[1] == 0

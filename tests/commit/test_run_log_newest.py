@@ -20,7 +20,7 @@ NOW = datetime(2026, 3, 8, 12, tzinfo=UTC)
 
 @pytest.fixture(params=["sqlite", "duckdb", "file", "postgres", "mysql"])
 def log(request: pytest.FixtureRequest, tmp_path: Path) -> RunLog:
-    """Give an empty run log of a kind."""
+    """Return an empty run log of a kind."""
     match request.param:
         case "sqlite":
             return from_url(str(tmp_path / "log.db"))

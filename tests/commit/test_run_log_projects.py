@@ -30,13 +30,13 @@ Of = Callable[..., RunLog]
 
 @pytest.fixture
 def of(log: RunLog) -> Of:
-    """Give the part of one run log, of every kind, that a project sees; without a name that of no project."""
+    """Return the part of one run log, of every kind, that a project sees; without a name that of no project."""
 
-    def seen(name: str = "", folder: str = "") -> RunLog:
+    def log_of(name: str = "", folder: str = "") -> RunLog:
         explicit = bool(name) and not name.startswith("/")
         return RunLog(ProjectBackend(log.backend.everything, ProjectName(name, explicit, folder)))
 
-    return seen
+    return log_of
 
 
 def run(number: int, run_id: str = "", status: str = "succeeded", **more: object) -> RunRecord:
@@ -49,15 +49,15 @@ def test_records_of_a_project_are_not_those_of_another(of: Of) -> None:
     a, b, none = of("a"), of("b"), of()
     for record in (*RECORDS, *OWN_IDS):
         kind, key = type(record), [str(getattr(record, name)) for name in type(record).key]
-        kept = a.swap(None, record)
-        assert kept is not None
-        assert replace(kept, version=0) == record
-        assert a.find(kind, *key) == kept
-        assert a.all(kind) == [kept]
+        stored = a.swap(None, record)
+        assert stored is not None
+        assert replace(stored, version=0) == record
+        assert a.find(kind, *key) == stored
+        assert a.all(kind) == [stored]
         assert [b.find(kind, *key), none.find(kind, *key), b.all(kind), none.all(kind)] == [None, None, [], []]
     for record in RECORDS:
-        kept = a.all(type(record))[0]
-        assert not b.drop(kept)
+        stored = a.all(type(record))[0]
+        assert not b.drop(stored)
         assert b.swap(None, record) is not None, "both have one"
         assert none.swap(None, record) is not None
 
@@ -79,9 +79,9 @@ def test_requests_leases_and_tokens_are_of_a_project(of: Of) -> None:
     assert of("a").heartbeat(ours.token, 300), "another process of the project"
     assert theirs.token is not None
     assert b.cancel_lease("load", "anna") == b.held(theirs.token)
-    asked = a.held(ours.token)
-    assert asked is not None
-    assert not asked.cancelled_by, "that of another project"
+    held = a.held(ours.token)
+    assert held is not None
+    assert not held.cancelled_by, "that of another project"
     assert b.release(theirs.token)
     assert a.heartbeat(ours.token, 300)
 
@@ -100,9 +100,9 @@ def test_runs_with_one_id_are_kept_for_each_project(of: Of) -> None:
     assert [r.project for r in none.list_runs()[0]] == [""]
     runs, total = none.list_runs(all_projects=True)
     assert ([r.project for r in runs], total) == (["", "b", "a"], 3)
-    for word in ("load@2026-03-01T12:00:00Z", "load@2026"):
-        assert [log.get_run(word).status for log in (a, b)] == ["failed", "succeeded"]  # type: ignore[union-attr]
-        assert none.get_run(word) is None
+    for name in ("load@2026-03-01T12:00:00Z", "load@2026"):
+        assert [log.get_run(name).status for log in (a, b)] == ["failed", "succeeded"]  # type: ignore[union-attr]
+        assert none.get_run(name) is None
     assert a.get_run("run-3") == none.get_run("run-3") == run(3)
     b.record(run(5, "run-5"))
     assert a.get_run("run-5") is None
@@ -118,20 +118,20 @@ def test_a_record_from_before_is_taken_over_by_the_first_project_that_changes_it
     for record in RECORDS:
         kind, key = type(record), [str(getattr(record, name)) for name in type(record).key]
         none.swap(None, record)
-        old, seen = a.find(kind, *key), b.find(kind, *key)
+        old, read = a.find(kind, *key), b.find(kind, *key)
         assert old is not None
-        assert seen is not None
-        assert replace(seen, version=0) == record
-        assert (a.all(kind), b.all(kind), old) == ([old], [seen], seen)
-        kept = b.swap(seen, seen)
-        assert kept is not None
-        assert replace(kept, version=0) == record
-        assert b.find(kind, *key) == kept
+        assert read is not None
+        assert replace(read, version=0) == record
+        assert (a.all(kind), b.all(kind), old) == ([old], [read], read)
+        stored = b.swap(read, read)
+        assert stored is not None
+        assert replace(stored, version=0) == record
+        assert b.find(kind, *key) == stored
         assert (a.find(kind, *key), a.all(kind), none.find(kind, *key)) == (None, [], None)
         assert a.swap(old, old) is None, "it is gone"
         none.swap(None, record)
-        assert (a.find(kind, *key), b.all(kind)) == (None, [kept]), "a later one is of no project"
-        assert b.drop(kept)
+        assert (a.find(kind, *key), b.all(kind)) == (None, [stored]), "a later one is of no project"
+        assert b.drop(stored)
         assert b.find(kind, *key) is None
 
 
@@ -150,9 +150,9 @@ def test_what_was_asked_of_an_old_run_log_is_done_once(of: Of) -> None:
         old = none.swap(None, record)
         assert a.all(type(record)) == b.all(type(record)) == [old]
         assert old is not None
-        kept = a.swap(old, replace(old, state="taken"))
+        stored = a.swap(old, replace(old, state="taken"))
         assert b.swap(old, replace(old, state="taken")) is None
-        assert (a.all(type(record)), b.all(type(record)), none.all(type(record))) == ([kept], [], [])
+        assert (a.all(type(record)), b.all(type(record)), none.all(type(record))) == ([stored], [], [])
 
 
 @pytest.mark.parametrize("point", failpoints.ADOPTION_NAMES)
@@ -174,18 +174,18 @@ def test_a_crash_while_a_record_is_taken_over_loses_it_to_nobody(of: Of, point: 
 def test_a_record_that_an_old_process_changes_meanwhile_is_read_again(of: Of, monkeypatch: pytest.MonkeyPatch) -> None:
     a, none = of("a"), of()
     old = none.swap(None, PipelineState("load"))
-    seen = a.find(PipelineState, "load")
+    current = a.find(PipelineState, "load")
     assert old is not None
-    assert seen is not None
+    assert current is not None
     inner = a.backend.everything
     monkeypatch.setattr(
         "ematix_flow.commit.runlog.project_backend.failpoint",
         lambda name: inner.swap(old, replace(old, attempt=7)) if name == "runlog.adopted" else None,
     )
-    assert a.swap(seen, replace(seen, paused=True)) is None
-    found = a.find(PipelineState, "load")
-    assert found is not None
-    assert (found.attempt, found.paused) == (7, False)
+    assert a.swap(current, replace(current, paused=True)) is None
+    record = a.find(PipelineState, "load")
+    assert record is not None
+    assert (record.attempt, record.paused) == (7, False)
     monkeypatch.undo()
     assert a.change_state("load", lambda state: replace(state, paused=True)).attempt == 7
     assert none.find(PipelineState, "load") is None

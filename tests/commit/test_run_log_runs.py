@@ -43,9 +43,9 @@ def test_runs_come_back_as_they_were_written(log: RunLog) -> None:
 def test_texts_that_no_database_takes_are_changed_a_little(log: RunLog) -> None:
     log.record(run(1, error_summary="a\0b \udc80 ü", extras={"file": "\udc80\0"}))
     assert log.reconcile() == 0
-    found = log.get_run("run-001")
-    assert found is not None
-    assert found.error_summary == "a\\0b \\udc80 ü"
+    record = log.get_run("run-001")
+    assert record is not None
+    assert record.error_summary == "a\\0b \\udc80 ü"
     state = log.change_state("p", lambda state: replace(state, error="\udc80\0"))
     assert log.find(PipelineState, "p") == state
 
@@ -97,18 +97,18 @@ def test_lists_are_newest_first_in_pages_and_by_pipeline_and_status(log: RunLog)
     assert log.list_runs(limit=2) == (newest[:2], 9)
     assert log.list_runs(limit=2, offset=8) == (newest[8:], 9)
     assert log.list_runs(pipeline="p") == ([one for one in newest if one.pipeline == "p"], 5)
-    wanted = [one for one in newest if (one.pipeline, one.status) == ("q", "succeeded")]
-    assert log.list_runs(pipeline="q", status="succeeded", limit=1) == (wanted[:1], len(wanted))
+    expected = [one for one in newest if (one.pipeline, one.status) == ("q", "succeeded")]
+    assert log.list_runs(pipeline="q", status="succeeded", limit=1) == (expected[:1], len(expected))
     assert log.list_runs(pipeline="P") == ([], 0)
 
 
 def test_the_beginning_of_an_id_is_enough_when_no_other_has_it(log: RunLog) -> None:
     log.record(replace(run(1), run_id="abc%_1"))
     log.record(replace(run(2), run_id="abd:x:2"))
-    for word, found in (("abc", "abc%_1"), ("abd:", "abd:x:2"), ("abd:x:2", "abd:x:2"), ("abc%", "abc%_1")):
-        assert getattr(log.get_run(word), "run_id", None) == found
-    for word in ("ab", "a", "", "abc_", "ABC", "nothing"):
-        assert log.get_run(word) is None
+    for name, expected in (("abc", "abc%_1"), ("abd:", "abd:x:2"), ("abd:x:2", "abd:x:2"), ("abc%", "abc%_1")):
+        assert getattr(log.get_run(name), "run_id", None) == expected
+    for name in ("ab", "a", "", "abc_", "ABC", "nothing"):
+        assert log.get_run(name) is None
 
 
 def test_attempts_at_a_target_of_a_request_are_counted(log: RunLog) -> None:
@@ -128,11 +128,11 @@ def test_a_request_is_resumed_until_it_is_done(log: RunLog) -> None:
     assert (again.id, again.resumed, again.opened_at) == (first.id, True, first.opened_at)
     assert log.open_request("q", NOW).id != first.id
     log.close_request(again, NOW)
-    fresh = log.open_request("p", NOW)
-    assert (fresh.id != first.id, fresh.resumed) == (True, False)
+    new_request = log.open_request("p", NOW)
+    assert (new_request.id != first.id, new_request.resumed) == (True, False)
     log.close_request(first, NOW)
-    assert log.open_request("p", NOW).id == fresh.id, "to close an old request again changes nothing"
-    assert log.open_request("p", NOW, new=True).id != fresh.id
+    assert log.open_request("p", NOW).id == new_request.id, "to close an old request again changes nothing"
+    assert log.open_request("p", NOW, new=True).id != new_request.id
 
 
 def test_a_request_of_a_living_process_is_left_to_it(log: RunLog) -> None:
@@ -164,9 +164,9 @@ def test_a_finished_request_keeps_its_result_until_it_is_closed(log: RunLog) -> 
     log.prune(NOW + timedelta(days=400))
     assert log.open_request("p", NOW).result == '{"rows": 2}', "whoever closes it has yet to come"
     log.close_request(again, NOW)
-    fresh = log.open_request("p", NOW)
-    assert (fresh.id != first.id, fresh.resumed, fresh.result) == (True, False, "")
-    log.finish_request(fresh, "null")
+    new_request = log.open_request("p", NOW)
+    assert (new_request.id != first.id, new_request.resumed, new_request.result) == (True, False, "")
+    log.finish_request(new_request, "null")
     assert log.open_request("p", NOW, new=True).result == ""
 
 
@@ -223,9 +223,9 @@ def test_runs_that_people_ask_for_are_taken_once(log: RunLog) -> None:
         ("rerun", "run-001", "", rerun),
     ]
     assert {one.run_id for one in log.list_runs(status="requested")[0]} == {restart, rerun}
-    taken = log.consume_requested_run(restart)
-    assert taken is not None
-    assert taken.extras == {"action": "restart", "prior_run_id": "run-001", "from_step": "load"}
+    claimed = log.consume_requested_run(restart)
+    assert claimed is not None
+    assert claimed.extras == {"action": "restart", "prior_run_id": "run-001", "from_step": "load"}
     assert log.consume_requested_run(restart) is None
     assert [a.note for a in log.pending_actions()] == [rerun]
     with pytest.raises(UnknownNameError, match="no single run"):
@@ -233,20 +233,20 @@ def test_runs_that_people_ask_for_are_taken_once(log: RunLog) -> None:
 
 
 def test_every_attempt_has_a_record_of_its_own_under_the_id_of_its_run(log: RunLog) -> None:
-    wanted = [run(1, status=status, request_id="r", target="t", attempt=n, run_id="abc-1")
+    expected = [run(1, status=status, request_id="r", target="t", attempt=n, run_id="abc-1")
               for n, status in ((1, "failed"), (2, "failed"), (3, "running"))]  # fmt: skip
-    for number, one in enumerate(wanted):
+    for number, one in enumerate(expected):
         log.record(replace(one, started_at=f"2026-03-01T00:00:0{number}+00:00"))
-    log.record(replace(wanted[2], status="succeeded", started_at="2026-03-01T00:00:02+00:00"))
-    found, total = log.list_runs()
+    log.record(replace(expected[2], status="succeeded", started_at="2026-03-01T00:00:02+00:00"))
+    runs, total = log.list_runs()
     assert total == 3
-    assert [(one.run_id, one.attempt, one.status) for one in found] == [
+    assert [(one.run_id, one.attempt, one.status) for one in runs] == [
         ("abc-1", 3, "succeeded"),
         ("abc-1", 2, "failed"),
         ("abc-1", 1, "failed"),
     ]
-    words = {"abc-1": 3, "abc": 3, "abc-1#1": 1, "abc-1#2": 2, "abc-1#3": 3, "abc-1#4": None}
-    assert {word: getattr(log.get_run(word), "attempt", None) for word in words} == words
+    attempts = {"abc-1": 3, "abc": 3, "abc-1#1": 1, "abc-1#2": 2, "abc-1#3": 3, "abc-1#4": None}
+    assert {name: getattr(log.get_run(name), "attempt", None) for name in attempts} == attempts
     assert log.next_attempt(Request("r", "p")) == 4
     log.record(run(2, run_id="abd"))
     assert (log.get_run("ab"), getattr(log.get_run("abc"), "attempt", None)) == (None, 3)
@@ -257,6 +257,6 @@ def test_the_last_run_of_a_pipeline_is_kept_whichever_attempt_it_was(log: RunLog
         log.record(run(number, request_id="r", attempt=number, run_id="abc"))
     log.change_state("p", lambda state: replace(state, run_id="abc"))
     log.prune(datetime(2100, 1, 1, tzinfo=UTC))
-    found = log.get_run("abc")
-    assert found is not None
-    assert found.attempt == 2
+    record = log.get_run("abc")
+    assert record is not None
+    assert record.attempt == 2

@@ -66,7 +66,7 @@ def test_memory_is_forgotten_with_its_log() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("postgress://u:hunter2hunter2@h/d", "did you mean 'postgres'"),
         ("carrier-pigeon://u:hunter2hunter2@loft", "known: sqlite://"),
@@ -79,11 +79,11 @@ def test_memory_is_forgotten_with_its_log() -> None:
         ("mysql://u:hunter2hunter2@h/d?no_such=1", "no_such"),
     ],
 )
-def test_wrong_addresses_are_refused_without_their_secrets(url: str, said: str) -> None:
+def test_wrong_addresses_are_refused_without_their_secrets(url: str, message: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - as the contract says
         from_url(url)
     assert isinstance(caught.value, DeclareError)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert CANARY not in str(caught.value)
 
 
@@ -114,8 +114,8 @@ def test_a_connection_or_its_name_is_an_address_too() -> None:
         kind = "duckdb"
         path = "logs.duckdb"
 
-    kept = from_url("logs").swap(None, PipelineState("p"))
-    assert from_url(DuckDBConnection("x", path="logs.duckdb")).all(PipelineState) == [kept]
+    stored = from_url("logs").swap(None, PipelineState("p"))
+    assert from_url(DuckDBConnection("x", path="logs.duckdb")).all(PipelineState) == [stored]
     assert local_path("logs") is None
     from_url("logz")
     assert is_sqlite("logz"), "a word that names no connection is a path"

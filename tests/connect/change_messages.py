@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def messages(source: ChangeLogSource, begin: Position, end: Position, *names: str) -> list[dict[str, Any]]:
-    """Give the envelopes of a range, with some of the columns that messages have besides."""
+    """Return the envelopes of a range, with some of the columns that messages have besides."""
     result = []
     for partition in source.plan_partitions(begin, end, names):
         for table in partition.read():
@@ -20,7 +20,7 @@ def messages(source: ChangeLogSource, begin: Position, end: Position, *names: st
 
 
 def drained(source: ChangeLogSource, position: Position, most: int = 100_000) -> tuple[list[dict[str, Any]], Position]:
-    """Give all messages behind a position, and where they end."""
+    """Return all messages behind a position, and where they end."""
     result = []
     while True:
         end = source.ahead(position, most)
@@ -31,5 +31,5 @@ def drained(source: ChangeLogSource, position: Position, most: int = 100_000) ->
 
 
 def brief(message: dict[str, Any]) -> tuple[Any, ...]:
-    """Give what a change did: its operation, the row before and the row after."""
+    """Return what a change did: its operation, the row before and the row after."""
     return message["op"], message["before"], message["after"]

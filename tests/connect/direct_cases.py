@@ -27,7 +27,7 @@ class Case(ABC):
 
     @abstractmethod
     def open(self, **limits: int) -> Any:
-        """Give a backend; those of one case follow each other."""
+        """Return a backend; those of one case follow each other."""
 
     @abstractmethod
     def send(self, payload: bytes) -> None:
@@ -35,7 +35,7 @@ class Case(ABC):
 
     @abstractmethod
     def again(self, backend: Any) -> Backend:
-        """Give the backend with which everything that was not committed comes again."""
+        """Return the backend with which everything that was not committed comes again."""
 
 
 class KafkaCase(Case):

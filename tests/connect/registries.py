@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def registry_at(url: str, **more: Any) -> Registry:
-    """Give the registry at an address."""
+    """Return the registry at an address."""
     registry = SchemaRegistryConnection("schemas", url, **more)
     return registry_of(
         KafkaConnection("events", bootstrap_servers="b", payload_format="avro", schema_registry=registry)
@@ -29,13 +29,13 @@ def registry_at(url: str, **more: Any) -> Registry:
 
 
 def record(*fields: Any, name: str = "Row") -> str:
-    """Give the schema of a record whose fields are names and types."""
+    """Return the schema of a record whose fields are names and types."""
     given = [{"name": one[0], "type": one[1], **(one[2] if len(one) > 2 else {})} for one in fields]
     return json.dumps({"type": "record", "name": name, "fields": given})
 
 
 def avro_messages(registry: Registry, subject: str, schema: str, rows: Sequence[dict[str, Any]]) -> list[bytes]:
-    """Register a schema and give rows as its messages, written by fastavro alone."""
+    """Register a schema and return rows as its messages, written by fastavro alone."""
     known = registry.register(subject, AVRO, schema)
     parsed = fastavro.parse_schema(json.loads(schema))
     messages = []
@@ -63,7 +63,7 @@ class Gate(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Give the address."""
+        """Return the address."""
         return f"http://127.0.0.1:{self.server_port}"
 
 

@@ -71,9 +71,9 @@ def test_every_type_lands_in_its_column(registry: Registry, subject: str) -> Non
     messages = avro_messages(registry, subject, schema, [{name: value for name, _, value, *_ in EVERY}])
     decoder = AvroDecoder(registry, tuple((name, kind) for name, _, _, kind, _ in EVERY))
     decoded = pickle.loads(pickle.dumps(decoder)).decode(messages)  # noqa: S301 - as it travels to tasks
-    found = {field.name: array[0].as_py() for field, array in zip(decoder.schema, decoded.columns, strict=True)}
+    values = {field.name: array[0].as_py() for field, array in zip(decoder.schema, decoded.columns, strict=True)}
     assert decoded.wrong == [None]
-    assert found == {name: expected for name, _, _, _, expected in EVERY}
+    assert values == {name: expected for name, _, _, _, expected in EVERY}
 
 
 def test_messages_of_several_schemas_are_read_together(registry: Registry, subject: str) -> None:
@@ -101,19 +101,22 @@ def test_a_broken_message_says_why_and_its_neighbours_are_read(registry: Registr
     decoded = decoder.decode([good, *bad, good])
     assert decoded.columns[0].to_pylist() == ["1", *[None] * len(bad), "1"]
     assert decoded.wrong[0] is decoded.wrong[-1] is None
-    for told, part in zip(
+    for error, part in zip(
         decoded.wrong[1:-1],
         ("too few", "too few", "magic byte 1", "unknown schema 2147483647", "Expected 4 bytes", "1 byte left over",
          "not of a record", "s: bytes cannot become text"),
         strict=True,
     ):  # fmt: skip
-        assert told is not None
-        assert part in told
+        assert error is not None
+        assert part in error
 
 
 def test_a_schema_of_another_format_is_no_avro(registry: Registry, subject: str) -> None:
-    made = registry.register(subject, "PROTOBUF", 'syntax = "proto3"; message A { int64 id = 1; }')
-    assert AvroDecoder(registry).read(registry.framed(made.id, b"\0")) == f"schema {made.id} is PROTOBUF, not AVRO"
+    registered = registry.register(subject, "PROTOBUF", 'syntax = "proto3"; message A { int64 id = 1; }')
+    assert (
+        AvroDecoder(registry).read(registry.framed(registered.id, b"\0"))
+        == f"schema {registered.id} is PROTOBUF, not AVRO"
+    )
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -50,7 +50,7 @@ def proxy(request: pytest.FixtureRequest, service: str) -> Iterator[FaultyProxy]
 
 @pytest.fixture
 def behind(store: BucketStore[Any], proxy: FaultyProxy) -> BucketStore[Any]:
-    """Give the same store behind the proxy."""
+    """Return the same store behind the proxy."""
     field = "service" if hasattr(store.location, "account") else "endpoint"
     there = store.location.endpoint.replace(f":{proxy.upstream}", f":{proxy.server_port}")
     return type(store)(replace(store.location, **{field: there}))
@@ -58,7 +58,7 @@ def behind(store: BucketStore[Any], proxy: FaultyProxy) -> BucketStore[Any]:
 
 @pytest.fixture
 def shaky(behind: BucketStore[Any], no_waits: None, monkeypatch: pytest.MonkeyPatch) -> BucketStore[Any]:
-    """Give the store behind the proxy, impatient and already known to keep conditions."""
+    """Return the store behind the proxy, impatient and already known to keep conditions."""
     monkeypatch.setattr(bucket_requests, "ANSWER_SECONDS", 2.0)
     monkeypatch.setattr(bucket, "_trusted", {(os.getpid(), behind.location)})
     return behind
@@ -107,7 +107,7 @@ def test_an_outcome_that_cannot_be_known_is_said_to_be_unknown(
     proxy.faults.extend([(WRITES[service], "lost")] * ATTEMPTS)
     with pytest.raises(StoreUnavailableError, match="unknown"):
         shaky.create("k", b"mine")
-    assert proxy.seen.count(WRITES[service]) == ATTEMPTS
+    assert proxy.methods.count(WRITES[service]) == ATTEMPTS
 
 
 def test_all_answers_lost_and_yet_written(shaky: BucketStore[Any], proxy: FaultyProxy, service: str) -> None:
@@ -123,7 +123,7 @@ def test_requests_are_repeated_a_few_times_and_not_for_ever(shaky: BucketStore[A
         proxy.faults.extend(("GET", fault) for fault in faults)
         assert shaky.read("k") == b"x"
     proxy.faults.extend([("GET", "busy"), ("GET", "lost")])
-    assert [found.key for found in shaky.listed("")] == ["k"]
+    assert [entry.key for entry in shaky.listed("")] == ["k"]
     proxy.faults.extend([("GET", "busy")] * ATTEMPTS)
     with pytest.raises(StoreUnavailableError, match=r"503|SlowDown"):
         shaky.read("k")
@@ -143,7 +143,7 @@ def test_a_service_is_asked_once_whether_it_keeps_conditions(
     behind: BucketStore[Any], proxy: FaultyProxy, service: str
 ) -> None:
     assert [behind.create(f"k{n}", b"x") for n in range(3)] == [True] * 3
-    assert proxy.seen.count(WRITES[service]) == 4
+    assert proxy.methods.count(WRITES[service]) == 4
 
 
 def test_what_is_not_there(store: BucketStore[Any]) -> None:
@@ -160,27 +160,27 @@ def test_listing_goes_on_after_a_page(store: BucketStore[Any], monkeypatch: pyte
     for number in range(53):
         store.put(f"many/{number:05d}", b"x")
     store.put("many-others", b"x")
-    found = list(store.listed("many/"))
-    assert [one.key for one in found] == [f"many/{n:05d}" for n in range(53)]
-    assert {one.size for one in found} == {1}
-    assert all(-5 < one.age < 300 for one in found)
+    entries = list(store.listed("many/"))
+    assert [one.key for one in entries] == [f"many/{n:05d}" for n in range(53)]
+    assert {one.size for one in entries} == {1}
+    assert all(-5 < one.age < 300 for one in entries)
     assert store.folders() == {"many"}
 
 
 def test_a_version_is_the_same_however_it_is_asked_for_and_changes_with_the_content(store: BucketStore[Any]) -> None:
     store.put("k", b"one")
-    asked, (listed,) = store.find("k"), store.listed("")
-    assert asked is not None
-    assert (asked.key, asked.size, asked.version) == (listed.key, listed.size, listed.version)
+    one, (listed,) = store.find("k"), store.listed("")
+    assert one is not None
+    assert (one.key, one.size, one.version) == (listed.key, listed.size, listed.version)
     store.put("k", b"two")
-    assert [found.version for found in store.listed("")] != [listed.version]
+    assert [entry.version for entry in store.listed("")] != [listed.version]
 
 
 def test_names_with_signs_of_their_own_are_kept(store: BucketStore[Any]) -> None:
     name = "in/ä ö%20+&=?#/a b.csv"
     store.put(f"stage/{name}", b"x")
     store.move(f"stage/{name}", name)
-    assert [found.key for found in store.listed("")] == [name]
+    assert [entry.key for entry in store.listed("")] == [name]
     with store.reader(name) as reader:
         assert reader.read() == b"x"
     store.delete(name)
@@ -190,7 +190,7 @@ def test_names_with_signs_of_their_own_are_kept(store: BucketStore[Any]) -> None
 def test_every_key_is_listed_but_for_those_that_stand_for_folders(store: BucketStore[Any]) -> None:
     for key in ("in/", "in//a.csv", "in/b.csv"):
         store.put(key, b"x")
-    assert [found.key for found in store.listed("in/")] == ["in//a.csv", "in/b.csv"]
+    assert [entry.key for entry in store.listed("in/")] == ["in//a.csv", "in/b.csv"]
     assert store.read("in//a.csv") == b"x"
 
 

@@ -105,9 +105,9 @@ def read(query: str, seconds: Sequence[int], numbers: range, requested: Sequence
         "_key": pa.array([str(n) for n in numbers]),
     }
     payloads = [json.dumps({"from": query, "n": n}).encode() for n in numbers]
-    places = [json.dumps({"of": query, "n": n}) for n in numbers]
+    offsets = [json.dumps({"of": query, "n": n}) for n in numbers]
     yield pa.table(
-        {VALUE: pa.array(payloads, pa.binary()), MESSAGE_OFFSET: pa.array(places)}
+        {VALUE: pa.array(payloads, pa.binary()), MESSAGE_OFFSET: pa.array(offsets)}
         | {name: known[name] for name in requested}
     )
 
@@ -124,7 +124,7 @@ def at(**positions: int) -> Position:
 
 
 def rows_of(source: CombinedSource, begin: Position, end: Position) -> list[str]:
-    """Give source and number of messages in the order that counts."""
+    """Return source and number of messages in the order that counts."""
     partitions = source.plan_partitions(begin, end, [LINE, "_event_ts"])
     there = pickle.loads(pickle.dumps(partitions))  # noqa: S301 - as tasks get them
     rows = typed_rows(there, json_payload, [], source.line).rows
@@ -154,14 +154,14 @@ def test_a_source_alone_is_its_own_part() -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "most", "taken"),
+    ("there", "most", "claimed"),
     [((10, 10), 6, (3, 3)), ((1, 10), 6, (1, 5)), ((10, 0), 6, (6, 0)), ((10, 2), 7, (5, 2)), ((2, 2), 9, (2, 2))],
 )
 def test_each_source_gets_its_share_and_what_one_leaves_others_take(
-    there: tuple[int, int], most: int, taken: tuple[int, int]
+    there: tuple[int, int], most: int, claimed: tuple[int, int]
 ) -> None:
     source = CombinedSource([Numbers("a", range(there[0])), Numbers("b", range(there[1]))])
-    assert source.ahead(at(a=0, b=0), most) == at(a=taken[0], b=taken[1])
+    assert source.ahead(at(a=0, b=0), most) == at(a=claimed[0], b=claimed[1])
 
 
 def test_fewer_messages_than_sources_are_taken_of_each_in_turn() -> None:
@@ -227,10 +227,10 @@ def test_sources_of_one_name_are_told_apart_by_their_connections() -> None:
     assert end == {"sources": {"numbers:a@east": {"next": 2}, "numbers:a@west": {"next": 3}}}
     assert source.waiting(source.start(EARLIEST)) == {"a@east": 2, "a@west": 3}
     partitions = source.plan_split_partitions(source.start(EARLIEST), end, [])
-    places = [place for one in partitions for table in one.read() for place in table[MESSAGE_OFFSET].to_pylist()]
-    assert len(set(places)) == 5
-    assert {source_in(place) for place in places} == {"a@east", "a@west"}
-    assert json.loads(places[0]) == {"source": "a@east", "of": "a", "n": 0}
+    offsets = [offset for one in partitions for table in one.read() for offset in table[MESSAGE_OFFSET].to_pylist()]
+    assert len(set(offsets)) == 5
+    assert {source_in(offset) for offset in offsets} == {"a@east", "a@west"}
+    assert json.loads(offsets[0]) == {"source": "a@east", "of": "a", "n": 0}
 
 
 @pytest.mark.parametrize("text", [None, "", "no JSON", "[1]", '{"topic": "a"}'])

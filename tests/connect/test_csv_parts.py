@@ -31,11 +31,11 @@ DIALECTS: list[dict[str, Any]] = [
     {"terminator": "|"},
     {"truncated_rows_ok": True},
 ]
-WORDS = [b"a", b"12", b"", b" ", b"\xc3\xa9", b"\xff", b"#", b"\\", b"\\n", b"'", b'"', b"|", b"null"]
+TEXTS = [b"a", b"12", b"", b" ", b"\xc3\xa9", b"\xff", b"#", b"\\", b"\\n", b"'", b'"', b"|", b"null"]
 ENDS = [b"\n", b"\r\n", b"\r", b"\n\n", b"|", b"|\n"]
 
-inside = st.lists(st.sampled_from([*WORDS, *ENDS, b",", b'""', b"''"]), max_size=5).map(b"".join)
-plain_field = st.lists(st.sampled_from(WORDS), max_size=3).map(b"".join)
+inside = st.lists(st.sampled_from([*TEXTS, *ENDS, b",", b'""', b"''"]), max_size=5).map(b"".join)
+plain_field = st.lists(st.sampled_from(TEXTS), max_size=3).map(b"".join)
 quoted_field = inside.map(lambda text: b'"' + text.replace(b'"', b'""') + b'"')
 other_quoted = inside.map(lambda text: b"'" + text.replace(b"'", b"''") + b"'")
 field = plain_field | quoted_field | quoted_field | other_quoted
@@ -43,7 +43,7 @@ row = st.builds(
     lambda fields, end: b",".join(fields) + end, st.lists(field, min_size=1, max_size=4), st.sampled_from(ENDS)
 )
 files = st.builds(
-    lambda mark, head, rows, last: mark + head + b"".join(rows) + last,
+    lambda prefix, head, rows, last: prefix + head + b"".join(rows) + last,
     st.sampled_from([b"", b"", b"\xef\xbb\xbf"]),
     st.sampled_from([b"x,y\n", b"x,y\n", b"\n\r\n#c\nx,y\r\n", b'"x\n,",y\n', b"x,y|", b""]),
     st.lists(row, max_size=12),
@@ -59,7 +59,7 @@ def outcome(path: str, dialect: Dialect, parts: Iterable[ByteRange]) -> tuple[li
         for part in parts:
             for rows in read_rows(path, dialect, part):
                 good += rows.good.to_pylist()
-                bad += [(said, sorted(fields.items())) for said, fields in rows.bad]
+                bad += [(message, sorted(fields.items())) for message, fields in rows.bad]
     except RunError as error:
         return [], [], str(error)
     if dialect.pads_short_rows:
@@ -105,7 +105,7 @@ def test_a_large_file_is_cut_and_a_compressed_one_is_not(tmp_path: Path) -> None
 
 
 lines = st.builds(
-    lambda mark, rows, last: mark + b"".join(rows) + last,
+    lambda prefix, rows, last: prefix + b"".join(rows) + last,
     st.sampled_from([b"", b"\xef\xbb\xbf"]),
     st.lists(
         st.sampled_from([b'{"x": 1}', b'{"x": "a\\nb", "y": 2.50}', b"[]", b"{oops", b"", b'{"y": "\xff"}', b"\r"]).map(
@@ -124,10 +124,14 @@ def test_the_pieces_of_a_json_file_are_the_whole(tmp_path: Path, data: bytes, ev
     file = tmp_path / "x.jsonl"
     file.write_bytes(data)
 
-    def rows(pieces: Iterable[tuple[int, int]]) -> tuple[list[Any], list[str]]:
-        found = [some for piece in pieces for some in json_rows.read_rows(str(file), piece, ("x", "y"))]
-        return [row for some in found for row in some.good.to_pylist()], [s for some in found for s, _ in some.bad]
+    def rows(partitions: Iterable[tuple[int, int]]) -> tuple[list[Any], list[str]]:
+        stored_rows = [
+            some for partition in partitions for some in json_rows.read_rows(str(file), partition, ("x", "y"))
+        ]
+        return [row for some in stored_rows for row in some.good.to_pylist()], [
+            s for some in stored_rows for s, _ in some.bad
+        ]
 
-    pieces = json_rows.byte_ranges_of(str(file), every)
-    assert rows(pieces) == rows([(0, -1)])
-    assert len(pieces) == max(1, -(-len(data) // every))
+    partitions = json_rows.byte_ranges_of(str(file), every)
+    assert rows(partitions) == rows([(0, -1)])
+    assert len(partitions) == max(1, -(-len(data) // every))

@@ -51,7 +51,7 @@ def add(store: LocalStore, number: int, check: Any = lambda _: None) -> None:
 
 
 def log_of(store: LocalStore) -> list[str]:
-    return sorted(found.key.rpartition("/")[2] for found in store.listed(f"{FOLDER}_delta_log/"))
+    return sorted(entry.key.rpartition("/")[2] for entry in store.listed(f"{FOLDER}_delta_log/"))
 
 
 def files_of(store: LocalStore) -> set[str]:
@@ -64,7 +64,7 @@ def field(key: str, value: str) -> str:
     return json.dumps({"type": "struct", "fields": [column]})
 
 
-def found(store: LocalStore) -> Snapshot:
+def current(store: LocalStore) -> Snapshot:
     table = snapshot(store, FOLDER)
     assert table is not None
     return table
@@ -96,7 +96,7 @@ def checkpoint_rows(tmp_path: Path, number: int) -> list[dict[str, Any]]:
 
 def test_a_table_is_made_once_with_its_columns(store: LocalStore) -> None:
     assert not delta_commit.create_table(store, FOLDER, COLUMNS)
-    table = found(store)
+    table = current(store)
     assert table.columns == [("id", "long", False), ("amount", "decimal(12,2)", True)]
     assert (table.version, table.protocol, table.takes_files) == (0, (1, 2), True)
 
@@ -104,9 +104,9 @@ def test_a_table_is_made_once_with_its_columns(store: LocalStore) -> None:
 def test_a_log_names_the_table_and_no_folder_of_this_machine_but_its_own(store: LocalStore) -> None:
     add(store, 1)
     for number in (0, 1):
-        said = (store.read(delta_log.commit_key(FOLDER, number)) or b"").decode()
-        assert "ematix-flow-delta" not in said
-        assert '"clientVersion":"ematix-flow"' in said
+        text = (store.read(delta_log.commit_key(FOLDER, number)) or b"").decode()
+        assert "ematix-flow-delta" not in text
+        assert '"clientVersion":"ematix-flow"' in text
     assert store.address(FOLDER) in (store.read(delta_log.commit_key(FOLDER, 0)) or b"").decode()
 
 
@@ -116,8 +116,8 @@ def test_a_type_that_needs_more_than_every_reader_knows_is_left_to_delta(tmp_pat
     assert snapshot(store, FOLDER) is None
     assert delta_commit.create_table(store, FOLDER, [ColumnSchema("at", "TIMESTAMP_NTZ", nullable=True)])
     # Delta refuses a table that has NOT NULL columns and lists features, but not this one.
-    assert found(store).features == {"appendOnly", "invariants", "timestampNtz"}
-    assert found(store).takes_files
+    assert current(store).features == {"appendOnly", "invariants", "timestampNtz"}
+    assert current(store).takes_files
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ def test_a_type_that_needs_more_than_every_reader_knows_is_left_to_delta(tmp_pat
     ids=str,
 )
 def test_a_table_that_asks_more_of_its_writers_takes_no_files(store: LocalStore, more: dict[str, Any]) -> None:
-    assert not replace(found(store), **more).takes_files
-    assert replace(found(store), schema=field("comment", "what it is")).takes_files
+    assert not replace(current(store), **more).takes_files
+    assert replace(current(store), schema=field("comment", "what it is")).takes_files
 
 
 def test_a_change_is_made_once_and_a_refused_one_never(store: LocalStore) -> None:
@@ -152,23 +152,23 @@ def test_a_change_is_made_once_and_a_refused_one_never(store: LocalStore) -> Non
 
 
 def test_commits_of_others_are_gone_around_and_looked_at(store: LocalStore) -> None:
-    seen: list[int] = []
+    numbers: list[int] = []
 
     def check(table: Snapshot) -> None:
-        seen.append(table.version)
-        if len(seen) == 1:
+        numbers.append(table.version)
+        if len(numbers) == 1:
             assert store.create(delta_log.commit_key(FOLDER, 1), b'{"commitInfo": {"operation": "somebody"}}\n')
 
     add(store, 1, check)
-    assert seen == [0, 1]
+    assert numbers == [0, 1]
     assert len(delta_log.versions(store, FOLDER)) == 3
 
 
 @pytest.mark.slow
 def test_many_who_add_at_once_all_get_their_turn(store: LocalStore) -> None:
     def one(number: int) -> None:
-        books = Change(f"load-{number}", 1, f"books-{number}")
-        delta_commit.add_files(store, FOLDER, books, [NewFile(f"{number}.parquet", 1, 1)], lambda _: None)
+        next_change = Change(f"load-{number}", 1, f"books-{number}")
+        delta_commit.add_files(store, FOLDER, next_change, [NewFile(f"{number}.parquet", 1, 1)], lambda _: None)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(one, range(24)))
@@ -185,14 +185,14 @@ def test_a_checkpoint_keeps_what_the_commits_before_it_say(store: LocalStore) ->
         "00000000000000000020.checkpoint.parquet",
         "_last_checkpoint",
     ]
-    whole = found(store)
+    whole = current(store)
     for version in range(20):
         store.delete(delta_log.commit_key(FOLDER, version))
-    assert found(store) == whole
+    assert current(store) == whole
     with pytest.raises(TransientError, match="takes it once"):
         add(store, 7)
     store.delete(f"{FOLDER}_delta_log/_last_checkpoint")
-    assert found(store) == whole, "what is noted of a checkpoint is a help, and not needed"
+    assert current(store) == whole, "what is noted of a checkpoint is a help, and not needed"
 
 
 @pytest.mark.slow
@@ -218,11 +218,11 @@ def test_commits_that_are_cleaned_up_while_a_log_is_read_are_not_its_end(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("said", "numbers"), [("3", [3, 6, 9]), ("1", list(range(2, 10))), (None, [])])
+@pytest.mark.parametrize(("interval", "numbers"), [("3", [3, 6, 9]), ("1", list(range(2, 10))), (None, [])])
 def test_a_table_says_itself_how_often_it_has_a_checkpoint(
-    store: LocalStore, said: str | None, numbers: list[int]
+    store: LocalStore, interval: str | None, numbers: list[int]
 ) -> None:
-    alter(store, configuration={"delta.checkpointInterval": said} if said else {})
+    alter(store, configuration={"delta.checkpointInterval": interval} if interval else {})
     for number in range(2, 10):
         add(store, number)
     assert checkpoints(store) == numbers
@@ -253,18 +253,18 @@ def test_a_checkpoint_that_cannot_be_written_is_left_to_a_later_commit(
     monkeypatch.setattr(store, "create", full)
     for number in range(1, 12):
         add(store, number)
-    assert (checkpoints(store), found(store).version) == ([], 11)
+    assert (checkpoints(store), current(store).version) == ([], 11)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("said", "days"),
+    ("duration", "days"),
     [(None, [6]), ("interval 30 days", [29, 8, 6]), ("interval 1 week", [6]), ("interval 12 hours", [])],
 )
 def test_a_checkpoint_remembers_removed_files_as_long_as_the_table_says(
-    store: LocalStore, tmp_path: Path, said: str | None, days: list[int]
+    store: LocalStore, tmp_path: Path, duration: str | None, days: list[int]
 ) -> None:
-    alter(store, configuration={} if said is None else {"delta.deletedFileRetentionDuration": said})
+    alter(store, configuration={} if duration is None else {"delta.deletedFileRetentionDuration": duration})
     now = time.time_ns() // 1_000_000
     gone = [
         {"remove": {"path": f"old {age}", "deletionTimestamp": now - age * 86_400_000, "dataChange": True}}
@@ -285,14 +285,14 @@ def test_a_checkpoint_of_the_second_version_is_read(store: LocalStore, tmp_path:
     for number in range(1, 12):
         add(store, number)
     log = tmp_path / FOLDER / "_delta_log"
-    before = found(store)
+    before = current(store)
     second_version(log, 10, sidecar=sidecar)
-    assert found(store) == replace(before, protocol=(3, 7), features=frozenset({"v2Checkpoint", "invariants"}))
-    assert not found(store).takes_files, "Delta itself writes the next checkpoint"
+    assert current(store) == replace(before, protocol=(3, 7), features=frozenset({"v2Checkpoint", "invariants"}))
+    assert not current(store).takes_files, "Delta itself writes the next checkpoint"
     with pytest.raises(TransientError, match="takes it once"):
         add(store, 9)
     add(store, 12)
-    assert found(store).version == 12
+    assert current(store).version == 12
 
 
 def second_version(log: Path, number: int, *, sidecar: bool) -> None:

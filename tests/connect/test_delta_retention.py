@@ -68,8 +68,8 @@ def test_every_version_counts_from_when_it_was_made_to_when_it_may_go(
     keep: timedelta, versions: int, days: int, tmp_path: Path
 ) -> None:
     store = written(tmp_path, [30 * DAY, 20 * DAY, 10 * DAY, 2 * DAY])
-    found = promised(store, "t/", Maintenance(keep=keep, keep_versions=versions), NOW)
-    assert abs(found - days * DAY) < timedelta(minutes=1)
+    promise = promised(store, "t/", Maintenance(keep=keep, keep_versions=versions), NOW)
+    assert abs(promise - days * DAY) < timedelta(minutes=1)
 
 
 def test_of_a_long_log_only_the_newest_commits_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +93,7 @@ def test_commits_that_changed_no_file_are_no_versions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "keep", "hours", "changes"),
+    ("properties", "keep", "hours", "changes"),
     [
         # Delta's own week is enough, and nothing is written.
         ({}, 5, 168, {}),
@@ -115,11 +115,11 @@ def test_commits_that_changed_no_file_are_no_versions(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_the_table_gets_the_larger_one_of_both_wishes(
-    said: dict[str, str], keep: int, hours: int, changes: dict[str, str], tmp_path: Path
+    properties: dict[str, str], keep: int, hours: int, changes: dict[str, str], tmp_path: Path
 ) -> None:
-    store = written(tmp_path, [2 * DAY], properties=said)
-    found = retention(store, "t/", Maintenance(keep=keep * DAY), NOW)
-    assert (found.hours, found.changes) == (hours, changes)
+    store = written(tmp_path, [2 * DAY], properties=properties)
+    changed = retention(store, "t/", Maintenance(keep=keep * DAY), NOW)
+    assert (changed.hours, changed.changes) == (hours, changes)
 
 
 def test_a_property_that_is_no_duration_is_told(tmp_path: Path) -> None:

@@ -32,8 +32,8 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 
 def rows(batches: list[pa.RecordBatch]) -> list[dict[str, Any]]:
-    found = [row for batch in batches for row in batch.to_pylist()]
-    return sorted(found, key=lambda row: row["n"])
+    stored_rows = [row for batch in batches for row in batch.to_pylist()]
+    return sorted(stored_rows, key=lambda row: row["n"])
 
 
 @pytest.mark.service
@@ -55,9 +55,9 @@ def test_batches_are_as_large_as_asked_and_come_once(case: Case) -> None:
     backend = case.open(batch_size=2)
     backend.write_arrow_stream(case.dest, [pa.RecordBatch.from_pylist([{"n": n}]) for n in range(5)])
     batches = backend.iter_arrow_stream(case.source)
-    found = list(batches)
-    assert all(batch.num_rows <= 2 for batch in found)
-    assert rows(found) == [{"n": n} for n in range(5)]
+    listed = list(batches)
+    assert all(batch.num_rows <= 2 for batch in listed)
+    assert rows(listed) == [{"n": n} for n in range(5)]
     assert list(batches) == []
 
 
@@ -132,9 +132,9 @@ def test_a_kafka_transaction_holds_the_rows_and_the_place_read_up_to(kafka_broke
     assert exact.write_arrow_stream(dest, batches) == 3
     exact.close()
     consumer = Consumer({"bootstrap.servers": kafka_broker.address, "group.id": group})
-    (place,) = consumer.committed([TopicPartition(source, 0)], 30)
+    (position,) = consumer.committed([TopicPartition(source, 0)], 30)
     consumer.close()
-    assert place.offset == 3
+    assert position.offset == 3
     reader = _core.KafkaBackend.open(kafka_broker.address, idle_timeout_ms=500)
     assert rows(reader.read_arrow_stream(dest)) == ROWS
     reader.close()
@@ -151,7 +151,7 @@ def test_raw_bytes_stay_as_they_are(kafka_broker: KafkaBroker) -> None:
 
 
 def members(broker: KafkaBroker, group: str) -> list[Any]:
-    """Give who is in a group of consumers."""
+    """Return who is in a group of consumers."""
     admin = broker.admin()
     (known,) = admin.describe_consumer_groups([group]).values()
     return list(known.result(30).members)
@@ -197,8 +197,8 @@ def test_kinesis_reads_a_shard_before_those_that_it_was_split_into(s3_server: S3
     (shard,) = client.list_shards(StreamName=stream)["Shards"]
     client.split_shard(StreamName=stream, ShardToSplit=shard["ShardId"], NewStartingHashKey=str(1 << 127))
     backend.write_arrow_stream("k", [pa.RecordBatch.from_pylist([{"n": n} for n in range(3, 9)])])
-    found = [row["n"] for batch in backend.iter_arrow_stream("all") for row in batch.to_pylist()]
-    assert (sorted(found), found[:2]) == (list(range(1, 9)), [1, 2])
+    numbers = [row["n"] for batch in backend.iter_arrow_stream("all") for row in batch.to_pylist()]
+    assert (sorted(numbers), numbers[:2]) == (list(range(1, 9)), [1, 2])
     assert backend.pending_sequence_count() == 8
 
 
@@ -214,14 +214,14 @@ AWAY: dict[str, Any] = {
 @pytest.mark.service  # nobody is there, but to find that out takes seconds
 @pytest.mark.parametrize("backend", AWAY.values(), ids=AWAY)
 def test_a_broker_that_is_away_is_told_without_its_password(backend: Any) -> None:
-    with pytest.raises(TransientError) as told:
+    with pytest.raises(TransientError) as raised:
         backend().ping()
-    assert isinstance(told.value, ValueError)
-    assert "canary-word" not in str(told.value)
+    assert isinstance(raised.value, ValueError)
+    assert "canary-word" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("wrong", "message"),
     [
         ({"payload_format": "xml"}, "payload_format"),
         ({"payload_format": "avro"}, "schema registry"),
@@ -231,8 +231,8 @@ def test_a_broker_that_is_away_is_told_without_its_password(backend: Any) -> Non
         ({"sasl_plain_username": "u"}, "incomplete PLAIN login"),
     ],
 )
-def test_settings_that_cannot_be_are_refused_at_once(wrong: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_settings_that_cannot_be_are_refused_at_once(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         _core.KafkaBackend.open("127.0.0.1:1", **wrong)
 
 

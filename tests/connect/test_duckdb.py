@@ -48,8 +48,8 @@ def session(database: DuckDB) -> Iterator[DuckDBSession]:
         yield opened
 
 
-def opens_elsewhere(path: Path) -> bool:
-    """Say whether another process can open the file."""
+def opens_in_another_process(path: Path) -> bool:
+    """Return whether another process can open the file."""
     command = [sys.executable, "-c", "import duckdb, sys; duckdb.connect(sys.argv[1])", str(path)]
     return subprocess.run(command, check=False, capture_output=True).returncode == 0
 
@@ -67,8 +67,8 @@ def test_the_sessions_of_a_process_share_the_file_and_the_last_gives_it_back(
             one.commit()
             assert two.query("SELECT * FROM t") == three.query("SELECT * FROM t") == [(1,)]
         two.close()
-        assert not opens_elsewhere(duckdb_path)
-    assert opens_elsewhere(duckdb_path)
+        assert not opens_in_another_process(duckdb_path)
+    assert opens_in_another_process(duckdb_path)
 
 
 @pytest.mark.slow
@@ -95,9 +95,9 @@ def test_looking_reads_only_and_keeps_writers_waiting(database: DuckDB, monkeypa
         database.read_only_session()
     assert not database.exists()
     database.session().close()
-    with closing(database.read_only_session()) as looking:
+    with closing(database.read_only_session()) as reader:
         with pytest.raises(duckdb.InvalidInputException, match="read-only"):
-            looking.execute("CREATE TABLE t (x INTEGER)")
+            reader.execute("CREATE TABLE t (x INTEGER)")
         with pytest.raises(TransientError):
             database.session()
     assert "0 tables" in database.probe()
@@ -122,7 +122,7 @@ def test_what_a_session_attached_goes_with_it(database: DuckDB, tmp_path: Path) 
     for _ in range(2):
         with closing(database.session()) as session:
             session.execute(f"ATTACH '{other}' AS other")
-    assert opens_elsewhere(other)
+    assert opens_in_another_process(other)
 
 
 def test_a_forked_process_does_not_use_the_file_of_its_parent(database: DuckDB, session: DuckDBSession) -> None:
@@ -218,12 +218,12 @@ def test_conflicts_are_transient_and_a_twin_is_a_duplicate_key(database: DuckDB)
         one.execute("INSERT INTO t VALUES (2, 2)")
         two.execute("INSERT INTO t VALUES (2, 3)")
         one.commit()
-        with pytest.raises(duckdb.Error) as twin:
+        with pytest.raises(duckdb.Error) as duplicate:
             two.commit()
         with pytest.raises(duckdb.Error) as wrong:
             one.execute("INSERT INTO t VALUES (1, 2) ON CONFLICT (v) DO NOTHING")
     assert (database.is_transient(conflict.value), database.is_duplicate_key(conflict.value)) == (True, False)
-    assert (database.is_transient(twin.value), database.is_duplicate_key(twin.value)) == (False, True)
+    assert (database.is_transient(duplicate.value), database.is_duplicate_key(duplicate.value)) == (False, True)
     assert (database.is_transient(wrong.value), database.is_duplicate_key(wrong.value)) == (False, False)
 
 
@@ -231,18 +231,18 @@ def test_columns_widen_without_losing_a_value(database: DuckDB, session: DuckDBS
     assert database.widening("SMALLINT", "BIGINT")
     assert database.widening("FLOAT", "DOUBLE")
     assert database.widening("DECIMAL(5,2)", "DECIMAL(8, 3)")
-    for narrow, wanted in (
+    for narrow, declared in (
         ("BIGINT", "INTEGER"),
         ("DECIMAL(8,2)", "DECIMAL(8,4)"),
         ("VARCHAR", "BIGINT"),
         ("BIGINT", "BIGINT"),
     ):
-        assert not database.widening(narrow, wanted)
+        assert not database.widening(narrow, declared)
     session.execute("CREATE TABLE t AS SELECT 1.25::DECIMAL(5,2) AS x")
     session.execute(database.alter_type_sql("t", "x", database.ddl_type(Numeric(8, 3)), nullable=True))
-    found = database.find_table(session, TableName("", "t"))
-    assert found is not None
-    assert found.columns[0].type == "DECIMAL(8,3)"
+    existing = database.find_table(session, TableName("", "t"))
+    assert existing is not None
+    assert existing.columns[0].type == "DECIMAL(8,3)"
 
 
 def test_the_length_of_text_is_checked_and_hostile_names_are_quoted(database: DuckDB, session: DuckDBSession) -> None:
@@ -257,9 +257,9 @@ def test_the_length_of_text_is_checked_and_hostile_names_are_quoted(database: Du
 
 def test_views_cannot_be_loaded(database: DuckDB, session: DuckDBSession) -> None:
     session.execute("CREATE VIEW v AS SELECT 1 AS x")
-    found = database.find_table(session, TableName("", "v"))
-    assert found is not None
-    assert "view" in found.problem
+    existing = database.find_table(session, TableName("", "v"))
+    assert existing is not None
+    assert "view" in existing.problem
 
 
 def test_the_bits_of_a_double_need_no_function(session: DuckDBSession) -> None:

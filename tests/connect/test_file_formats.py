@@ -84,36 +84,36 @@ def written(folder: Path, file_format: str, table: pa.Table, options: dict[str, 
 
 
 def reading(options: dict[str, Any]) -> dict[str, Any]:
-    """Give the options by which our reader reads what was written with these."""
+    """Return the options by which our reader reads what was written with these."""
     spelled = {name.removeprefix("csv_"): value for name, value in options.items()}
-    found = {name: spelled[name] for name in ("delimiter", "quote", "escape") if name in spelled}
+    same = {name: spelled[name] for name in ("delimiter", "quote", "escape") if name in spelled}
     if spelled.get("null_value"):
-        found["null_regex"] = f"^{re.escape(spelled['null_value'])}$"
-    return {**found, "has_header": spelled.get("header", True)}
+        same["null_regex"] = f"^{re.escape(spelled['null_value'])}$"
+    return {**same, "has_header": spelled.get("header", True)}
 
 
 def read(path: str, options: dict[str, Any], names: list[str]) -> Iterator[dict[str, Any]]:
-    """Give the rows as our own reader of text formats has them."""
+    """Return the rows as our own reader of text formats has them."""
     if path.endswith(".csv"):
-        found = csv_rows.read_rows(path, csv_rows.dialect_of(path, reading(options)))
+        read_back = csv_rows.read_rows(path, csv_rows.dialect_of(path, reading(options)))
     else:
-        found = json_rows.read_rows(path, (0, -1), names)
-    for rows in found:
+        read_back = json_rows.read_rows(path, (0, -1), names)
+    for rows in read_back:
         assert rows.bad == ()
         for batch in rows.good.rename_columns(names).to_batches():
             yield from batch.to_pylist()
 
 
 def fitted(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Give rows of texts in the declared types, as a load makes them."""
+    """Return rows of texts in the declared types, as a load makes them."""
     batch = pa.RecordBatch.from_pylist(rows, pa.schema([(name, pa.string()) for name in TYPES]))
     good, bad = conform(batch, Rules(COLUMNS, frozenset()))
     assert bad is None
     return good.to_pylist()
 
 
-def told(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Give rows in the order of their ids, with a NaN that equals itself."""
+def comparable(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows in the order of their ids, with a NaN that equals itself."""
     shown = [{name: "NaN" if value != value else value for name, value in row.items()} for row in rows]  # noqa: PLR0124
     return sorted(shown, key=lambda row: int(row["id"]))
 
@@ -123,7 +123,7 @@ def test_csv_in_every_style_is_read_back_exactly(tmp_path: Path, style: dict[str
     path = written(tmp_path, "csv", texts(TEXTS), style)
     assert [row["what"] for row in read(path, style, ["id", "what", "x"])] == TEXTS
     path = written(tmp_path, "csv", numbers(), style)
-    assert told(fitted(list(read(path, style, list(TYPES))))) == told(ROWS)
+    assert comparable(fitted(list(read(path, style, list(TYPES))))) == comparable(ROWS)
 
 
 @pytest.mark.slow
@@ -144,13 +144,13 @@ def test_duckdb_reads_our_csv(tmp_path: Path, style: dict[str, Any]) -> None:
     chosen = [text for text in TEXTS if text is None or "\0" not in text]
     path = written(tmp_path, "csv", texts(chosen), style)
     quote = style.get("csv_quote", '"')
-    found = duckdb.execute(
+    rows = duckdb.execute(
         "SELECT what FROM read_csv(?, columns={'id': 'BIGINT', 'what': 'VARCHAR', 'x': 'VARCHAR'}, delim=?, quote=?,"
         " escape=?, header=?, nullstr=?, allow_quoted_nulls=false, auto_detect=false, new_line='\\n') ORDER BY id",
         [path, style.get("csv_delimiter", ","), quote, style.get("csv_escape", quote), style.get("csv_header", True),
          style.get("csv_null_value", "")],
     ).fetchall()  # fmt: skip
-    assert [value for (value,) in found] == chosen
+    assert [value for (value,) in rows] == chosen
 
 
 @pytest.mark.parametrize("null", ["NULL", "0", "nan", "-1.5000000000", "\\N"])
@@ -158,20 +158,20 @@ def test_what_is_spelled_like_null_is_told_apart_by_quotes(tmp_path: Path, null:
     style = {"csv_null_value": null}
     path = written(tmp_path, "csv", numbers(("id", "ratio", "money", "what")), style)
     kinds = "{'id': 'BIGINT', 'ratio': 'DOUBLE', 'money': 'DECIMAL(38,10)', 'what': 'VARCHAR'}"
-    found = duckdb.execute(
+    rows = duckdb.execute(
         f"SELECT * FROM read_csv(?, columns={kinds}, nullstr=?, allow_quoted_nulls=false, auto_detect=false,"
         " header=true, delim=',', quote='\"', escape='\"')",
         [path, null],
     ).fetchall()
-    wanted = [tuple(row[name] for name in ("id", "ratio", "money", "what")) for row in ROWS]
-    assert sorted(map(repr, found)) == sorted(map(repr, wanted))
+    expected = [tuple(row[name] for name in ("id", "ratio", "money", "what")) for row in ROWS]
+    assert sorted(map(repr, rows)) == sorted(map(repr, expected))
 
 
 def test_json_lines_are_read_back_exactly(tmp_path: Path) -> None:
     path = written(tmp_path, "json_lines", texts(TEXTS))
     assert [row["what"] for row in read(path, {}, ["id", "what", "x"])] == TEXTS
     path = written(tmp_path, "json_lines", numbers())
-    assert told(fitted(list(read(path, {}, list(TYPES))))) == told(ROWS)
+    assert comparable(fitted(list(read(path, {}, list(TYPES))))) == comparable(ROWS)
 
 
 def test_a_row_of_nulls_is_a_json_line_too(tmp_path: Path) -> None:
@@ -182,19 +182,19 @@ def test_a_row_of_nulls_is_a_json_line_too(tmp_path: Path) -> None:
 def test_duckdb_reads_our_json_lines(tmp_path: Path) -> None:
     path = written(tmp_path, "json_lines", texts(TEXTS))
     kinds = "{'id': 'BIGINT', 'what': 'VARCHAR'}"
-    found = duckdb.execute(
+    rows = duckdb.execute(
         f"SELECT what FROM read_json(?, format='newline_delimited', columns={kinds}) ORDER BY id", [path]
     ).fetchall()
-    assert [value for (value,) in found] == TEXTS
+    assert [value for (value,) in rows] == TEXTS
 
 
 @pytest.mark.parametrize("compression", ["uncompressed", "snappy", "gzip", "zstd", None])
 def test_parquet_of_every_compression_is_read_back_exactly(tmp_path: Path, compression: str | None) -> None:
     options = {} if compression is None else {"parquet_compression": compression}
     path = written(tmp_path, "parquet", numbers(), options)
-    found = pq.ParquetFile(path)
-    assert found.metadata.row_group(0).column(0).compression.lower() == (compression or "snappy")
-    assert told(found.read().to_pylist()) == told(ROWS)
+    file = pq.ParquetFile(path)
+    assert file.metadata.row_group(0).column(0).compression.lower() == (compression or "snappy")
+    assert comparable(file.read().to_pylist()) == comparable(ROWS)
     assert pq.read_table(written(tmp_path, "parquet", texts(TEXTS), options)).column("what").to_pylist() == TEXTS
     shown = duckdb.execute("SELECT what FROM read_parquet(?) ORDER BY id", [path]).fetchall()
     assert [value for (value,) in shown] == TEXTS
@@ -202,7 +202,9 @@ def test_parquet_of_every_compression_is_read_back_exactly(tmp_path: Path, compr
 
 def test_orc_is_read_back_exactly(tmp_path: Path) -> None:
     path = written(tmp_path, "orc", numbers(ORC_COLUMNS))
-    assert told(orc.read_table(path).to_pylist()) == told([{name: row[name] for name in ORC_COLUMNS} for row in ROWS])
+    assert comparable(orc.read_table(path).to_pylist()) == comparable(
+        [{name: row[name] for name in ORC_COLUMNS} for row in ROWS]
+    )
     assert orc.read_table(written(tmp_path, "orc", texts(TEXTS))).column("what").to_pylist() == TEXTS
 
 
@@ -215,7 +217,7 @@ def test_bytes_are_hexadecimal_digits_in_text_formats(tmp_path: Path, file_forma
 @pytest.mark.spark
 def test_spark_reads_every_format(tmp_path: Path, spark: SparkSession) -> None:
     names = ("id", "what")
-    wanted = [tuple(row[name] for name in names) for row in ROWS]
+    expected = [tuple(row[name] for name in names) for row in ROWS]
     readers = {
         "csv": spark.read.option("header", True),
         "json_lines": spark.read,
@@ -225,12 +227,12 @@ def test_spark_reads_every_format(tmp_path: Path, spark: SparkSession) -> None:
     for file_format, reader in readers.items():
         path = written(tmp_path, file_format, numbers(names).append_column("_loaded_at", pa.array([AT] * len(ROWS))))
         frame = reader.format(file_format.removesuffix("_lines")).load(path)
-        found = frame.selectExpr("CAST(id AS BIGINT)", "what").collect()
-        assert sorted(map(tuple, found), key=str) == sorted(wanted, key=str)
+        rows = frame.selectExpr("CAST(id AS BIGINT)", "what").collect()
+        assert sorted(map(tuple, rows), key=str) == sorted(expected, key=str)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"csv_delimiter": ";;"}, "one ASCII character"),
         ({"csv_delimiter": '"'}, "same character"),
@@ -243,6 +245,6 @@ def test_spark_reads_every_format(tmp_path: Path, spark: SparkSession) -> None:
         ({"prefix": "a//b"}, "readers shall see"),
     ],
 )
-def test_options_that_could_not_be_read_back_are_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(DeclareError, match=said):
+def test_options_that_could_not_be_read_back_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(DeclareError, match=message):
         file_options(**options)

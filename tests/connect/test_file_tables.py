@@ -67,7 +67,7 @@ def add(lake: FileTables, spec: StageSpec, parts: tuple[TaskReport, ...]) -> Non
 
 
 def names(lake: FileTables) -> list[str]:
-    return [found.key for found in lake.store.listed("") if visible(found.key)]
+    return [entry.key for entry in lake.store.listed("") if visible(entry.key)]
 
 
 def truncated(path: Path) -> None:
@@ -143,12 +143,12 @@ def test_an_error_while_files_are_settled_leaves_no_transaction_open(
 
 
 def test_names_sort_by_time_and_do_not_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
+    created = []
     for second in range(100):
         monkeypatch.setattr("time.time_ns", lambda second=second: (1_790_000_000 + second) * 10**9)
-        made.append(time_ordered_name())
-    assert made == sorted(set(made))
-    assert {(len(name), name[12], name[16] in "89ab") for name in made} == {(32, "7", True)}
+        created.append(time_ordered_name())
+    assert created == sorted(set(created))
+    assert {(len(name), name[12], name[16] in "89ab") for name in created} == {(32, "7", True)}
 
 
 @pytest.mark.parametrize("name", ["..", "_hidden", ".hidden", "a/b", "nul\0"])

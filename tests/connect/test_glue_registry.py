@@ -51,7 +51,7 @@ def test_rows_come_back_through_a_registry_of_aws(glue: GlueSchemaRegistryConnec
     unknown = b"\3\0" + uuid4().bytes + messages[0][18:]
     decoded = AvroDecoder(registry, (("id", "big_int"),)).decode([*messages, packed, b"\0" * 20, b"\3", cut, unknown])
     assert decoded.columns[0].to_pylist() == ["1", "2", "1", None, None, None, None]
-    assert [told is None for told in decoded.wrong] == [True, True, True, False, False, False, False]
+    assert [error is None for error in decoded.wrong] == [True, True, True, False, False, False, False]
     assert "unknown schema" in str(decoded.wrong[6])
 
 
@@ -60,13 +60,13 @@ def test_a_message_of_protobuf_says_its_name_by_the_order_of_all(glue: GlueSchem
     registry = registry_of(connection)
     text = 'syntax = "proto3"; message Order { int64 id = 1; message Line { int64 n = 1; } } message Alone { string a = 1; }'
     registry.register("orders", PROTOBUF, text)
-    (made,) = schema_encoder(connection, "orders").encode(pa.table({"id": [5]}))
-    assert made[18:] == b"\1\x08\5", "Alone, Order, Order.Line"
+    (encoded,) = schema_encoder(connection, "orders").encode(pa.table({"id": [5]}))
+    assert encoded[18:] == b"\1\x08\5", "Alone, Order, Order.Line"
     read = ProtobufDecoder(registry).read
-    assert read(made) == {"id": 5}
-    assert read(made[:18] + b"\2\x08\7") == {"n": 7}
-    assert read(made[:18] + b"\0\x0a\1x") == {"a": "x"}
-    assert isinstance(read(made[:18] + b"\3"), str)
+    assert read(encoded) == {"id": 5}
+    assert read(encoded[:18] + b"\2\x08\7") == {"n": 7}
+    assert read(encoded[:18] + b"\0\x0a\1x") == {"a": "x"}
+    assert isinstance(read(encoded[:18] + b"\3"), str)
 
 
 def test_a_registry_of_aws_that_is_away_may_be_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:

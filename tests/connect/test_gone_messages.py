@@ -29,7 +29,7 @@ pytestmark = pytest.mark.xdist_group("brokers")
 
 
 def at(seconds: float) -> str:
-    """Give an instant so many seconds after 1970."""
+    """Return an instant so many seconds after 1970."""
     return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 

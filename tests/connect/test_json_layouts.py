@@ -48,8 +48,8 @@ def test_every_message_is_read_as_if_it_were_alone(messages: list[bytes]) -> Non
     exact = [row_of(message) for message in messages]
     rows = list(zip(*(column.to_pylist() for column in decoded.columns), strict=True))
     assert list(decoded.wrong) == [row if isinstance(row, str) else None for row in exact]
-    wanted = [{} if isinstance(row, str) else row for row in exact]
-    assert rows == [tuple(row.get(name) for name in NAMES) for row in wanted]
+    expected = [{} if isinstance(row, str) else row for row in exact]
+    assert rows == [tuple(row.get(name) for name in NAMES) for row in expected]
 
 
 def test_messages_with_the_same_keys_fit_the_pattern_of_the_first() -> None:
@@ -73,7 +73,7 @@ def test_a_message_that_is_no_object_keeps_its_place_among_good_ones(odd: str) -
     messages = [b'{"id": 7}', odd.encode(), b'{"id": 8}']
     decoded = JsonDecoder(("id",)).decode(messages)
     assert decoded.columns[0].to_pylist() == ["7", None, "8"]
-    assert [said is None for said in decoded.wrong] == [True, False, True]
+    assert [error is None for error in decoded.wrong] == [True, False, True]
     assert str(decoded.wrong[1]).endswith(odd)
 
 

@@ -26,8 +26,8 @@ def kafka(kafka_broker: KafkaBroker) -> Kafka:
 def produce(broker: KafkaBroker, topic: str, *messages: tuple[int, int], **settings: Any) -> None:
     """Send messages, each given as partition and milliseconds."""
     producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 0, **settings})
-    for partition, moment in messages:
-        producer.produce(topic, b"x", partition=partition, timestamp=moment)
+    for partition, timestamp in messages:
+        producer.produce(topic, b"x", partition=partition, timestamp=timestamp)
     assert producer.flush(30) == 0
 
 
@@ -100,9 +100,9 @@ def test_the_declared_login_is_used(kafka_broker: KafkaBroker, login: dict[str, 
 
 def test_a_refused_login_is_final_and_shows_no_password(kafka_broker: KafkaBroker) -> None:
     fields: dict[str, Any] = LOGINS["plain"] | {"sasl_plain_password": "not-the-canary"}
-    place = {"bootstrap_servers": kafka_broker.login_address, "security_protocol": "SASL_PLAINTEXT"}
+    settings = {"bootstrap_servers": kafka_broker.login_address, "security_protocol": "SASL_PLAINTEXT"}
     with pytest.raises(RunError, match=r"(?i)authentication") as refused:
-        Kafka(KafkaConnection("events", **fields, **place)).probe()
+        Kafka(KafkaConnection("events", **fields, **settings)).probe()
     assert not refused.value.transient
     assert "not-the-canary" not in str(refused.value)
 
@@ -122,9 +122,9 @@ def test_a_certificate_lets_its_owner_in_and_nobody_else(kafka_broker: KafkaBrok
 
 
 def test_a_certificate_that_is_not_there_is_final() -> None:
-    with pytest.raises(RunError, match="'events'") as told:
+    with pytest.raises(RunError, match="'events'") as raised:
         Kafka(KafkaConnection("events", bootstrap_servers="127.0.0.1:1", tls_ca_path="none.pem")).probe()
-    assert not told.value.transient
+    assert not raised.value.transient
 
 
 def test_a_broker_that_is_away_may_come_back() -> None:

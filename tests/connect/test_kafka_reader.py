@@ -48,20 +48,22 @@ def _read(connection: KafkaConnection, topic: str, *spans: tuple[int, int, int])
     tables = read_records(connection, topic, spans, ())
     pairs = [(t.column(VALUE).to_pylist(), t.column(MESSAGE_OFFSET).to_pylist()) for t in tables]
     return [
-        (int(value), json.loads(place)) for values, places in pairs for value, place in zip(values, places, strict=True)
+        (int(value), json.loads(offset))
+        for values, offsets in pairs
+        for value, offset in zip(values, offsets, strict=True)
     ]
 
 
 def test_small_stretches_give_every_record_once_and_in_order(topic: tuple[KafkaConnection, str]) -> None:
     connection, name = topic
-    found = []
+    results = []
     for begin in range(0, RECORDS // 4, 7):
         end = min(begin + 7, RECORDS // 4)
-        found += _read(connection, name, (0, begin, end), (1, begin, end))
+        results += _read(connection, name, (0, begin, end), (1, begin, end))
     for partition in (0, 1):
-        values = [value for value, place in found if place["partition"] == partition]
+        values = [value for value, offset in results if offset["partition"] == partition]
         assert values == list(range(partition, RECORDS, 4))
-    assert all(place == {"topic": name, "partition": v % 4, "offset": v // 4} for v, place in found)
+    assert all(offset == {"topic": name, "partition": v % 4, "offset": v // 4} for v, offset in results)
 
 
 def test_a_stretch_that_does_not_follow_the_last_one_is_read_from_its_beginning(
@@ -105,7 +107,7 @@ def test_few_records_are_one_part_and_many_are_several(topic: tuple[KafkaConnect
     begin = {"offsets": dict.fromkeys("0123", 0)}
     few, many, most = ({"offsets": dict.fromkeys("0123", count)} for count in (10, ENOUGH // 2, ENOUGH * 4))
     shown = [
-        [piece.label.rpartition("/")[2] for piece in source.plan_partitions(begin, end, ())]
+        [partition.label.rpartition("/")[2] for partition in source.plan_partitions(begin, end, ())]
         for end in (few, many, most)
     ]
     assert shown == [["0,1,2,3"], ["0,2", "1,3"], ["0", "1", "2", "3"]]
@@ -114,11 +116,13 @@ def test_few_records_are_one_part_and_many_are_several(topic: tuple[KafkaConnect
 
 def _ranges(source: KafkaSource, begin: dict[str, int], end: dict[str, int]) -> list[list[tuple[int, int]]]:
     """Read all ranges at the same time and return partition and offset of their records."""
-    pieces = source.plan_split_partitions({"offsets": begin}, {"offsets": end}, ())
-    with ThreadPoolExecutor(len(pieces)) as pool:
-        tables = pool.map(lambda piece: [row for table in piece.read() for row in table.to_pylist()], pieces)
-        places = [[json.loads(row[MESSAGE_OFFSET]) for row in rows] for rows in tables]
-    return [[(place["partition"], place["offset"]) for place in some] for some in places]
+    partitions = source.plan_split_partitions({"offsets": begin}, {"offsets": end}, ())
+    with ThreadPoolExecutor(len(partitions)) as pool:
+        tables = pool.map(
+            lambda partition: [row for table in partition.read() for row in table.to_pylist()], partitions
+        )
+        offsets = [[json.loads(row[MESSAGE_OFFSET]) for row in rows] for rows in tables]
+    return [[(offset["partition"], offset["offset"]) for offset in some] for some in offsets]
 
 
 def test_a_partition_with_many_records_is_cut_into_ranges(
@@ -127,10 +131,10 @@ def test_a_partition_with_many_records_is_cut_into_ranges(
     connection, name = topic
     monkeypatch.setattr(kafka_stream, "RANGE", 20)
     source = KafkaSource(connection, name)
-    found = _ranges(source, {"0": 10, "1": 0, "2": 95}, {"0": 100, "1": 39, "2": 100})
-    assert [sorted({partition for partition, _ in some}) for some in found] == [[1, 2], [0], [0], [0], [0]]
-    assert [len(some) for some in found] == [44, 22, 23, 22, 23]
-    assert [place for some in found[1:] for place in some] == [(0, offset) for offset in range(10, 100)]
+    ranges = _ranges(source, {"0": 10, "1": 0, "2": 95}, {"0": 100, "1": 39, "2": 100})
+    assert [sorted({partition for partition, _ in some}) for some in ranges] == [[1, 2], [0], [0], [0], [0]]
+    assert [len(some) for some in ranges] == [44, 22, 23, 22, 23]
+    assert [pair for some in ranges[1:] for pair in some] == [(0, offset) for offset in range(10, 100)]
     assert source.has_one_line({"offsets": {"0": 5, "1": 3}}, {"offsets": {"0": 9, "1": 3}})
     assert not source.has_one_line({"offsets": {"0": 5, "1": 3}}, {"offsets": {"0": 9, "1": 4}})
     monkeypatch.setattr(kafka_stream, "RANGES", 2)
@@ -160,11 +164,11 @@ def test_ranges_end_where_offsets_have_no_record(kafka_broker: KafkaBroker, monk
     deadline = time.monotonic() + 30
     while source.start("latest")["offsets"] != end:
         assert time.monotonic() < deadline, "the last transaction stays open"
-    (whole,) = ([json.loads(row[MESSAGE_OFFSET])["offset"] for table in piece.read() for row in table.to_pylist()]
-                for piece in source.plan_partitions({"offsets": {"0": 0}}, {"offsets": end}, ()))  # fmt: skip
-    found = _ranges(source, {"0": 0}, end)
-    assert len(found) == 10
-    assert [offset for some in found for _, offset in some] == whole
+    (whole,) = ([json.loads(row[MESSAGE_OFFSET])["offset"] for table in partition.read() for row in table.to_pylist()]
+                for partition in source.plan_partitions({"offsets": {"0": 0}}, {"offsets": end}, ()))  # fmt: skip
+    ranges = _ranges(source, {"0": 0}, end)
+    assert len(ranges) == 10
+    assert [offset for some in ranges for _, offset in some] == whole
     assert len(whole) == 5 * 12
-    assert not all(found), "some ranges are empty"
+    assert not all(ranges), "some ranges are empty"
     source.close()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.service
 
-WAY = SinkCheckpointKey("jobs", "kafka:orders")
+CHECKPOINT_KEY = SinkCheckpointKey("jobs", "kafka:orders")
 START, END = {"at": 0}, {"at": 1}
 
 
@@ -30,14 +30,14 @@ def sink_of(server: S3Server, name: str, key: str = KEY) -> KinesisSink:
 
 
 def records(server: S3Server, name: str) -> list[tuple[str, bytes]]:
-    client, found = server.client("kinesis"), []
+    client, results = server.client("kinesis"), []
     for shard in client.list_shards(StreamName=name)["Shards"]:
         start = client.get_shard_iterator(StreamName=name, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON")[
             "ShardIterator"
         ]
         answer: dict[str, Any] = client.get_records(ShardIterator=start, Limit=10_000)
-        found += [(record["PartitionKey"], record["Data"]) for record in answer["Records"]]
-    return found
+        results += [(record["PartitionKey"], record["Data"]) for record in answer["Records"]]
+    return results
 
 
 def test_messages_arrive_under_their_ids_and_the_position_is_remembered(
@@ -46,19 +46,19 @@ def test_messages_arrive_under_their_ids_and_the_position_is_remembered(
     monkeypatch.setattr(kinesis_sink, "AT_ONCE", 4)
     name = create_stream(s3_server, 2)
     sink = sink_of(s3_server, name)
-    assert sink.take_over(WAY) is None
-    sink.write(WAY, START, END, [OutgoingMessage(b"%d" % n, f"id-{n}") for n in range(10)])
+    assert sink.take_over(CHECKPOINT_KEY) is None
+    sink.write(CHECKPOINT_KEY, START, END, [OutgoingMessage(b"%d" % n, f"id-{n}") for n in range(10)])
     assert sorted(records(s3_server, name)) == [(f"orders-id-{n}", b"%d" % n) for n in range(10)]
-    assert sink_of(s3_server, name).take_over(WAY) == END
+    assert sink_of(s3_server, name).take_over(CHECKPOINT_KEY) == END
 
 
 def test_a_stream_that_is_not_there_is_named(s3_server: S3Server) -> None:
     with pytest.raises(RunError, match=r"'nowhere': Stream nowhere .* not found"):
-        sink_of(s3_server, "nowhere").take_over(WAY)
+        sink_of(s3_server, "nowhere").take_over(CHECKPOINT_KEY)
 
 
 def test_a_wrong_login_is_final(s3_server: S3Server) -> None:
     with pytest.raises(RunError, match=r"InvalidAccessKeyId|403") as error:
-        sink_of(s3_server, "nowhere", "AKIAWRONG").take_over(WAY)
+        sink_of(s3_server, "nowhere", "AKIAWRONG").take_over(CHECKPOINT_KEY)
     assert not error.value.transient
     assert SECRET not in str(error.value)

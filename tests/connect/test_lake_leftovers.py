@@ -34,9 +34,9 @@ def test_only_what_nobody_names_any_more_is_left_over(tmp_path: Path) -> None:
             if name != stay[1]:
                 os.utime(home / name, (1, 1))
         os.utime(home / stay[2])
-        chore = leftovers_task(session)
-        assert chore.preview() == {"removed": 4}
-        assert chore.work() == {"removed": 4}
+        task = leftovers_task(session)
+        assert task.preview() == {"removed": 4}
+        assert task.work() == {"removed": 4}
     assert [name for name in stay if not (home / name).exists()] == []
     assert [name for name in go if (home / name).exists()] == []
 

@@ -82,30 +82,30 @@ class RefusedMeanwhile(Lines):
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Callable[..., LakeSession]:
-    """Give the function that opens the books; they have a table of texts."""
+    """Return the function that opens the books; they have a table of texts."""
 
-    def make(table: type[Lines] = Lines) -> LakeSession:
+    def create(table: type[Lines] = Lines) -> LakeSession:
         return LakeSession(LocalStore(str(tmp_path)), HOME, table(tmp_path / "lines"), lambda: None)  # type: ignore[arg-type, return-value]
 
-    with closing(make()) as session:
+    with closing(create()) as session:
         session.execute("CREATE TABLE texts (text TEXT)")
-    return make
+    return create
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("how", "kept"), [("die first", ["before"]), ("die then", ["before", "die then"])])
+@pytest.mark.parametrize(("how", "remaining"), [("die first", ["before"]), ("die then", ["before", "die then"])])
 def test_whoever_comes_after_a_dead_owner_follows_the_table(
-    opened: Callable[..., LakeSession], how: str, kept: list[str]
+    opened: Callable[..., LakeSession], how: str, remaining: list[str]
 ) -> None:
     assert in_a_child(opened, "before") == 0
     assert in_a_child(opened, how) == -signal.SIGKILL
     with closing(opened()) as session:
         session.begin()
-        assert texts(session) == kept
+        assert texts(session) == remaining
         # In this very transaction: a number that the table refused is nobody's.
         write(session, "after")
         session.commit()
-        assert texts(session) == [*kept, "after"]
+        assert texts(session) == [*remaining, "after"]
         assert left(session) == []
 
 
@@ -153,7 +153,7 @@ def test_a_change_of_an_engine_that_is_not_heard_is_refused(opened: Callable[...
 
 
 def in_a_child(opened: Callable[..., LakeSession], text: str) -> int:
-    """Make a change in a process of its own and give the code it ends with."""
+    """Make a change in a process of its own and return the code it ends with."""
     pid = os.fork()
     if not pid:
         session = opened()
@@ -174,5 +174,5 @@ def texts(session: LakeSession) -> list[str]:
 
 
 def left(session: LakeSession) -> list[str]:
-    """Give the locks that are left."""
-    return [found.key for found in session.store.listed(f"{HOME}locks/") if not found.key.endswith(".dead")]
+    """Return the locks that are left."""
+    return [entry.key for entry in session.store.listed(f"{HOME}locks/") if not entry.key.endswith(".dead")]

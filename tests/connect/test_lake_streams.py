@@ -50,23 +50,23 @@ class Log:
         )
 
     def write(self, *more: dict[str, Any], **action: Any) -> int:
-        """Write the next version, an hour after the one before, and give its number."""
+        """Write the next version, an hour after the one before, and return its number."""
         actions = [{"commitInfo": {"timestamp": self.count * HOUR}}, *more, *([action] if action else [])]
         self.file(self.count).write_text("\n".join(json.dumps(one) for one in actions))
         self.count += 1
         return self.count - 1
 
     def file(self, version: int) -> Path:
-        """Give the file of a version."""
+        """Return the file of a version."""
         return self.folder / "_delta_log" / f"{version:020}.json"
 
     def add(self, path: str, rows: int = 1, **more: Any) -> dict[str, Any]:
-        """Make a file and give the action that adds it."""
+        """Make a file and return the action that adds it."""
         (self.folder / path).touch()
         stats = json.dumps({"numRecords": rows})
-        told = {"path": path.replace(" ", "%20"), "partitionValues": {}, "dataChange": True, "stats": stats}
-        told |= {"size": 0, "modificationTime": 0}
-        return {"add": told | more}
+        action = {"path": path.replace(" ", "%20"), "partitionValues": {}, "dataChange": True, "stats": stats}
+        action |= {"size": 0, "modificationTime": 0}
+        return {"add": action | more}
 
 
 def test_versions_come_one_by_one_and_those_without_rows_are_passed_over(tmp_path: Path) -> None:
@@ -94,8 +94,8 @@ def test_the_files_of_a_version_are_grouped_by_their_values(tmp_path: Path) -> N
     log.write(*adds, {"remove": {"path": "old", "dataChange": False}})
     added = log.stream.added(begin, log.stream.start("latest"))
     assert isinstance(added, AddedFiles)
-    place = str(log.folder / "file ")
-    assert added.groups == (((("p", "x"),), (f"{place}0", f"{place}2")), ((("p", None),), (f"{place}1",)))
+    path = str(log.folder / "file ")
+    assert added.groups == (((("p", "x"),), (f"{path}0", f"{path}2")), ((("p", None),), (f"{path}1",)))
 
 
 @pytest.mark.parametrize("removed", [True, False])
@@ -105,9 +105,9 @@ def test_a_version_that_changes_rows_is_refused(tmp_path: Path, removed: bool) -
     at = log.stream.start("latest")
     remove = {"remove": {"path": "a", "dataChange": True}}
     log.write(remove) if removed else log.write(log.add("b", deletionVector=VECTOR))
-    with pytest.raises(RunError, match=r"version 2 of table .* removes or changes rows") as told:
+    with pytest.raises(RunError, match=r"version 2 of table .* removes or changes rows") as raised:
         log.stream.ahead(at, 1)
-    assert """--to '{"version":2}'""" in str(told.value.hint)
+    assert """--to '{"version":2}'""" in str(raised.value.hint)
 
 
 def test_a_table_whose_past_cannot_be_read_begins_as_it_is(tmp_path: Path) -> None:

@@ -51,9 +51,9 @@ SOME_UUID = UUID("2b0e3c1a-7c55-4f0e-9c5e-00000000abcd")
     ],
 )
 def test_a_value_is_put_as_its_column_takes_it(value: Any, kind: str, expected: Any) -> None:
-    made = fitted(value, kind)
-    assert made == expected
-    assert type(made) is type(expected)
+    fitted_value = fitted(value, kind)
+    assert fitted_value == expected
+    assert type(fitted_value) is type(expected)
 
 
 @pytest.mark.parametrize(

@@ -55,15 +55,15 @@ def test_servers_are_told_apart_by_their_socket() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "says"),
+    ("url", "message"),
     [
         ("mysql://u:canary@h:notaport/db", "cannot be read"),
         ("mysql://u:canary@h/db?ssl_cb=x", "unknown option 'ssl_cb'"),
         ("mysql://u:canary@h/db?ssl_mode=sometimes", "unknown ssl_mode"),
     ],
 )
-def test_a_url_that_means_nothing_is_refused_without_showing_it(url: str, says: str) -> None:
-    with pytest.raises(DeclareError, match=says) as caught:
+def test_a_url_that_means_nothing_is_refused_without_showing_it(url: str, message: str) -> None:
+    with pytest.raises(DeclareError, match=message) as caught:
         MySQL(MySQLConnection("shop", url=url))
     assert "canary" not in str(caught.value)
 

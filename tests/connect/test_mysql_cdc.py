@@ -67,7 +67,7 @@ def opened(mysql_url: str) -> Iterator[Callable[..., MySQLChanges]]:
         source.close()
 
 
-def place(message: dict[str, Any]) -> tuple[Any, ...]:
+def offset_of(message: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(message["source"][name] for name in ("file", "pos", "row"))
 
 
@@ -103,9 +103,9 @@ def test_a_stream_begins_with_the_rows_and_goes_on_with_every_change(
     ]
     assert [brief(one) for one in changes] == expected
     assert [brief(one) for one in messages(source, position, end)] == expected, "a range can be read again"
-    places = [place(one) for one in changes]
-    assert places == sorted(places)
-    assert max(map(place, rows)) < places[0]
+    offsets = [offset_of(one) for one in changes]
+    assert offsets == sorted(offsets)
+    assert max(map(offset_of, rows)) < offsets[0]
     assert all(one["source"]["gtid"] for one in changes)
     assert drained(source, end) == ([], end)
     (message,) = messages(source, position, source.ahead(position, 1), "_key", "_table")[:1]
@@ -268,7 +268,7 @@ class Distributed:
 
 @pytest.fixture
 def xa(mysql_url: str) -> Iterator[Callable[..., Distributed]]:
-    """Give what prepares a distributed transaction; none stays, for it would hold up other tests."""
+    """Return what prepares a distributed transaction; none stays, for it would hold up other tests."""
     transactions = []
 
     def prepare(xid: str, *statements: str) -> Distributed:
@@ -292,7 +292,7 @@ def test_a_distributed_transaction_counts_where_it_is_committed(
     run("INSERT INTO orders VALUES (3, 'meanwhile')")
     changes, position = drained(source, position)
     assert [brief(one) for one in changes] == [("c", None, {"id": 3, "what": "meanwhile"})]
-    kept = xa("'kept'", "INSERT INTO orders VALUES (4, 'a'), (5, 'b')", "UPDATE orders SET what = 'c' WHERE id = 5")
+    prepared = xa("'kept'", "INSERT INTO orders VALUES (4, 'a'), (5, 'b')", "UPDATE orders SET what = 'c' WHERE id = 5")
     aside = xa("'aside'", "INSERT INTO other VALUES (1)")
     run("INSERT INTO orders VALUES (6, 'between')")
     changes, position = drained(source, position)
@@ -301,13 +301,13 @@ def test_a_distributed_transaction_counts_where_it_is_committed(
     run("FLUSH BINARY LOGS")
     run("INSERT INTO orders VALUES (7, 'in another file')")
     aside.end("COMMIT")
-    kept.end("COMMIT")
+    prepared.end("COMMIT")
     run("INSERT INTO orders VALUES (8, 'after')")
-    earlier = place(changes[-1])
+    earlier = offset_of(changes[-1])
     changes, end = drained(opened("orders"), position, most=1)
     assert [one["after"]["id"] for one in changes] == [7, 4, 5, 5, 8]
-    places = [earlier, *map(place, changes)]
-    assert places == sorted(set(places)), "in the order of commits"
+    offsets = [earlier, *map(offset_of, changes)]
+    assert offsets == sorted(set(offsets)), "in the order of commits"
     assert changes == messages(source, position, end), "the same at every read"
     assert "since" in position
     assert "since" not in end
@@ -363,11 +363,11 @@ def test_a_stream_begins_on_a_server_that_always_has_a_prepared_transaction(
     doubt, later = xa("'doubt'", "INSERT INTO one VALUES (1)", "INSERT INTO two VALUES (1)"), list[Distributed]()
 
     def prepared(session: Any) -> frozenset[tuple[str, ...]] | None:
-        seen = prepared_transactions(session)
+        current = prepared_transactions(session)
         if not later:  # behind the first look
             later.append(xa("'later'", "INSERT INTO one VALUES (2)", "INSERT INTO two VALUES (2)"))
             doubt.end("COMMIT")
-        return seen
+        return current
 
     monkeypatch.setattr(cdc_source, "prepared_transactions", prepared)
     source = opened("one, two")

@@ -116,8 +116,8 @@ def test_families_and_arrow_types_of_a_source(database: MySQL, session: MySQLSes
         "INSERT INTO s VALUES (1, 5, 18446744073709551615, 1.5, 1e30, 0.1, 0.1, 'abc', 't', 'b', x'ff00', '2020-01-01', "
         "'2020-01-01 00:00:00.123', '2020-01-01 12:00:00', '-838:59:59', 2020, 'x', 1, 257, POINT(1, 2), 'é')"
     )
-    found = {column.name: column.family for column in database.describe(session, "SELECT * FROM s -- end")}
-    assert found == {
+    families = {column.name: column.family for column in database.describe(session, "SELECT * FROM s -- end")}
+    assert families == {
         "i": "integer", "flag": "integer", "u": "decimal", "d": "decimal", "w": "decimal", "f": "float", "r": "float",
         "c": "text", "t": "text", "b": "binary", "l": "binary", "da": "date", "dt": "timestamp", "ts": "timestamp_tz",
         "ti": "other", "y": "integer", "e": "text", "b1": "boolean", "b9": "decimal", "g": "other", "lat": "text",
@@ -182,12 +182,12 @@ def test_days_that_do_not_exist_mark_their_rows(database: MySQL, session: MySQLS
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("bent", ["CAST('12x' AS SIGNED)", "1 / 0", "CAST(1000 AS DECIMAL(2,0))", "'abc' + 0"])
-def test_a_value_that_a_select_would_bend_is_an_error(database: MySQL, session: MySQLSession, bent: str) -> None:
+@pytest.mark.parametrize("altered", ["CAST('12x' AS SIGNED)", "1 / 0", "CAST(1000 AS DECIMAL(2,0))", "'abc' + 0"])
+def test_a_value_that_a_select_would_bend_is_an_error(database: MySQL, session: MySQLSession, altered: str) -> None:
     session.execute("CREATE TABLE one (a INT)")
     session.execute("INSERT INTO one VALUES (1)")
     with pytest.raises(RunError, match="bends values"):
-        rows_of(database, session, f"SELECT {bent} AS v FROM one")
+        rows_of(database, session, f"SELECT {altered} AS v FROM one")
 
 
 def test_a_read_that_is_given_up_leaves_no_connection(database: MySQL, session: MySQLSession) -> None:

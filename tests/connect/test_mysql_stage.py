@@ -109,8 +109,10 @@ def test_rows_and_rejects_may_take_turns(database: MySQL, session: MySQLSession)
     parts = [TaskReport(0, 8, 8, rejected=4)]
     database.verify_stage(session, spec, parts)
     relation = database.reject_relation(session, spec, parts)
-    found = session.query(f"SELECT reason, column_name, source_position, row_json FROM {relation} AS r ORDER BY 1")
-    assert found == [(f"bad {number}\t\\", "id", None, "{}") for number in range(4)]
+    stored_rows = session.query(
+        f"SELECT reason, column_name, source_position, row_json FROM {relation} AS r ORDER BY 1"
+    )
+    assert stored_rows == [(f"bad {number}\t\\", "id", None, "{}") for number in range(4)]
 
 
 @pytest.mark.parametrize("end", ["abandon", "failpoint", "connection"])
@@ -215,8 +217,8 @@ def test_the_key_of_staged_rows_has_an_index_where_it_pays(database: MySQL, sess
         name = f"index_{lookup}"
         schema = staged_schema(columns).serialize().to_pybytes()
         database.open_stage(session, StageSpec(name, schema, columns=columns, lookup=lookup))
-        found = session.query(f"SHOW INDEX FROM {name} WHERE Key_name <> 'PRIMARY'")
-        assert len(found) == expected
+        indexes = session.query(f"SHOW INDEX FROM {name} WHERE Key_name <> 'PRIMARY'")
+        assert len(indexes) == expected
 
 
 def test_staging_is_listed_with_its_age_and_dropped(database: MySQL, session: MySQLSession) -> None:
@@ -225,11 +227,11 @@ def test_staging_is_listed_with_its_age_and_dropped(database: MySQL, session: My
     other = database.session()
     work = database.create_work_table(other, WorkTable("_flow_changes", COLUMNS, ("id",)), "abc_1")
     assert work == "`_flow_changes_abc_1`"
-    found = dict(database.stages(session))
-    assert set(found) == {"flow stage`1", "_flow_changes_abc_1"}
-    assert all(0 <= age < 600 for age in found.values())
+    stages = dict(database.stages(session))
+    assert set(stages) == {"flow stage`1", "_flow_changes_abc_1"}
+    assert all(0 <= age < 600 for age in stages.values())
     other.wire.break_off()
-    for name in found:
+    for name in stages:
         database.drop_stage(session, StageSpec(name, b""))
         database.drop_stage(session, StageSpec(name, b""))
     assert list(database.stages(session)) == []

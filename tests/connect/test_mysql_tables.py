@@ -43,7 +43,7 @@ def session(database: MySQL) -> Iterator[MySQLSession]:
     session.close()
 
 
-def wanted(
+def definition(
     name: str, *columns: StageColumn, schema: str = "", unique: tuple[tuple[str, ...], ...] = ()
 ) -> TableDefinition:
     key = tuple(column.name for column in columns if column.in_key)
@@ -54,13 +54,13 @@ def wanted(
 
 def test_every_declared_type_is_reflected_as_it_was_declared(database: MySQL, session: MySQLSession) -> None:
     keys = (StageColumn("k1", t.Text(), in_key=True), StageColumn("k2", t.Bytes(), in_key=True))
-    table = wanted("every", *keys, *(StageColumn(f"c{i}", kind) for i, kind in enumerate(TYPES)))
+    table = definition("every", *keys, *(StageColumn(f"c{i}", kind) for i, kind in enumerate(TYPES)))
     session.execute(create_table_sql(table, database))
-    found = database.find_table(session, table.place)
-    assert found is not None
-    assert found.problem == ""
-    assert found.primary_key == ("k1", "k2")
-    assert differences(table, found, database) == ()
+    existing = database.find_table(session, table.place)
+    assert existing is not None
+    assert existing.problem == ""
+    assert existing.primary_key == ("k1", "k2")
+    assert differences(table, existing, database) == ()
 
 
 def test_names_of_any_kind_work(database: MySQL, session: MySQLSession) -> None:
@@ -69,13 +69,13 @@ def test_names_of_any_kind_work(database: MySQL, session: MySQLSession) -> None:
         schema = f"{database.info()['dbname']}{name}"[:64] if index < 3 else ""
         database.create_schema(session, schema)
         database.create_schema(session, schema)
-        table = wanted(name, *columns, schema=schema, unique=((HOSTILE[1], HOSTILE[2]),))
+        table = definition(name, *columns, schema=schema, unique=((HOSTILE[1], HOSTILE[2]),))
         session.execute(create_table_sql(table, database))
-        found = database.find_table(session, table.place)
-        assert found is not None
-        assert found.primary_key == HOSTILE[:1]
-        assert found.unique == (HOSTILE[1:3],)
-        assert found.columns[1] == ColumnSchema(HOSTILE[1], "INT", nullable=True)
+        existing = database.find_table(session, table.place)
+        assert existing is not None
+        assert existing.primary_key == HOSTILE[:1]
+        assert existing.unique == (HOSTILE[1:3],)
+        assert existing.columns[1] == ColumnSchema(HOSTILE[1], "INT", nullable=True)
         session.execute(f"DROP TABLE {native_name(table.place, 'mysql')}")
         assert database.find_table(session, table.place) is None
         if schema:
@@ -86,17 +86,17 @@ def test_names_that_differ_in_case_are_two_tables(database: MySQL, session: MySQ
     session.execute("CREATE TABLE Twin (a INT)")
     assert database.find_table(session, TableName("", "twin")) is None
     session.execute("CREATE TABLE twin (b INT UNIQUE)")
-    found = database.find_table(session, TableName("", "twin"))
-    assert found is not None
-    assert [column.name for column in found.columns] == ["b"]
-    assert found.unique == (("b",),)
+    existing = database.find_table(session, TableName("", "twin"))
+    assert existing is not None
+    assert [column.name for column in existing.columns] == ["b"]
+    assert existing.unique == (("b",),)
 
 
 def test_tables_that_cannot_be_rolled_back_have_a_problem(database: MySQL, session: MySQLSession) -> None:
     session.execute("CREATE TABLE old (a INT) ENGINE=MyISAM")
     session.execute("CREATE VIEW seen AS SELECT * FROM old")
     problems = [database.find_table(session, TableName("", name)) for name in ("old", "seen")]
-    assert [found.problem if found else "" for found in problems] == [
+    assert [existing.problem if existing else "" for existing in problems] == [
         "its storage engine MyISAM has no transactions; ALTER TABLE ... ENGINE=InnoDB",
         "it is a view",
     ]
@@ -106,14 +106,14 @@ def test_what_is_not_ours_keeps_its_own_name(database: MySQL, session: MySQLSess
     session.execute(
         "CREATE TABLE o (a INT UNSIGNED, b MEDIUMINT, c ENUM('x','Y'), d TIME(3), e VARCHAR(9), UNIQUE (e(3)))"
     )
-    found = database.find_table(session, TableName("", "o"))
-    assert found is not None
-    assert [c.type for c in found.columns] == ["INT UNSIGNED", "MEDIUMINT", "enum('x','Y')", "TIME(3)", "VARCHAR(9)"]
-    assert found.unique == ()
+    existing = database.find_table(session, TableName("", "o"))
+    assert existing is not None
+    assert [c.type for c in existing.columns] == ["INT UNSIGNED", "MEDIUMINT", "enum('x','Y')", "TIME(3)", "VARCHAR(9)"]
+    assert existing.unique == ()
 
 
 @pytest.mark.parametrize(
-    ("found", "kind", "widens"),
+    ("existing_type", "kind", "widens"),
     [
         ("SMALLINT", t.BigInt(), True), ("BIGINT", t.Integer(), False), ("FLOAT", t.Double(), True),
         ("DECIMAL(10,2)", t.Numeric(12, 4), True), ("DECIMAL(10,2)", t.Numeric(11, 4), False),
@@ -123,12 +123,12 @@ def test_what_is_not_ours_keeps_its_own_name(database: MySQL, session: MySQLSess
     ],
 )  # fmt: skip
 def test_widening_never_loses_a_value(
-    database: MySQL, session: MySQLSession, found: str, kind: ColumnType, widens: bool
+    database: MySQL, session: MySQLSession, existing_type: str, kind: ColumnType, widens: bool
 ) -> None:
     wide = database.ddl_type(kind)
-    assert database.widening(found, wide) is widens
+    assert database.widening(existing_type, wide) is widens
     if widens:
-        session.execute(f"CREATE TABLE w (`a b` {found} NOT NULL)")
+        session.execute(f"CREATE TABLE w (`a b` {existing_type} NOT NULL)")
         session.execute(database.alter_type_sql("w", "`a b`", wide, nullable=False))
         after = database.find_table(session, TableName("", "w"))
         assert after is not None
@@ -138,7 +138,7 @@ def test_widening_never_loses_a_value(
 def test_types_beyond_the_limits_of_mysql(database: MySQL, session: MySQLSession) -> None:
     with pytest.raises(PlanError, match="more digits"):
         database.ddl_type(t.Numeric(60, 31))
-    table = wanted("long", StageColumn("a", t.String(100_000)))
+    table = definition("long", StageColumn("a", t.String(100_000)))
     session.execute(create_table_sql(table, database))
     session.execute("INSERT INTO `long` VALUES (REPEAT('é', 100000))")
     with pytest.raises(pymysql.Error):

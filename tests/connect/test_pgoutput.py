@@ -21,7 +21,7 @@ from ematix_flow.errors import RunError
 
 
 def relation(identity: str, *, whole: bool) -> Relation:
-    """Give the table of the messages, whose old rows have its key or are whole."""
+    """Return the table of the messages, whose old rows have its key or are whole."""
     columns = (("id", 23, True), ("what", 25, whole), ("big", 25, whole))
     return Relation(16384, "public", "t", identity, tuple(RelationColumn(*one) for one in columns))
 

@@ -15,7 +15,7 @@ import pytest
 from ematix_flow.connect.types.frames import arrow_table, loaded_schema, loaded_table
 from ematix_flow.errors import RunError
 
-WORDS = pa.array(["a", None]).dictionary_encode()
+TEXTS = pa.array(["a", None]).dictionary_encode()
 LARGEST = 2**64 - 1
 
 
@@ -33,10 +33,10 @@ LARGEST = 2**64 - 1
         (pa.array([86399], pa.time32("s")), pa.time64("us"), [time(23, 59, 59)]),
         (pa.array([1500, None], pa.duration("ns")), pa.duration("us"), [timedelta(microseconds=1), None]),
         (pa.array([b"\0", None], pa.binary_view()), pa.binary(), [b"\0", None]),
-        (WORDS, pa.string(), ["a", None]),
+        (TEXTS, pa.string(), ["a", None]),
         (pa.RunEndEncodedArray.from_arrays([2, 3], ["a", None]), pa.string(), ["a", "a", None]),
         (pa.array([["a"], None], pa.list_view(pa.string_view())), pa.list_(pa.string()), [["a"], None]),
-        (pa.ListArray.from_arrays([0, 2], WORDS), pa.list_(pa.string()), [["a", None]]),
+        (pa.ListArray.from_arrays([0, 2], TEXTS), pa.list_(pa.string()), [["a", None]]),
         (pa.array([[LARGEST]], pa.list_(pa.uint64())), pa.list_(pa.decimal128(20, 0)), [[Decimal(LARGEST)]]),
         (pa.array([{"at": 1}], pa.struct([("at", pa.time64("us"))])), pa.struct([("at", pa.string())]), [{"at": "00:00:00.000001"}]),
         (pa.array([[("a", LARGEST)]], pa.map_(pa.string(), pa.uint64())), pa.map_(pa.string(), pa.decimal128(20, 0)), [[("a", Decimal(LARGEST))]]),
@@ -70,7 +70,7 @@ def test_what_a_library_has_for_itself_becomes_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("frame", "words"),
+    ("frame", "message"),
     [
         (pa.table({"x": pa.array([2**62], pa.timestamp("s"))}), "'x' of the frame is timestamp.* out of range"),
         (pl.DataFrame({"x": pl.Series([object()], dtype=pl.Object)}), "'x' of the frame has objects of Python"),
@@ -78,7 +78,7 @@ def test_what_a_library_has_for_itself_becomes_text() -> None:
     ],
     ids=["far", "objects", "repeated"],
 )
-def test_what_is_no_value_is_named(frame: Any, words: str) -> None:
-    with pytest.raises(RunError, match=words) as caught:
+def test_what_is_no_value_is_named(frame: Any, message: str) -> None:
+    with pytest.raises(RunError, match=message) as caught:
         loaded_table(frame)
     assert caught.value.hint

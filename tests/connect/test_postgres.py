@@ -184,9 +184,9 @@ def test_databases_and_users_tell_connections_apart() -> None:
 
 
 def test_deadlines_are_set_unless_the_url_says_otherwise() -> None:
-    told = Postgres(PostgresConnection("a", url="postgresql://h/x?connect_timeout=3")).conninfo()
-    assert "connect_timeout=3" in told
-    assert "tcp_user_timeout=60000" in told
+    conninfo = Postgres(PostgresConnection("a", url="postgresql://h/x?connect_timeout=3")).conninfo()
+    assert "connect_timeout=3" in conninfo
+    assert "tcp_user_timeout=60000" in conninfo
 
 
 class _MutableProxy:

@@ -38,7 +38,7 @@ def test_json_is_remembered_by_scd2_as_it_was_written(postgres_url: str) -> None
     loads = loader(postgres_url, mode="scd2", event_timestamp_column="at", compare_columns=["doc"])
     loads.load([row('{"a":  1}', 1), row('{"a":  1}', 3)])
     loads.load([row('{"b": 1}', 2)])
-    assert [found[0] for found in loads.rows("doc", order="valid_from")] == [{"a": 1}, {"b": 1}, {"a": 1}]
+    assert [one[0] for one in loads.rows("doc", order="valid_from")] == [{"a": 1}, {"b": 1}, {"a": 1}]
 
 
 def test_json_is_merged_by_its_text(postgres_url: str) -> None:

@@ -75,8 +75,8 @@ def test_infinite_dates_are_marked_and_never_bent(database: Postgres, session: P
     assert opened.resources is not None
     with opened.resources:
         (batch,) = database.read(opened.splits[0])
-    marks = batch.column(FAILED).to_pylist()
-    assert [mark and mark.split(":")[0] for mark in marks] == ["d", "t", None, None]
+    failures = batch.column(FAILED).to_pylist()
+    assert [failure and failure.split(":")[0] for failure in failures] == ["d", "t", None, None]
     assert batch.column("d").null_count == 2
     _, rows = read_all(database, session, "SELECT date '2024-01-01' AS d")
     assert rows == [{"d": date(2024, 1, 1)}]
@@ -126,11 +126,13 @@ def test_several_queries_are_read_in_one_state(database: Postgres, session: Post
     assert [read.resources is not None for read in reads] == [True, False]
     session.execute("INSERT INTO orders VALUES (2)")
     session.execute("INSERT INTO lines VALUES (2)")
-    kept = reads[0].resources
-    assert kept is not None
-    with kept:
-        found = [[r for split in read.splits for b in database.read(split) for r in b.to_pylist()] for read in reads]
-    assert found == [[{"id": 1}], [{"id": 1}]]
+    snapshot_stack = reads[0].resources
+    assert snapshot_stack is not None
+    with snapshot_stack:
+        rows_of_reads = [
+            [r for split in read.splits for b in database.read(split) for r in b.to_pylist()] for read in reads
+        ]
+    assert rows_of_reads == [[{"id": 1}], [{"id": 1}]]
     assert len({split.snapshot for read in reads for split in read.splits}) == 1
 
 
@@ -198,11 +200,11 @@ def pages(session: PostgresSession, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 @pytest.mark.usefixtures("pages")
 def test_the_parts_of_a_simple_query_are_the_whole(database: Postgres, session: PostgresSession, sql: str) -> None:
-    wanted = sorted(row[0] for row in session.query(sql))
+    expected = sorted(row[0] for row in session.query(sql))
     count, rows = read_all(database, session, sql, parallel=4)
     assert count == 4
-    assert sorted(row["id"] for row in rows) == wanted
-    assert len(wanted) == 1800
+    assert sorted(row["id"] for row in rows) == expected
+    assert len(expected) == 1800
 
 
 @pytest.mark.parametrize(
@@ -231,10 +233,10 @@ def test_the_parts_of_a_simple_query_are_the_whole(database: Postgres, session: 
 )
 @pytest.mark.usefixtures("pages")
 def test_anything_else_is_read_whole(database: Postgres, session: PostgresSession, sql: str) -> None:
-    wanted = sorted(row[0] for row in session.query(sql))
+    expected = sorted(row[0] for row in session.query(sql))
     count, rows = read_all(database, session, sql, parallel=4)
     assert count == 1
-    assert sorted(row["id"] for row in rows) == wanted
+    assert sorted(row["id"] for row in rows) == expected
 
 
 @pytest.mark.usefixtures("pages")
@@ -243,11 +245,11 @@ def test_a_partition_that_comes_meanwhile_is_in_no_part(database: Postgres, sess
     opened = database.open_read(session, "SELECT id FROM cut", 4)
     assert opened.resources is not None
     with opened.resources:
-        found = [list(database.read(split)) for split in opened.splits[:2]]
+        results = [list(database.read(split)) for split in opened.splits[:2]]
         session.execute("ALTER TABLE cut ATTACH PARTITION late FOR VALUES FROM (9000) TO (99000)")
-        found += [list(database.read(split)) for split in opened.splits[2:]]
-    assert len(found) == 4
-    ids = sorted(row["id"] for batches in found for batch in batches for row in batch.to_pylist())
+        results += [list(database.read(split)) for split in opened.splits[2:]]
+    assert len(results) == 4
+    ids = sorted(row["id"] for batches in results for batch in batches for row in batch.to_pylist())
     assert ids == list(range(1, 2990))
 
 

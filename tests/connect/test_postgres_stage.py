@@ -84,19 +84,19 @@ def test_every_type_keeps_its_extremes_through_staging_and_reading(
     arguments = {String: (20,), Numeric: (38, 10)}
     columns = [StageColumn(cls.kind, cls(*arguments.get(cls, ()))) for cls in ALL_TYPES]
     spec = database.open_stage(session, spec_of(*columns))
-    rows = [{kind: values[place] for kind, values in EXTREMES.items()} for place in (0, 1)]
+    rows = [{kind: values[index] for kind, values in EXTREMES.items()} for index in (0, 1)]
     rows.append(dict.fromkeys(EXTREMES))
     part = staged(database, spec, 7, rows)
     database.verify_stage(session, spec, [part])
     relation = database.staged_relation(session, spec, [part])
     types = [column.native for column in database.describe(session, f"SELECT * FROM {relation} AS s")]
     assert types == ["TEXT" if c.type.kind == "json" else database.ddl_type(c.type) for c in columns]
-    found = [
+    results = [
         row
         for batch in database.read(Split(database._exact(session, f"SELECT * FROM {relation} AS s")))
         for row in batch.to_pylist()
     ]
-    assert found == rows
+    assert results == rows
 
 
 def test_only_the_named_attempt_counts(database: Postgres, session: PostgresSession) -> None:

@@ -46,23 +46,23 @@ def every_type() -> list[Column]:
 def test_a_table_just_created_differs_in_nothing(database: Postgres, session: PostgresSession, mode: str) -> None:
     columns = (Column(BigInt(), primary_key=True, nullable=False, name="id"), *every_type())
     table = Table("my schema", 'the "table"', columns, unique_constraints=(("text", "integer"),))
-    wanted = table_definition(table, mode, database)
+    definition = table_definition(table, mode, database)
     database.create_schema(session, "my schema")
-    session.execute(create_table_sql(wanted, database))
-    found = database.find_table(session, TableName("my schema", 'the "table"'))
-    assert found is not None
-    assert not found.problem
-    assert differences(wanted, found, database) == ()
+    session.execute(create_table_sql(definition, database))
+    existing = database.find_table(session, TableName("my schema", 'the "table"'))
+    assert existing is not None
+    assert not existing.problem
+    assert differences(definition, existing, database) == ()
 
 
 def test_hostile_names_come_back_as_they_were(database: Postgres, session: PostgresSession) -> None:
     columns = tuple(Column(Integer(), primary_key=name == "select", name=name) for name in HOSTILE)
-    wanted = table_definition(Table("s; --", HOSTILE[2], columns), "append", database)
+    definition = table_definition(Table("s; --", HOSTILE[2], columns), "append", database)
     database.create_schema(session, "s; --")
-    session.execute(create_table_sql(wanted, database))
-    found = database.find_table(session, wanted.place)
-    assert found is not None
-    assert [column.name for column in found.columns][: len(HOSTILE)] == list(HOSTILE)
+    session.execute(create_table_sql(definition, database))
+    existing = database.find_table(session, definition.place)
+    assert existing is not None
+    assert [column.name for column in existing.columns][: len(HOSTILE)] == list(HOSTILE)
 
 
 def test_keys_are_found_in_order_and_only_those_that_hold_for_all_rows(
@@ -73,11 +73,11 @@ def test_keys_are_found_in_order_and_only_those_that_hold_for_all_rows(
         "CREATE UNIQUE INDEX ON t (a, c) INCLUDE (e); CREATE UNIQUE INDEX ON t (a) WHERE b > 0;"
         "CREATE UNIQUE INDEX ON t ((a + b)); ALTER TABLE t DROP COLUMN d; ALTER TABLE t ADD d inet"
     )
-    found = database.find_table(session, TableName("public", "t"))
-    assert found is not None
-    assert found.primary_key == ("b", "a")
-    assert sorted(found.unique) == [("a", "c"), ("c",)]
-    assert [(c.name, c.type, c.nullable) for c in found.columns] == [
+    existing = database.find_table(session, TableName("public", "t"))
+    assert existing is not None
+    assert existing.primary_key == ("b", "a")
+    assert sorted(existing.unique) == [("a", "c"), ("c",)]
+    assert [(c.name, c.type, c.nullable) for c in existing.columns] == [
         ("a", "INTEGER", False), ("b", "INTEGER", False), ("c", "INTEGER", False),
         ("e", "TIMESTAMP(3)", True), ("d", "inet", True),
     ]  # fmt: skip
@@ -91,7 +91,7 @@ def test_tables_that_cannot_be_loaded_safely_say_why(database: Postgres, session
 
 
 @pytest.mark.parametrize(
-    ("found", "wanted", "possible"),
+    ("existing_type", "declared_type", "possible"),
     [
         ("SMALLINT", "BIGINT", True),
         ("BIGINT", "INTEGER", False),
@@ -108,15 +108,15 @@ def test_tables_that_cannot_be_loaded_safely_say_why(database: Postgres, session
     ],
 )
 def test_widening_loses_nothing(
-    database: Postgres, session: PostgresSession, found: str, wanted: str, possible: bool
+    database: Postgres, session: PostgresSession, existing_type: str, declared_type: str, possible: bool
 ) -> None:
-    assert database.widening(found, wanted) is possible
+    assert database.widening(existing_type, declared_type) is possible
     if possible:
-        session.execute(f"CREATE TABLE t (a {found})")
-        session.execute(database.alter_type_sql("t", "a", wanted, nullable=True))
+        session.execute(f"CREATE TABLE t (a {existing_type})")
+        session.execute(database.alter_type_sql("t", "a", declared_type, nullable=True))
         table = database.find_table(session, TableName("public", "t"))
         assert table is not None
-        assert database.same_type(table.columns[0].type, wanted)
+        assert database.same_type(table.columns[0].type, declared_type)
 
 
 def test_two_sessions_may_create_the_same_schema(database: Postgres) -> None:

@@ -22,12 +22,12 @@ def test_without_a_project_file_there_is_no_project() -> None:
 
 def test_the_folder_of_the_project_file_is_the_project_until_it_has_a_name(tmp_path: Path) -> None:
     folder = write('[project]\nmodule = "pipelines"\n')
-    found = current_project()
-    assert (found.name, found.explicit, found.in_slots, found.legacy) == (folder, False, "", ("",))
+    project = current_project()
+    assert (project.name, project.explicit, project.in_slots, project.legacy) == (folder, False, "", ("",))
     write('[project]\nname = "shop"\n')
     named = current_project()
     assert (named.name, named.explicit, named.in_slots, named.legacy) == ("shop", True, "shop", (folder, ""))
-    assert len({found.digest, named.digest, ""}) == 3
+    assert len({project.digest, named.digest, ""}) == 3
 
 
 def test_a_link_to_a_folder_is_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,9 +74,9 @@ def subject(registry_server: RegistryServer) -> str:
 
 
 def message(schema: Schema, values: dict[str, Any], path: tuple[int, ...] = (0,), head: bytes = b"\0") -> bytes:
-    """Give a message whose beginning is written by hand."""
-    made = json_format.ParseDict(values, compiled(schema).at(path)())
-    return b"\0" + int(schema.id).to_bytes(4, "big") + head + bytes(made.SerializeToString())
+    """Return a message whose beginning is written by hand."""
+    message_value = json_format.ParseDict(values, compiled(schema).at(path)())
+    return b"\0" + int(schema.id).to_bytes(4, "big") + head + bytes(message_value.SerializeToString())
 
 
 def test_every_type_lands_in_its_column(registry: Registry, subject: str) -> None:
@@ -84,8 +84,8 @@ def test_every_type_lands_in_its_column(registry: Registry, subject: str) -> Non
     decoder = ProtobufDecoder(registry, tuple((name, kind) for name, (kind, _) in COLUMNS.items()))
     decoded = pickle.loads(pickle.dumps(decoder)).decode([message(schema, GIVEN)])  # noqa: S301 - as it travels to tasks
     assert decoded.wrong == [None]
-    found = {name: array[0].as_py() for name, array in zip(COLUMNS, decoded.columns, strict=True)}
-    assert found == {name: expected for name, (_, expected) in COLUMNS.items()}
+    values = {name: array[0].as_py() for name, array in zip(COLUMNS, decoded.columns, strict=True)}
+    assert values == {name: expected for name, (_, expected) in COLUMNS.items()}
 
 
 def test_a_message_says_which_one_of_its_file_it_is(registry: Registry, subject: str) -> None:
@@ -102,10 +102,10 @@ def test_what_a_schema_imports_is_found_in_the_registry(registry_server: Registr
     registry.register(f"{subject}-part", PROTOBUF, 'syntax = "proto3"; package p; message Part { int64 n = 1; }')
     text = 'syntax = "proto3"; import "parts/part.proto"; message Whole { p.Part part = 1; }'
     reference = {"name": "parts/part.proto", "subject": f"{subject}-part", "version": 1}
-    asked = {"schema": text, "schemaType": PROTOBUF, "references": [reference]}
-    made = registry._request(f"/subjects/{subject}/versions", asked)
-    assert made is not None
-    schema = registry.schema(made["id"])
+    body = {"schema": text, "schemaType": PROTOBUF, "references": [reference]}
+    registered = registry._request(f"/subjects/{subject}/versions", body)
+    assert registered is not None
+    schema = registry.schema(registered["id"])
     assert schema is not None
     assert ProtobufDecoder(registry).read(message(schema, {"part": {"n": 8}})) == {"part": {"n": 8}}
 
@@ -114,12 +114,12 @@ def test_a_schema_may_be_a_descriptor(registry: Registry, subject: str) -> None:
     file = descriptor_pb2.FileDescriptorProto(
         name="o.proto", syntax="proto3", dependency=["google/protobuf/timestamp.proto"]
     )
-    made = file.message_type.add(name="Order")
-    made.field.add(name="id", number=1, type=3, label=1)
-    made.field.add(name="at", number=2, type=11, label=1, type_name=".google.protobuf.Timestamp")
+    message_type = file.message_type.add(name="Order")
+    message_type.field.add(name="id", number=1, type=3, label=1)
+    message_type.field.add(name="at", number=2, type=11, label=1, type_name=".google.protobuf.Timestamp")
     schema = registry.register(subject, PROTOBUF, b64encode(file.SerializeToString()).decode())
-    found = ProtobufDecoder(registry).read(message(schema, {"id": 5, "at": "1970-01-01T00:00:01Z"}))
-    assert found == {"id": 5, "at": datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)}
+    decoded = ProtobufDecoder(registry).read(message(schema, {"id": 5, "at": "1970-01-01T00:00:01Z"}))
+    assert decoded == {"id": 5, "at": datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)}
 
 
 def test_a_broken_message_says_why_and_its_neighbours_are_read(registry: Registry, subject: str) -> None:
@@ -136,18 +136,18 @@ def test_a_broken_message_says_why_and_its_neighbours_are_read(registry: Registr
     ]
     decoded = ProtobufDecoder(registry, (("id", "big_int"),)).decode([good, *bad, good])
     assert decoded.columns[0].to_pylist() == ["1", *[None] * len(bad), "1"]
-    assert [told is None for told in decoded.wrong] == [True, *[False] * len(bad), True]
+    assert [error is None for error in decoded.wrong] == [True, *[False] * len(bad), True]
     assert "fields that the schema lacks" in str(decoded.wrong[3])
     assert "unknown schema 2147483647" in str(decoded.wrong[5])
 
 
 def test_a_schema_that_does_not_compile_is_told_with_every_message(registry: Registry, subject: str) -> None:
-    made = registry.register(
+    registered = registry.register(
         subject, PROTOBUF, 'syntax = "proto3"; import "no/such.proto"; message A { no.Such a = 1; }'
     )
-    told = ProtobufDecoder(registry).read(registry.framed(made.id, b"\0"))
-    assert isinstance(told, str)
-    assert "no/such.proto" in told
+    decoded = ProtobufDecoder(registry).read(registry.framed(registered.id, b"\0"))
+    assert isinstance(decoded, str)
+    assert "no/such.proto" in decoded
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -189,8 +189,8 @@ def test_rows_are_written_with_a_schema_that_somebody_else_made(registry: Regist
             "d": [1],
         }
     )
-    (made,) = ProtobufEncoder(registry, subject).encode(rows)
-    read = ProtobufDecoder(registry).read(made)
+    (encoded,) = ProtobufEncoder(registry, subject).encode(rows)
+    read = ProtobufDecoder(registry).read(encoded)
     assert isinstance(read, dict)
     assert {name: read[name] for name in rows.column_names} == {
         "i": 1, "e": "BLUE", "one": {"id": 3, "raw": b"\0"}, "tags": ["a"], "u": 2**63, "d": 1.0,

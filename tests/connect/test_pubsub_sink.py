@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.service
 
-WAY = SinkCheckpointKey("jobs", "kafka:orders")
+CHECKPOINT_KEY = SinkCheckpointKey("jobs", "kafka:orders")
 START, END = {"at": 0}, {"at": 1}
 
 
@@ -30,17 +30,17 @@ def pulled(server: PubSubServer, subscription: str, count: int) -> list[tuple[st
     from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
     from grpc import insecure_channel
 
-    found = []
+    messages = []
     name = f"projects/{PROJECT}/subscriptions/{subscription}"
     with insecure_channel(server.endpoint) as channel:
         client = SubscriberClient(transport=SubscriberGrpcTransport(channel=channel))
-        while len(found) < count:
+        while len(messages) < count:
             answer = client.pull({"subscription": name, "max_messages": count}, timeout=30).received_messages
-            found += [
+            messages += [
                 (one.message.attributes[ID_HEADER], one.message.attributes["kind"], one.message.data) for one in answer
             ]
             client.acknowledge({"subscription": name, "ack_ids": [one.ack_id for one in answer]})
-    return found
+    return messages
 
 
 def test_messages_have_their_ids_as_attributes_and_the_position_is_remembered(
@@ -49,12 +49,17 @@ def test_messages_have_their_ids_as_attributes_and_the_position_is_remembered(
     monkeypatch.setattr(pubsub_sink, "AT_ONCE", 4)
     topic, subscription = pubsub_server.create_topic()
     sink = sink_of(pubsub_server, topic)
-    assert sink.take_over(WAY) is None
-    sink.write(WAY, START, END, [OutgoingMessage(b"%d" % n, f"id-{n}", headers=(("kind", "test"),)) for n in range(10)])
+    assert sink.take_over(CHECKPOINT_KEY) is None
+    sink.write(
+        CHECKPOINT_KEY,
+        START,
+        END,
+        [OutgoingMessage(b"%d" % n, f"id-{n}", headers=(("kind", "test"),)) for n in range(10)],
+    )
     assert sorted(pulled(pubsub_server, subscription, 10)) == [(f"id-{n}", "test", b"%d" % n) for n in range(10)]
-    assert sink_of(pubsub_server, f"projects/{PROJECT}/topics/{topic}").take_over(WAY) == END
+    assert sink_of(pubsub_server, f"projects/{PROJECT}/topics/{topic}").take_over(CHECKPOINT_KEY) == END
 
 
 def test_a_topic_that_is_not_there_is_named(pubsub_server: PubSubServer) -> None:
     with pytest.raises(RunError, match="nowhere"):
-        sink_of(pubsub_server, "nowhere").take_over(WAY)
+        sink_of(pubsub_server, "nowhere").take_over(CHECKPOINT_KEY)

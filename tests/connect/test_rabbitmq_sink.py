@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.service
 
-WAY = SinkCheckpointKey("jobs", "kafka:orders")
+CHECKPOINT_KEY = SinkCheckpointKey("jobs", "kafka:orders")
 START, MIDDLE, END = {"at": 0}, {"at": 1}, {"at": 2}
 
 
@@ -33,30 +33,30 @@ def sink_of(url: str, queue: str) -> RabbitMQSink:
     return RabbitMQSink(RabbitMQConnection(name="jobs", amqp_url=url), queue, AT_LEAST_ONCE)
 
 
-def messages(*words: str) -> list[OutgoingMessage]:
-    return [OutgoingMessage(word.encode(), f"id-{word}", headers=(("kind", "test"),)) for word in words]
+def messages(*texts: str) -> list[OutgoingMessage]:
+    return [OutgoingMessage(text.encode(), f"id-{text}", headers=(("kind", "test"),)) for text in texts]
 
 
 def delivered(server: RabbitMQServer, queue: str) -> list[tuple[str, bytes, int, object]]:
     """Take everything from a queue."""
-    channel, found = server.channel(), []
+    channel, received = server.channel(), []
     while True:
         frame, properties, body = channel.basic_get(queue, auto_ack=True)
         if frame is None:
             channel.connection.close()
-            return found
-        found.append((properties.message_id, body, properties.delivery_mode, properties.headers))
+            return received
+        received.append((properties.message_id, body, properties.delivery_mode, properties.headers))
 
 
 def test_messages_are_kept_by_the_queue_and_the_position_by_this_machine(rabbitmq_server: RabbitMQServer) -> None:
     queue = rabbitmq_server.create_queue()
     sink = sink_of(rabbitmq_server.url, queue)
-    assert sink.take_over(WAY) is None
-    sink.write(WAY, START, MIDDLE, messages("a", "b"))
-    sink.write(WAY, MIDDLE, END, [])
+    assert sink.take_over(CHECKPOINT_KEY) is None
+    sink.write(CHECKPOINT_KEY, START, MIDDLE, messages("a", "b"))
+    sink.write(CHECKPOINT_KEY, MIDDLE, END, [])
     sink.close()
-    assert sink_of(rabbitmq_server.url, queue).take_over(WAY) == END
-    assert sink_of(rabbitmq_server.url, rabbitmq_server.create_queue()).take_over(WAY) is None
+    assert sink_of(rabbitmq_server.url, queue).take_over(CHECKPOINT_KEY) == END
+    assert sink_of(rabbitmq_server.url, rabbitmq_server.create_queue()).take_over(CHECKPOINT_KEY) is None
     assert delivered(rabbitmq_server, queue) == [
         ("id-a", b"a", 2, {"kind": "test"}),
         ("id-b", b"b", 2, {"kind": "test"}),
@@ -68,55 +68,55 @@ def test_what_is_sent_again_after_a_crash_has_the_same_id(rabbitmq_server: Rabbi
     sink = sink_of(rabbitmq_server.url, queue)
     failpoints.arm("sink.before_position=raise@1")
     with pytest.raises(FailpointError):
-        sink.write(WAY, START, MIDDLE, messages("a"))
+        sink.write(CHECKPOINT_KEY, START, MIDDLE, messages("a"))
     again = sink_of(rabbitmq_server.url, queue)
-    assert again.take_over(WAY) is None
-    again.write(WAY, START, MIDDLE, messages("a"))
+    assert again.take_over(CHECKPOINT_KEY) is None
+    again.write(CHECKPOINT_KEY, START, MIDDLE, messages("a"))
     assert [one[0] for one in delivered(rabbitmq_server, queue)] == ["id-a", "id-a"]
 
 
 def test_a_position_that_another_run_moved_is_not_moved_back(rabbitmq_server: RabbitMQServer) -> None:
     queue = rabbitmq_server.create_queue()
     older, newer = sink_of(rabbitmq_server.url, queue), sink_of(rabbitmq_server.url, queue)
-    older.write(WAY, START, MIDDLE, messages("a"))
-    newer.write(WAY, MIDDLE, END, messages("b"))
+    older.write(CHECKPOINT_KEY, START, MIDDLE, messages("a"))
+    newer.write(CHECKPOINT_KEY, MIDDLE, END, messages("b"))
     with pytest.raises(FencedError, match="carry the same ids"):
-        older.write(WAY, MIDDLE, END, messages("b"))
-    newer.remember(WAY, START)
-    assert older.take_over(WAY) == START
+        older.write(CHECKPOINT_KEY, MIDDLE, END, messages("b"))
+    newer.remember(CHECKPOINT_KEY, START)
+    assert older.take_over(CHECKPOINT_KEY) == START
 
 
 def test_a_queue_that_is_not_there_or_not_there_any_more_is_an_error(rabbitmq_server: RabbitMQServer) -> None:
     with pytest.raises(RunError, match="there is no queue 'nowhere'"):
-        sink_of(rabbitmq_server.url, "nowhere").take_over(WAY)
+        sink_of(rabbitmq_server.url, "nowhere").take_over(CHECKPOINT_KEY)
     queue = rabbitmq_server.create_queue()
     sink = sink_of(rabbitmq_server.url, queue)
-    sink.take_over(WAY)
+    sink.take_over(CHECKPOINT_KEY)
     channel = rabbitmq_server.channel()
     channel.queue_delete(queue)
     channel.connection.close()
     with pytest.raises(RunError, match="there is no queue") as error:
-        sink.write(WAY, START, MIDDLE, messages("a"))
+        sink.write(CHECKPOINT_KEY, START, MIDDLE, messages("a"))
     assert not error.value.transient
-    assert sink.position(WAY) is None
+    assert sink.position(CHECKPOINT_KEY) is None
 
 
 def test_a_queue_that_is_full_can_be_tried_again(rabbitmq_server: RabbitMQServer) -> None:
     queue = rabbitmq_server.create_queue(**{"x-max-length": 1, "x-overflow": "reject-publish"})
     sink = sink_of(rabbitmq_server.url, queue)
     with pytest.raises(TransientError, match="refused a message"):
-        sink.write(WAY, START, MIDDLE, messages("a", "b"))
+        sink.write(CHECKPOINT_KEY, START, MIDDLE, messages("a", "b"))
     assert [one[0] for one in delivered(rabbitmq_server, queue)] == ["id-a"]
-    sink.write(WAY, START, MIDDLE, messages("b"))
+    sink.write(CHECKPOINT_KEY, START, MIDDLE, messages("b"))
     assert [one[0] for one in delivered(rabbitmq_server, queue)] == ["id-b"]
 
 
 def test_a_broker_that_is_away_is_told_without_its_password(rabbitmq_server: RabbitMQServer) -> None:
     away = rabbitmq_server.url.replace(f":{rabbitmq_server.port}", ":1")
     with pytest.raises(TransientError, match="RabbitMQ is away") as error:
-        sink_of(away, "q").take_over(WAY)
+        sink_of(away, "q").take_over(CHECKPOINT_KEY)
     assert PASSWORD not in str(error.value)
     wrong = rabbitmq_server.url.replace(PASSWORD, "wrong-password")
     with pytest.raises(RunError) as refused:
-        sink_of(wrong, "q").take_over(WAY)
+        sink_of(wrong, "q").take_over(CHECKPOINT_KEY)
     assert "wrong-password" not in str(refused.value)

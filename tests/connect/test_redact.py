@@ -105,7 +105,7 @@ def test_errors_are_redacted_with_their_hints_and_notes() -> None:
     error.add_note("password=third-one")
     text = safe_text(error)
     assert "Hint: check postgres://u:<redacted>@h/d" in text
-    assert not [word for word in ("hunter22", "other", "third-one") if word in text]
+    assert not [part for part in ("hunter22", "other", "third-one") if part in text]
     assert safe_text(ValueError()) == "ValueError"
     assert safe_text(FlowError("plain")) == "plain"
 

@@ -35,8 +35,8 @@ def test_a_record_names_classes_that_have_its_roles(kind: str) -> None:
     record = SYSTEMS[kind]
     classes = {role: record.load(path) for role in ROLES if (path := getattr(record, role))}
     assert classes
-    for role, found in classes.items():
-        assert issubclass(found, ROLES[role])
+    for role, systems in classes.items():
+        assert issubclass(systems, ROLES[role])
     if "target" in classes:
         assert classes["target"].capabilities == record.capabilities
 

@@ -13,8 +13,8 @@ NUMBERS = '{"a": 1.50, "b":1e400,"c":-0.10, "d": 12345678901234567890123, "e" : 
 
 
 def test_numbers_keep_their_digits() -> None:
-    found = values_of(NUMBERS)
-    assert found == {"a": "1.50", "b": "1e400", "c": "-0.10", "d": "12345678901234567890123", "e": "true"}
+    values = values_of(NUMBERS)
+    assert values == {"a": "1.50", "b": "1e400", "c": "-0.10", "d": "12345678901234567890123", "e": "true"}
 
 
 def test_documents_keep_their_text() -> None:

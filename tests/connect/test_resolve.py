@@ -40,8 +40,8 @@ def env(monkeypatch: pytest.MonkeyPatch) -> Env:
     return monkeypatch.setenv
 
 
-def write(place: str, text: str) -> Path:
-    path = Path(place).expanduser()
+def write(file: str, text: str) -> Path:
+    path = Path(file).expanduser()
     path.parent.mkdir(exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path
@@ -61,11 +61,11 @@ def test_each_place_beats_the_ones_below(env: Env) -> None:
     expected.append(("postgres://h/project", PROJECT))
     env("EMATIX_FLOW_DSN_RAW_DB", "postgres://h/env")
     expected.append(("postgres://h/env", "environment EMATIX_FLOW_DSN_RAW_DB"))
-    places = {PROJECT: Path(PROJECT), FOLDER: Path(FOLDER), USER: Path(USER).expanduser()}
-    for url, place in reversed(expected):
-        assert find_connection("raw-db") == ConnectionEntry(PostgresConnection("raw-db", url), place)
-        if place in places:
-            places[place].unlink()
+    files = {PROJECT: Path(PROJECT), FOLDER: Path(FOLDER), USER: Path(USER).expanduser()}
+    for url, file in reversed(expected):
+        assert find_connection("raw-db") == ConnectionEntry(PostgresConnection("raw-db", url), file)
+        if file in files:
+            files[file].unlink()
         else:
             env("EMATIX_FLOW_DSN_RAW_DB", "")
 
@@ -116,8 +116,8 @@ def test_a_url_that_is_a_reference_as_a_whole_tells_its_kind_late(env: Env) -> N
     env("X_URL", "duckdb:///x.db")
     env("Y_URL", "mysql://u:c4n4ry@h/d")
     assert resolve_connection("x") == DuckDBConnection("x", "x.db")
-    found = find_connection("y").connection
-    assert (found.kind, found.settings()["url"]) == ("mysql", "${Y_URL}")
+    connection = find_connection("y").connection
+    assert (connection.kind, connection.settings()["url"]) == ("mysql", "${Y_URL}")
     assert "c4n4ry" not in repr(resolve_connection("y"))
 
 
@@ -162,9 +162,9 @@ def test_single_variables_make_a_connection(env: Env) -> None:
     env("EMATIX_FLOW_KAFKA_EVENTS_SECURITY_PROTOCOL", "SASL_SSL")
     env("EMATIX_FLOW_KAFKA_EVENTS_EU_BROKERS", "eu:9092")
     env("EMATIX_FLOW_SPARK_MASTER", "local[2]")
-    found = find_connection("events")
-    assert found.connection == KafkaConnection("events", "b1.kafka:9092,b2.kafka:9092", security_protocol="SASL_SSL")
-    assert found.config_source == "environment EMATIX_FLOW_KAFKA_EVENTS_*"
+    entry = find_connection("events")
+    assert entry.connection == KafkaConnection("events", "b1.kafka:9092,b2.kafka:9092", security_protocol="SASL_SSL")
+    assert entry.config_source == "environment EMATIX_FLOW_KAFKA_EVENTS_*"
     assert find_connection("events-eu").connection == KafkaConnection("events-eu", "eu:9092")
 
 
@@ -213,7 +213,7 @@ def test_an_unknown_key_is_refused_with_file_and_key_when_its_entry_is_asked_for
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('[conections.x]\nurl = "postgres://h/d"', r"unknown table \[conections\]"),
         ('[[connection]]\nurl = "postgres://h/d"', "without a name"),
@@ -223,9 +223,9 @@ def test_an_unknown_key_is_refused_with_file_and_key_when_its_entry_is_asked_for
         ("#" * (1 << 20) + "##", "larger than"),
     ],
 )
-def test_a_file_of_the_wrong_shape_is_refused(text: str, said: str) -> None:
+def test_a_file_of_the_wrong_shape_is_refused(text: str, message: str) -> None:
     write(PROJECT, text)
-    with pytest.raises(DeclareError, match=said):
+    with pytest.raises(DeclareError, match=message):
         find_connection("x")
 
 

@@ -97,10 +97,10 @@ def test_a_call_is_made_as_often_as_the_policy_says(most: int, failing: int, exe
     with pytest.MonkeyPatch.context() as patch:
         if executor:
             patch.setitem(sys.modules, "stamina", None)
-        _made_as_often_as_the_policy_says(most, failing)
+        _called_as_often_as_the_policy_allows(most, failing)
 
 
-def _made_as_often_as_the_policy_says(most: int, failing: int) -> None:
+def _called_as_often_as_the_policy_allows(most: int, failing: int) -> None:
     policy = replace(retry.SCHEMA_REGISTRY, attempts=most, jitter=0.0)
     work, waits = Flaky(*(TransientError(str(number)) for number in range(failing))), list[float]()
     if failing < most:
@@ -143,15 +143,15 @@ def test_time_that_is_over_ends_the_attempts_and_no_time_is_one_attempt() -> Non
 
 @either
 def test_a_stop_ends_a_wait_with_the_error_that_was_waited_for() -> None:
-    stop, told = threading.Event(), list[tuple[str, float]]()
+    stop, reports = threading.Event(), list[tuple[str, float]]()
 
     def hear(error: Exception, seconds: float) -> None:
-        told.append((str(error), seconds))
+        reports.append((str(error), seconds))
         threading.Timer(0.01, stop.set).start()
 
     with pytest.raises(TransientError, match="away"):
         called(Flaky(TransientError("away")), HOURS, stop=stop, waiting=hear)
-    assert told == [("away", 10_000.0)]
+    assert reports == [("away", 10_000.0)]
 
 
 @either
@@ -274,13 +274,15 @@ BY_HAND = {
 
 @pytest.mark.slow
 def test_no_other_loop_waits_after_a_failure() -> None:
-    found = {name for path in SRC.rglob("*.py") for name in _waiting_after_failures(ast.parse(path.read_text("utf-8")))}
-    assert not found - set(BY_HAND)
+    waiting = {
+        name for path in SRC.rglob("*.py") for name in _waiting_after_failures(ast.parse(path.read_text("utf-8")))
+    }
+    assert not waiting - set(BY_HAND)
 
 
 def _waiting_after_failures(tree: ast.AST, within: str = "") -> set[str]:
     """Return the functions with a loop that both catches errors and sleeps."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.iter_child_nodes(tree):
         named = isinstance(node, ast.ClassDef | ast.FunctionDef)
         name = f"{within}.{node.name}".lstrip(".") if named else within
@@ -288,9 +290,9 @@ def _waiting_after_failures(tree: ast.AST, within: str = "") -> set[str]:
             inside = list(ast.walk(node))
             calls = {ast.unparse(one.func).rpartition(".")[2] for one in inside if isinstance(one, ast.Call)}
             if calls & {"sleep", "wait", "pause"} and any(isinstance(one, ast.ExceptHandler) for one in inside):
-                found.add(name)
-        found |= _waiting_after_failures(node, name)
-    return found
+                names.add(name)
+        names |= _waiting_after_failures(node, name)
+    return names
 
 
 def test_a_call_that_succeeds_does_without_stamina() -> None:

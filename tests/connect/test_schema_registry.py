@@ -26,17 +26,17 @@ SCHEMA = record(("id", "long"))
 
 @pytest.fixture
 def proxy(registry_server: RegistryServer) -> Iterator[FaultyProxy]:
-    made = FaultyProxy(registry_server.port)
-    yield made
-    made.close()
+    proxy_server = FaultyProxy(registry_server.port)
+    yield proxy_server
+    proxy_server.close()
 
 
 def test_a_schema_is_found_by_its_number_and_by_its_subject(registry_server: RegistryServer) -> None:
     registry, subject = registry_at(registry_server.url), registry_server.subject()
     assert registry.latest(subject) is None
-    made = registry.register(subject, AVRO, SCHEMA)
-    assert registry.register(subject, AVRO, SCHEMA) == made
-    assert registry.latest(subject) == registry.schema(made.id) == made
+    registered = registry.register(subject, AVRO, SCHEMA)
+    assert registry.register(subject, AVRO, SCHEMA) == registered
+    assert registry.latest(subject) == registry.schema(registered.id) == registered
 
 
 def test_a_number_that_the_registry_does_not_know_is_no_error(
@@ -45,14 +45,14 @@ def test_a_number_that_the_registry_does_not_know_is_no_error(
     registry = registry_at(f"{proxy.endpoint}/apis/ccompat/v7")
     assert registry.schema(2**31 - 1) is None
     assert registry.schema(2**31 - 1) is None
-    assert proxy.seen == ["GET"], "a message after the other would ask again"
+    assert proxy.methods == ["GET"], "a message after the other would ask again"
 
 
 def test_a_schema_is_asked_for_once(proxy: FaultyProxy, registry_server: RegistryServer) -> None:
     registry = registry_at(f"{proxy.endpoint}/apis/ccompat/v7")
-    made = registry.register(registry_server.subject(), AVRO, SCHEMA)
-    assert [registry.schema(made.id) for _ in range(3)] == [made] * 3
-    assert proxy.seen == ["POST", "GET"]
+    registered = registry.register(registry_server.subject(), AVRO, SCHEMA)
+    assert [registry.schema(registered.id) for _ in range(3)] == [registered] * 3
+    assert proxy.methods == ["POST", "GET"]
 
 
 @pytest.mark.parametrize("fault", ["busy", "broken", "lost", "unanswered"])
@@ -61,9 +61,9 @@ def test_a_registry_that_stumbles_is_asked_again(
 ) -> None:
     registry = registry_at(f"{proxy.endpoint}/apis/ccompat/v7")
     proxy.faults.extend([("POST", fault), ("POST", fault)])
-    made = registry.register(registry_server.subject(), AVRO, SCHEMA)
-    assert proxy.seen == ["POST"] * 3
-    assert registry.schema(made.id) == made
+    registered = registry.register(registry_server.subject(), AVRO, SCHEMA)
+    assert proxy.methods == ["POST"] * 3
+    assert registry.schema(registered.id) == registered
 
 
 def test_a_registry_that_is_away_may_be_tried_again_later(no_waits: None) -> None:
@@ -130,7 +130,7 @@ def test_payloads_with_schemas_need_a_registry() -> None:
 def test_a_check_says_whether_a_registry_answers(registry_server: RegistryServer) -> None:
     register_connection(SchemaRegistryConnection("here", registry_server.url))
     register_connection(SchemaRegistryConnection("nowhere", f"http://127.0.0.1:{free_port()}"))
-    here, nowhere = check_health("here"), check_health("nowhere")
-    assert (here.status, nowhere.status) == ("ok", "fail")
-    assert "subjects" in here.detail
+    registry, nowhere = check_health("here"), check_health("nowhere")
+    assert (registry.status, nowhere.status) == ("ok", "fail")
+    assert "subjects" in registry.detail
     assert "cannot be reached" in nowhere.detail

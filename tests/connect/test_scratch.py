@@ -38,8 +38,8 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give an empty temporary folder that this process and its children use."""
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty temporary folder that this process and its children use."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
@@ -48,8 +48,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def worker(place: Path) -> Iterator[subprocess.Popen[str]]:
-    """Give a process that has rows in its folder and waits."""
+def worker(root: Path) -> Iterator[subprocess.Popen[str]]:
+    """Return a process that has rows in its folder and waits."""
     with started(WORKER) as process:
         yield process
         process.kill()
@@ -66,108 +66,108 @@ def started(program: str) -> subprocess.Popen[str]:
 def folder_of(worker: subprocess.Popen[str]) -> Path:
     assert worker.stdout is not None
     folder = Path(worker.stdout.readline().strip())
-    make_old(folder)
+    age(folder)
     return folder
 
 
-def make_old(folder: Path) -> None:
+def age(folder: Path) -> None:
     os.utime(folder, (1_000_000_000,) * 2)
 
 
 @pytest.mark.slow
 def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_living_one_is_not(
-    worker: subprocess.Popen[str], place: Path
+    worker: subprocess.Popen[str], root: Path
 ) -> None:
     folder = folder_of(worker)
-    sweep(place)
+    sweep(root)
     assert (folder / "rows.parquet").exists()
     worker.kill()
     worker.wait()
     assert folder.exists(), "nobody could tidy up"
-    sweep(place)
-    assert list(place.iterdir()) == []
+    sweep(root)
+    assert list(root.iterdir()) == []
 
 
 @pytest.mark.slow
-def test_staged_rows_of_a_killed_task_are_removed_and_those_of_a_living_one_are_not(place: Path) -> None:
+def test_staged_rows_of_a_killed_task_are_removed_and_those_of_a_living_one_are_not(root: Path) -> None:
     with started(TASK) as task:
         assert task.stdout is not None
         rows = Path(task.stdout.readline().strip())
-        (folder,) = place.glob("ematix-flow-stage-*")
-        make_old(folder)
-        sweep(place)
+        (folder,) = root.glob("ematix-flow-stage-*")
+        age(folder)
+        sweep(root)
         assert rows.exists()
         task.kill()
         task.wait()
     assert rows.exists(), "nobody could tidy up"
-    sweep(place)
-    assert list(place.iterdir()) == []
+    sweep(root)
+    assert list(root.iterdir()) == []
 
 
 @pytest.mark.slow
-def test_a_process_that_ends_removes_its_folder(worker: subprocess.Popen[str], place: Path) -> None:
+def test_a_process_that_ends_removes_its_folder(worker: subprocess.Popen[str], root: Path) -> None:
     folder_of(worker)
     worker.communicate("")
-    assert list(place.iterdir()) == []
+    assert list(root.iterdir()) == []
 
 
 @pytest.mark.slow
-def test_a_young_folder_is_left_alone(worker: subprocess.Popen[str], place: Path) -> None:
+def test_a_young_folder_is_left_alone(worker: subprocess.Popen[str], root: Path) -> None:
     os.utime(folder_of(worker))
     worker.kill()
     worker.wait()
-    sweep(place)
-    assert len(list(place.iterdir())) == 1
+    sweep(root)
+    assert len(list(root.iterdir())) == 1
 
 
-def test_what_is_not_ours_is_left_alone(place: Path, tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    for folder in (elsewhere, place / "ematix-flow-strange", place / "other-things"):
+def test_what_is_not_ours_is_left_alone(root: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "elsewhere"
+    for folder in (outside, root / "ematix-flow-strange", root / "other-things"):
         folder.mkdir()
         (folder / "precious").touch()
-    (elsewhere / "in-use").touch()
-    (place / "ematix-flow-link").symlink_to(elsewhere)
-    (place / "ematix-flow-file").touch()
-    for entry in (*place.iterdir(), elsewhere):
-        make_old(entry)
-    sweep(place)
-    assert sorted(path.name for path in place.iterdir()) == [
+    (outside / "in-use").touch()
+    (root / "ematix-flow-link").symlink_to(outside)
+    (root / "ematix-flow-file").touch()
+    for entry in (*root.iterdir(), outside):
+        age(entry)
+    sweep(root)
+    assert sorted(path.name for path in root.iterdir()) == [
         "ematix-flow-file",
         "ematix-flow-link",
         "ematix-flow-strange",
         "other-things",
     ]
-    assert (elsewhere / "precious").exists()
+    assert (outside / "precious").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_folders_of_other_users_are_left_alone(worker: subprocess.Popen[str], place: Path) -> None:
+def test_folders_of_other_users_are_left_alone(worker: subprocess.Popen[str], root: Path) -> None:
     folder = folder_of(worker)
     worker.kill()
     worker.wait()
     os.chown(folder, 12345, 12345)
-    sweep(place)
+    sweep(root)
     assert folder.exists()
 
 
-def test_a_folder_whose_process_died_before_it_had_a_lock_is_removed(place: Path) -> None:
-    (place / "ematix-flow-123-abc").mkdir()
-    make_old(place / "ematix-flow-123-abc")
-    sweep(place)
-    assert list(place.iterdir()) == []
+def test_a_folder_whose_process_died_before_it_had_a_lock_is_removed(root: Path) -> None:
+    (root / "ematix-flow-123-abc").mkdir()
+    age(root / "ematix-flow-123-abc")
+    sweep(root)
+    assert list(root.iterdir()) == []
 
 
-def test_several_may_sweep_at_once(place: Path) -> None:
+def test_several_may_sweep_at_once(root: Path) -> None:
     for number in range(50):
         scratch = open_scratch(f"{number}")
         os.close(scratch.lock)  # as when its process is gone
-        make_old(scratch.folder)
+        age(scratch.folder)
     errors: list[BaseException] = []
 
     def work() -> None:
         try:
-            sweep(place)
+            sweep(root)
         except BaseException as error:  # noqa: BLE001 - told to the test
             errors.append(error)
 
@@ -176,11 +176,11 @@ def test_several_may_sweep_at_once(place: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert (errors, list(place.iterdir())) == ([], [])
+    assert (errors, list(root.iterdir())) == ([], [])
 
 
-def test_a_folder_for_a_block_is_empty_and_ends_with_it(place: Path) -> None:
+def test_a_folder_for_a_block_is_empty_and_ends_with_it(root: Path) -> None:
     with scratch_folder("test") as folder:
         assert list(Path(folder).iterdir()) == []
         assert Path(folder).parent.name.startswith("ematix-flow-test-")
-    assert list(place.iterdir()) == []
+    assert list(root.iterdir()) == []

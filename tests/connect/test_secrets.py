@@ -50,11 +50,11 @@ class Clients:
 
     def __init__(self, stored: dict[str, Any]) -> None:
         self.stored = stored
-        self.asked: list[Any] = []
+        self.requests: list[Any] = []
         self.secrets = SimpleNamespace(kv=SimpleNamespace(v2=self))
 
     def read_secret_version(self, *, path: str, mount_point: str) -> dict[str, Any]:
-        self.asked.append((mount_point, path))
+        self.requests.append((mount_point, path))
         return {"data": {"data": self.stored[path]}}
 
     def get_secret_value(self, *, SecretId: str) -> dict[str, Any]:  # noqa: N803 - the name in boto3
@@ -62,7 +62,7 @@ class Clients:
         return {"SecretBinary": value} if isinstance(value, bytes) else {"SecretString": value}
 
     def access_secret_version(self, *, request: dict[str, str]) -> Any:
-        self.asked.append(request["name"])
+        self.requests.append(request["name"])
         return SimpleNamespace(payload=SimpleNamespace(data=b"gcp-value"))
 
 
@@ -121,7 +121,7 @@ def test_vault() -> None:
     assert vault.resolve("app/db#password") == "s3cret"
     assert vault.resolve("app/db#a") == '{"x": 2}'
     assert vault.resolve("app/db") == json.dumps({"a": {"x": 2}, "b": 1, "password": "s3cret"})
-    assert clients.asked[0] == ("secret", "app/db")
+    assert clients.requests[0] == ("secret", "app/db")
     with pytest.raises(MissingSecretError, match="no key 'user'"):
         vault.resolve("app/db#user")
 
@@ -140,7 +140,7 @@ def test_gcp() -> None:
     short, full = "PW#3", "projects/p/secrets/PW/versions/9"
     for reference in ("PW", short, full):
         assert GCPSecretManagerResolver(clients, project="proj").resolve(reference) == "gcp-value"
-    assert clients.asked == ["projects/proj/secrets/PW/versions/latest", "projects/proj/secrets/PW/versions/3", full]
+    assert clients.requests == ["projects/proj/secrets/PW/versions/latest", "projects/proj/secrets/PW/versions/3", full]
     with pytest.raises(MissingSecretError, match="no project"):
         GCPSecretManagerResolver(clients).resolve("PW")
 

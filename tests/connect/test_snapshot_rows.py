@@ -80,7 +80,7 @@ VALUES: dict[int, st.SearchStrategy[str]] = {
 
 @st.composite
 def columns(draw: st.DrawFn) -> tuple[int, list[str | None]]:
-    """Give a type, and values of it."""
+    """Return a type, and values of it."""
     oid = draw(st.sampled_from(sorted(VALUES)))
     return oid, draw(st.lists(st.none() | VALUES[oid], max_size=6))
 
@@ -92,11 +92,11 @@ def test_many_values_are_written_as_each_of_them(column: tuple[int, list[str | N
     array = pa.array(values, pa.string())
     each = [None if value is None else types.converter(oid)(value) for value in values]
     expected = ["null" if one is None else one for one in each]
-    made = types.fragments(oid, array)
+    fragments = types.fragments(oid, array)
     assert types.converted(oid, array).to_pylist() == expected
-    assert made is None or made.to_pylist() == expected
+    assert fragments is None or fragments.to_pylist() == expected
     if oid in (BYTES, INTEGERS):
-        assert made is None
+        assert fragments is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 99).map(str), texts | st.none(), st.sampled_from(("1.5", "2"))), min_size=1))
@@ -114,14 +114,14 @@ def test_fields_that_are_known_make_the_rows_that_their_messages_make(rows: list
 
 
 def message_table(names: Sequence[str], oids: Sequence[int], rows: Sequence[tuple[str | None, ...]]) -> pa.Table:
-    """Give the messages of rows, with their fields where these are plain."""
+    """Return the messages of rows, with their fields where these are plain."""
     types, source = Types(), source_text({"lsn": 7, "sequence": '["9","7"]', "ts_ms": 1_767_225_600_000})
     read = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
     plain = [types.fragments(oid, column) for oid, column in zip(oids, read, strict=True)]
-    made = [types.converted(oid, column) for oid, column in zip(oids, read, strict=True)]
+    converted = [types.converted(oid, column) for oid, column in zip(oids, read, strict=True)]
     fields = pa.StructArray.from_arrays(plain, list(names)) if all(one is not None for one in plain) else None
-    payloads = envelope_template(READ, names, source, 1_767_225_600_000).filled(made)
-    keys = object_template(["id"]).filled(made[:1])
+    payloads = envelope_template(READ, names, source, 1_767_225_600_000).filled(converted)
+    keys = object_template(["id"]).filled(converted[:1])
     return row_table(Rows(payloads, keys, pa.nulls(len(rows), pa.string()), fields, "t", 1_767_225_600_000), ())
 
 
@@ -142,7 +142,7 @@ def test_rows_are_read_as_they_are_over_the_borders_of_blocks(
 
 
 def read_after(url: str, table: str) -> list[tuple[Any, ...]]:
-    """Give the rows that a stream begins with."""
+    """Return the rows that a stream begins with."""
     source = PostgresChanges(PostgresCDCConnection("pg", url=url), table)
     try:
         source.begin()

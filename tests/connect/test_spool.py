@@ -243,8 +243,8 @@ def test_a_write_that_stops_half_way_leaves_nothing(folder: Path) -> None:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize(("where", "kept"), [("spool.before_fsync", (2, 3)), ("spool.after_fsync", (3,))])
-def test_what_was_told_to_be_safe_outlives_a_kill(folder: Path, where: str, kept: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("where", "remaining"), [("spool.before_fsync", (2, 3)), ("spool.after_fsync", (3,))])
+def test_what_was_told_to_be_safe_outlives_a_kill(folder: Path, where: str, remaining: tuple[int, ...]) -> None:
     code = str(Path(ematix_flow.__file__).parents[1])
     surroundings = {**os.environ, "FLOW_FAILPOINTS": f"{where}=kill@3", "PYTHONPATH": code}
     killed = subprocess.run(
@@ -252,7 +252,7 @@ def test_what_was_told_to_be_safe_outlives_a_kill(folder: Path, where: str, kept
     )
     assert (killed.returncode, killed.stdout.split()) == (-signal.SIGKILL, ["0", "1"])
     spool = Spool(folder)
-    assert spool.end in kept
+    assert spool.end in remaining
     assert payloads(spool, 0, spool.end) == [b"0", b"1", b"2"][: spool.end]
     spool.append(some(0, 5))
     assert payloads(spool, 0, spool.end) == [b"0", b"1", b"2", b"3", b"4"]
@@ -260,7 +260,7 @@ def test_what_was_told_to_be_safe_outlives_a_kill(folder: Path, where: str, kept
 
 
 def damage(file: Path, offset: int) -> bytes:
-    """Change bytes of a file and give what it was."""
+    """Change bytes of a file and return what it was."""
     data = file.read_bytes()
     file.write_bytes(data[:offset] + bytes(byte ^ 0xFF for byte in data[offset : offset + 4]) + data[offset + 4 :])
     return data
@@ -272,8 +272,8 @@ def test_somebody_else_can_look_and_changes_nothing(folder: Path) -> None:
     with next(segments(folder)).open("ab") as file:
         file.write(b"half a batch")
     size = next(segments(folder)).stat().st_size
-    look = Spool(folder, own=False)
-    assert (look.id, look.first, look.end) == (spool.id, 0, 3)
-    look.close()
+    reader = Spool(folder, own=False)
+    assert (reader.id, reader.first, reader.end) == (spool.id, 0, 3)
+    reader.close()
     assert next(segments(folder)).stat().st_size == size
     spool.close()

@@ -67,7 +67,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def holder(sqlite_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Give a process that has locked the file until it reads a line."""
+    """Return a process that has locked the file until it reads a line."""
     command = [sys.executable, "-c", HOLDER, str(sqlite_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -222,12 +222,12 @@ def test_tables_that_others_made_are_recognised(database: SQLite, session: SQLit
     session.execute("CREATE UNIQUE INDEX both ON mine (b, a)")
     session.execute("CREATE UNIQUE INDEX some ON mine (c) WHERE c > 0")
     session.execute("CREATE UNIQUE INDEX computed ON mine (lower(a))")
-    found = database.find_table(session, TableName("", "mine"))
-    assert found is not None
-    assert found.columns[0] == ColumnSchema("id", "INTEGER", nullable=False)
-    assert found.columns[2] == ColumnSchema("b", "no type", nullable=True)
-    assert found.primary_key == ("id",)
-    assert sorted(found.unique) == [("a",), ("b", "a")]
+    existing = database.find_table(session, TableName("", "mine"))
+    assert existing is not None
+    assert existing.columns[0] == ColumnSchema("id", "INTEGER", nullable=False)
+    assert existing.columns[2] == ColumnSchema("b", "no type", nullable=True)
+    assert existing.primary_key == ("id",)
+    assert sorted(existing.unique) == [("a",), ("b", "a")]
     for number in (SmallInt(), Integer(), BigInt()):
         assert database.same_type("INTEGER", database.ddl_type(number))
     assert not database.same_type("INT", "BIGINT")
@@ -235,21 +235,21 @@ def test_tables_that_others_made_are_recognised(database: SQLite, session: SQLit
 
 def test_views_cannot_be_loaded(database: SQLite, session: SQLiteSession) -> None:
     session.execute("CREATE VIEW v AS SELECT 1 AS x")
-    found = database.find_table(session, TableName("", "v"))
-    assert found is not None
-    assert "view" in found.problem
+    existing = database.find_table(session, TableName("", "v"))
+    assert existing is not None
+    assert "view" in existing.problem
 
 
 def test_whole_numbers_grow_in_place_and_every_other_connection_sees_it(sqlite_path: Path) -> None:
     database = SQLite(SQLiteConnection(name="target", path=str(sqlite_path)))
-    wanted = TableDefinition(
+    definition = TableDefinition(
         TableName("", "odd 'name'"),
         (ColumnDefinition(StageColumn('n"1', Integer()), nullable=True), ColumnDefinition(StageColumn("m", SmallInt()), nullable=False)),
         (),
         (),
     )  # fmt: skip
     with closing(database.session()) as session, closing(database.session()) as other:
-        session.execute(create_table_sql(wanted, database))
+        session.execute(create_table_sql(definition, database))
         session.execute('CREATE INDEX by_n ON "odd \'name\'" ("n""1")')
         other.execute("INSERT INTO \"odd 'name'\" VALUES (1, 1)")
         for column, nullable in (('"n""1"', True), ('"m"', False)):
@@ -259,9 +259,9 @@ def test_whole_numbers_grow_in_place_and_every_other_connection_sees_it(sqlite_p
         other.execute("INSERT INTO \"odd 'name'\" VALUES (1099511627776, 1099511627776)")
         with pytest.raises(sqlite3.IntegrityError):
             other.execute("INSERT INTO \"odd 'name'\" VALUES ('word', 1)")
-        found = database.find_table(other, wanted.place)
-        assert found is not None
-        assert [column.type for column in found.columns] == ["BIGINT", "BIGINT"]
+        existing = database.find_table(other, definition.place)
+        assert existing is not None
+        assert [column.type for column in existing.columns] == ["BIGINT", "BIGINT"]
         assert other.query("PRAGMA integrity_check") == [("ok",)]
 
 
@@ -269,6 +269,8 @@ def test_a_whole_number_that_nothing_bounds_is_wide_enough_for_every_declaration
     database = SQLite(SQLiteConnection(name="target", path=str(sqlite_path)))
     with closing(database.session()) as session:
         session.execute("CREATE TABLE theirs (a INT, b SMALLINT NOT NULL, c BIGINT)")
-        found = database.find_table(session, TableName("", "theirs"))
-    assert found is not None
-    assert all(database.same_type(c.type, word) for c in found.columns for word in ("SMALLINT", "INT", "BIGINT"))
+        existing = database.find_table(session, TableName("", "theirs"))
+    assert existing is not None
+    assert all(
+        database.same_type(c.type, type_name) for c in existing.columns for type_name in ("SMALLINT", "INT", "BIGINT")
+    )

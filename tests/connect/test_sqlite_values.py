@@ -175,7 +175,7 @@ def test_a_part_that_was_touched_is_refused(database: SQLite, session: SQLiteSes
     else:
         content = bytearray(file.read_bytes())
         # The text stands in statistics too; the third place is among the rows.
-        content[[found.start() for found in re.finditer(b"long enough", content)][2]] ^= 0xFF
+        content[[match.start() for match in re.finditer(b"long enough", content)][2]] ^= 0xFF
         file.write_bytes(content)
         database.verify_stage(session, spec, [part])
     with pytest.raises(CommitError, match="gone or unreadable"):

@@ -20,7 +20,7 @@ def store(tmp_path: Path) -> LocalStore:
 
 
 def keys(store: LocalStore, prefix: str = "") -> list[str]:
-    return [found.key for found in store.listed(prefix)]
+    return [entry.key for entry in store.listed(prefix)]
 
 
 def test_of_many_that_create_one_object_one_wins_and_its_bytes_stay(store: LocalStore) -> None:
@@ -50,7 +50,7 @@ def test_an_output_is_seen_when_it_is_kept_under_a_name_with_its_bytes(store: Lo
     output = store.output("stage/part-1.csv")
     output.stream.write(b"x" * 70_000)
     assert keys(store) == []
-    assert [found.size >= 0 for found in store.unfinished("stage/")] == [True]
+    assert [entry.size >= 0 for entry in store.unfinished("stage/")] == [True]
     assert parse_staged_path(output.finish()) == ("stage/part-1.csv", 70_000)
     assert keys(store) == ["stage/part-1.csv"]
     assert store.size("stage/part-1.csv") == 70_000
@@ -83,6 +83,6 @@ def test_removing_below_a_folder_takes_drafts_too_and_spares_its_neighbours(stor
 
 def test_an_age_is_told_in_seconds(store: LocalStore) -> None:
     store.create("a", b"12345")
-    (found,) = store.listed("")
-    assert found.size == 5
-    assert -1 < found.age < 60
+    (entry,) = store.listed("")
+    assert entry.size == 5
+    assert -1 < entry.age < 60

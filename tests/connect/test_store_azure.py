@@ -67,7 +67,7 @@ def test_a_name_that_stands_for_a_folder_is_no_file(
     container = azure_server.client().get_container_client(azure_bucket)
     container.upload_blob("lake/in", b"", metadata={"hdi_isfolder": "true"})
     container.upload_blob("lake/in/", b"")
-    assert [found.key for found in store.listed("")] == ["in/a.csv"]
+    assert [entry.key for entry in store.listed("")] == ["in/a.csv"]
 
 
 def test_a_blob_with_a_snapshot_is_deleted(
@@ -113,16 +113,16 @@ def test_the_token_of_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def written_cli(folder: Path) -> Path:
-    """Write a program `az` that gives out a token as the command line of Azure does, and give its folder."""
+    """Write a program `az` that gives out a token as the command line of Azure does, and return its folder."""
     now = int(time.time())
     claims = {"aud": "https://storage.azure.com", "iss": f"https://sts.windows.net/{ACCOUNT}/",
               "iat": now - 60, "nbf": now - 60, "exp": now + 3600}  # fmt: skip
     parts = ({"alg": "none", "typ": "JWT"}, claims)
     token = ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
-    said = json.dumps(
+    answer = json.dumps(
         {"accessToken": f"{token}.canary", "expires_on": now + 3600, "expiresOn": "2099-01-01 00:00:00.0"}
     )
     program = folder / "az"
-    program.write_text(f"#!/bin/sh\necho '{said}'\n")
+    program.write_text(f"#!/bin/sh\necho '{answer}'\n")
     program.chmod(0o755)
     return folder

@@ -50,9 +50,9 @@ def test_an_object_that_says_it_is_compressed_is_read_as_it_is(
     store: BucketStore[Any], gcs_server: GcsServer, gcs_bucket: str
 ) -> None:
     data = gzip.compress(b"id\n1\n")
-    place = f"{gcs_server.endpoint}/upload/storage/v1/b/{gcs_bucket}/o"
+    url = f"{gcs_server.endpoint}/upload/storage/v1/b/{gcs_bucket}/o"
     which = {"uploadType": "media", "name": "lake/a.csv.gz", "contentEncoding": "gzip"}
-    requests.post(place, params=which, data=data, timeout=10).raise_for_status()
+    requests.post(url, params=which, data=data, timeout=10).raise_for_status()
     assert store.read("a.csv.gz") == data
     with store.reader("a.csv.gz") as reader:
         assert reader.read() == data

@@ -96,8 +96,8 @@ def test_no_key_is_shown(store: S3Store) -> None:
     wrong = S3Store(replace(store.location, access_key_id="AKIAWRONG", secret_access_key="canary-wrong"))
     with pytest.raises(StoreError) as refused:
         wrong.probe()
-    said = [repr(store), str(store), repr(store.location), store.display_address, store.probe(), str(refused.value)]
-    assert not [text for text in said for secret in (KEY, SECRET, "canary-wrong", "AKIAWRONG") if secret in text]
+    texts = [repr(store), str(store), repr(store.location), store.display_address, store.probe(), str(refused.value)]
+    assert not [text for text in texts for secret in (KEY, SECRET, "canary-wrong", "AKIAWRONG") if secret in text]
 
 
 def test_refusals_say_what_is_wrong(store: S3Store) -> None:
@@ -109,19 +109,19 @@ def test_refusals_say_what_is_wrong(store: S3Store) -> None:
         "no credentials were found": {"access_key_id": ""},
         "profile (nobody) could not be found": {"profile": "nobody", "access_key_id": ""},
     }
-    for said, change in expected.items():
+    for message, change in expected.items():
         with pytest.raises(StoreError) as refused:
             S3Store(replace(store.location, **change)).probe()  # type: ignore[arg-type]
-        assert said in str(refused.value)
+        assert message in str(refused.value)
 
 
-@pytest.mark.parametrize("ask", ["probe", "read"])
+@pytest.mark.parametrize("request_text", ["probe", "read"])
 def test_a_missing_package_is_named_with_the_command_that_installs_it(
-    ask: str, monkeypatch: pytest.MonkeyPatch
+    request_text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("boto3", "botocore", "botocore.exceptions", "botocore.config"):
         monkeypatch.setitem(sys.modules, name, None)
     bucket._client.cache_clear()
     store = S3Store(S3Location("bucket"))
     with pytest.raises(MissingExtraError, match=r'pip install "ematix-flow-spark\[s3\]"'):
-        store.probe() if ask == "probe" else store.read("k")
+        store.probe() if request_text == "probe" else store.read("k")

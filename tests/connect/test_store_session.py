@@ -50,7 +50,7 @@ def opened(store: LocalStore) -> StoreSession:
 
 
 def numbers(store: LocalStore, prefix: str) -> list[int]:
-    return sorted({int(found.key.rpartition("/")[2][:12]) for found in store.listed(prefix)})
+    return sorted({int(entry.key.rpartition("/")[2][:12]) for entry in store.listed(prefix)})
 
 
 def age(store: LocalStore, seconds: float) -> None:

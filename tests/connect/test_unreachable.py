@@ -20,13 +20,13 @@ pytestmark = pytest.mark.slow
 
 KINDS = ("postgres", "mysql")
 CANARY = "c4n4ry-unreachable"
-PATIENCE = 40
+DEADLINE = 40
 """Seconds, far above any connect deadline and far below forever."""
 
 
 @pytest.fixture
 def listener() -> Iterator[socket.socket]:
-    """Give a socket that accepts connections and never says a word."""
+    """Return a socket that accepts connections and never says a word."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server
 
@@ -52,14 +52,14 @@ def test_a_name_that_nobody_knows_is_told(kind: str) -> None:
     assert "nobody.invalid" in refusal(kind, "nobody.invalid:5")
 
 
-def refusal(kind: str, place: str) -> str:
-    """Give what is said about a server that cannot be reached."""
-    url = f"{kind}://someone:{CANARY}@{place}/shop"
+def refusal(kind: str, address: str) -> str:
+    """Return what is said about a server that cannot be reached."""
+    url = f"{kind}://someone:{CANARY}@{address}/shop"
     database = open_database(connection_from_fields("shop", {"kind": kind, "url": url}))
     begun = time.monotonic()
     with pytest.raises((FlowError, *database.failures)) as caught:
         database.session()
-    assert time.monotonic() - begun < PATIENCE
-    said = safe_text(caught.value)
-    assert CANARY not in said
-    return said
+    assert time.monotonic() - begun < DEADLINE
+    text = safe_text(caught.value)
+    assert CANARY not in text
+    return text

@@ -16,7 +16,7 @@ from ematix_flow.run_log import SqliteRunLog
 from tests.contracts.file_flows import FileFlow
 from tests.contracts.flows import Flow
 from tests.contracts.lake_flows import LakeFlow
-from tests.contracts.lanes import Lane
+from tests.contracts.system_tables import SystemTable
 from tests.contracts.systems import (
     BUCKET,
     DATABASES_ONLY,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tests.contracts.systems import System
 
 
-ELSEWHERE = ("cluster", "connect")
+REMOTE_ENGINES = ("cluster", "connect")
 """Engines whose executors see no file of this machine."""
 
 
@@ -59,7 +59,7 @@ OF_THIS_DISK = ("test_files_give_the_same_values_and_rejects",)
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run tests on every system; those of flows on folders of files too, in every format if loads are all they are about."""
-    chosen = {mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")}
+    chosen = {marker.args[0] for marker in metafunc.definition.iter_markers("parametrize")}
     if "system" not in metafunc.fixturenames or "system" in chosen:
         return
     names = {metafunc.function.__name__, metafunc.function.__module__.rpartition(".")[2]}
@@ -82,7 +82,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out what says nothing about a system or an engine, and leave variations of systems to `--deep`."""
     engine = config.getoption("contract_engine")
     ours = [item for item in items if Path(__file__).parent in item.path.parents]
-    left_out = {item for item in ours if not (_says_something(item) and _is_reached(item, engine))}
+    left_out = {item for item in ours if not (_applies(item) and _is_reached(item, engine))}
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=[*left_out])
     variations = [item for item in ours if _is_variation(item)]
@@ -122,10 +122,10 @@ def _turn_of(item: pytest.Item, path: str | None) -> str:
 
 
 def _is_reached(item: pytest.Item, engine: str) -> bool:
-    """Say whether an engine moves the rows of a test: executors of other machines reach servers, and no files of ours."""
+    """Return whether an engine moves the rows of a test: executors of other machines reach servers, and no files of ours."""
     if engine == "local":
         return item.path.stem not in COMPARED
-    if engine not in ELSEWHERE:
+    if engine not in REMOTE_ENGINES:
         return True
     if item.originalname in OF_THIS_DISK:  # type: ignore[attr-defined]
         return False
@@ -138,7 +138,7 @@ def _given(item: pytest.Item) -> dict[str, Any]:
     return getattr(getattr(item, "callspec", None), "params", {})
 
 
-def _says_something(item: pytest.Item) -> bool:
+def _applies(item: pytest.Item) -> bool:
     """Return whether a test can be about its system: files and lakes have no rows of their own to load within."""
     given = _given(item)
     system = given.get("system")
@@ -149,13 +149,13 @@ def _says_something(item: pytest.Item) -> bool:
 
 @pytest.fixture
 def system(request: pytest.FixtureRequest) -> System:
-    """Give each system in turn."""
+    """Return each system in turn."""
     return request.param  # type: ignore[no-any-return]
 
 
 @pytest.fixture
 def database(system: System, request: pytest.FixtureRequest) -> Iterator[Database]:
-    """Give an empty database of each system in turn."""
+    """Return an empty database of each system in turn."""
     opened = system.open(request)
     yield opened
     _drop_schemas(system, opened)
@@ -163,20 +163,20 @@ def database(system: System, request: pytest.FixtureRequest) -> Iterator[Databas
 
 @pytest.fixture
 def session(database: Database) -> Iterator[Session]:
-    """Give a control connection to the database."""
+    """Return a control connection to the database."""
     with closing(database.session()) as opened:
         yield opened
 
 
 @pytest.fixture
 def path() -> str:
-    """Give the path that loads take, unless a test asks for others."""
+    """Return the path that loads take, unless a test asks for others."""
     return "staged"
 
 
 @pytest.fixture(scope="session")
 def far_spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
-    """Give a session on the cluster, by itself or through a Connect server."""
+    """Return a session on the cluster, by itself or through a Connect server."""
     from ematix_flow.declare.spark_settings import settings_from
     from ematix_flow.run.spark.session import spark_session, stop_session
 
@@ -194,7 +194,7 @@ def far_spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
 def flows(
     system: System, path: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., Flow]]:
-    """Give the function that makes a flow on each system in turn: its table, and options of its write or its own."""
+    """Return the function that makes a flow on each system in turn: its table, and options of its write or its own."""
     connection = system.connect(request)
     source = connection
     if isinstance(system, Lake):
@@ -208,46 +208,46 @@ def flows(
     if moves and isinstance(system, Lake):
         monkeypatch.setenv(ENGINE_VARIABLE, "spark")  # the session that writes the lake moves its rows too
     elif moves:
-        spark = request.getfixturevalue("far_spark" if engine in ELSEWHERE else "warm_spark")
+        spark = request.getfixturevalue("far_spark" if engine in REMOTE_ENGINES else "warm_spark")
         if engine != "cluster":
             monkeypatch.setenv(CONNECT_MODE, "1")
     log = SqliteRunLog(tmp_path / "run_log.db")
 
-    def make(table: Table, name: str = "flow", **options: Any) -> Flow:
+    def create(table: Table, name: str = "flow", **options: Any) -> Flow:
         own = {key: options.pop(key) for key in ("source", "declared", "query", "files") if key in options}
         if isinstance(system, Folder):
-            return FileFlow(connection, table, options, path, spark, log, name, kept=held, origin=source, **own)
+            return FileFlow(connection, table, options, path, spark, log, name, held=held, origin=source, **own)
         if isinstance(system, Lake):
-            return LakeFlow(connection, table, options, path, spark, log, name, kept=held, origin=source, **own)
-        return Flow(connection, table, options, path, spark, log, name, kept=held, **own)
+            return LakeFlow(connection, table, options, path, spark, log, name, held=held, origin=source, **own)
+        return Flow(connection, table, options, path, spark, log, name, held=held, **own)
 
     database = open_database(source)
     # A DuckDB file that stays open is not opened anew for each of a load's sessions; tasks could not open it then.
     with nullcontext() if moves else closing(database.session()) as held:
-        yield make
+        yield create
     _drop_schemas(system, database)
 
 
 @pytest.fixture
-def every_lane(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[Table, bool], list[Lane]]]:
-    """Give the function that empties a table on all systems at once; every other one of them is staged."""
+def every_table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[Table, bool], list[SystemTable]]]:
+    """Return the function that empties a table on all systems at once; every other one of them is staged."""
     log = SqliteRunLog(tmp_path / "run_log.db")
     connections = [(system, system.connect(request)) for system in SYSTEMS]
-    lanes: dict[str, list[Lane]] = {}
+    tables: dict[str, list[SystemTable]] = {}
 
-    def cleared(table: Table, swap: bool) -> list[Lane]:
-        if table.name not in lanes:
+    def cleared(table: Table, swap: bool) -> list[SystemTable]:
+        if table.name not in tables:
             for session, (_, connection) in zip(sessions, connections, strict=True):
-                flow = Flow(connection, table, {"mode": "append"}, "staged", None, log, kept=session)
-                lanes.setdefault(table.name, []).append(Lane(flow))
-        for number, lane in enumerate(lanes[table.name]):
-            lane.staged = number % 2 == swap
-            lane.clear()
-        return lanes[table.name]
+                flow = Flow(connection, table, {"mode": "append"}, "staged", None, log, held=session)
+                tables.setdefault(table.name, []).append(SystemTable(flow))
+        for number, system_table in enumerate(tables[table.name]):
+            system_table.staged = number % 2 == swap
+            system_table.clear()
+        return tables[table.name]
 
-    with ExitStack() as kept:
+    with ExitStack() as stack:
         opened = [closing(open_database(connection).session()) for _, connection in connections]
-        sessions = [kept.enter_context(one) for one in opened]
+        sessions = [stack.enter_context(one) for one in opened]
         yield cleared
     for system, connection in connections:
         _drop_schemas(system, open_database(connection))

@@ -59,7 +59,7 @@ class FileFlow(Flow):
     def target_name(self) -> str:
         return native_name(self.lake.table_name(self.table.schema, self.table.name), "sqlite")
 
-    def book(self, table: str) -> str:
+    def metadata_name(self, table: str) -> str:
         return Ledger(self.lake).name(table)
 
     def execute(self, *statements: str) -> None:
@@ -78,37 +78,37 @@ class FileFlow(Flow):
             return session.query(sql)
 
     def rows(self, **more: ColumnType) -> list[Row]:
-        """Give the rows of the table's files in the declared types, in the order of their keys."""
+        """Return the rows of the table's files in the declared types, in the order of their keys."""
         types = {column.name: column.type for column in self.table.columns} | more
-        found = both_ways(self.lake, self.table.schema, self.table.name, types, self.files.prefix or "")
-        return sorted(found, key=lambda row: [row[key] for key in self.table.primary_key])
+        stored_rows = rows_as_recorded(self.lake, self.table.schema, self.table.name, types, self.files.prefix or "")
+        return sorted(stored_rows, key=lambda row: [row[key] for key in self.table.primary_key])
 
     def stamps(self) -> dict[Any, tuple[Any, str]]:
         key = self.table.primary_key[0]
-        found = self.rows(_loaded_at=TimestampTZ(), _batch_id=Text())
-        return {row[key]: (parse_instant(row["_loaded_at"]), row["_batch_id"]) for row in found}
+        rows = self.rows(_loaded_at=TimestampTZ(), _batch_id=Text())
+        return {row[key]: (parse_instant(row["_loaded_at"]), row["_batch_id"]) for row in rows}
 
 
 @contextmanager
 def folder_of(store: Store) -> Iterator[Path]:
-    """Give the folder of a store, or a copy of the bucket as it is now."""
+    """Return the folder of a store, or a copy of the bucket as it is now."""
     if isinstance(store, LocalStore):
         yield store.root
         return
     with TemporaryDirectory() as name:
-        for found in store.listed(""):
-            place = Path(name, found.key)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(store.read(found.key) or b"")
+        for entry in store.listed(""):
+            path = Path(name, entry.key)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(store.read(entry.key) or b"")
         yield Path(name)
 
 
-def both_ways(
-    lake: FileTables, schema: str, name: str, types: dict[str, ColumnType], prefix: str = "", *, settled: bool = True
+def rows_as_recorded(
+    lake: FileTables, schema: str, name: str, types: dict[str, ColumnType], prefix: str = "", *, resolved: bool = True
 ) -> list[Row]:
-    """Give a table's rows as its records have them; what the folder shows must be the same files.
+    """Return a table's rows as its records have them; what the folder shows must be the same files.
 
-    Right after a crash a file may still wait for its name, or one that was replaced for its end: with `settled` False
+    Right after a crash a file may still wait for its name, or one that was replaced for its end: with `resolved` False
     those are the only differences that are taken.
     """
     with closing(FileSession(lake.store)) as session:
@@ -121,19 +121,19 @@ def both_ways(
         waiting = {path for path, staged, _, _ in listed if staged and (root / staged).exists()}
         assert shown <= named | removed, f"files that no commit names: {shown - named - removed}"
         assert named - shown <= waiting, f"files that are named and missing: {named - shown - waiting}"
-        assert not settled or (shown == named), "every file has its name, and no other is left"
+        assert not resolved or (shown == named), "every file has its name, and no other is left"
         rows: list[Row] = []
         for path, staged, size, count in listed:
             file = root / (staged if path in waiting else path)
             assert file.stat().st_size == size
-            found = read_file(file, types)
-            assert len(found) == count
-            rows += found
+            read_back = read_file(file, types)
+            assert len(read_back) == count
+            rows += read_back
     return rows
 
 
 def read_file(path: Path, types: dict[str, ColumnType]) -> list[Row]:
-    """Give the rows of one file, read by what is not the writer, in the declared types; a column it lacks is NULL."""
+    """Return the rows of one file, read by what is not the writer, in the declared types; a column it lacks is NULL."""
     rows: list[Row] = []
     for batch in _batches(path, list(types)):
         columns = [name for name in types if name in batch.schema.names]
@@ -150,7 +150,7 @@ def _batches(path: Path, names: list[str]) -> Iterable[pa.RecordBatch]:
     if path.suffix == ".orc":
         return orc.read_table(path).to_batches()
     if path.suffix == ".csv":
-        found = csv_rows.read_rows(str(path), csv_rows.dialect_of(str(path), {}))
+        read_back = csv_rows.read_rows(str(path), csv_rows.dialect_of(str(path), {}))
     else:
-        found = json_rows.read_rows(str(path), (0, -1), names)
-    return [batch for rows in found for batch in rows.good.to_batches() if not rows.bad]
+        read_back = json_rows.read_rows(str(path), (0, -1), names)
+    return [batch for rows in read_back for batch in rows.good.to_batches() if not rows.bad]

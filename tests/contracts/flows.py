@@ -60,7 +60,7 @@ class Flow:
     query: str = ""
     """The source query, where it is not the whole source table."""
     count: int = 0
-    kept: Session | None = None
+    held: Session | None = None
     """A session for what the test itself does, which saves it a connection each time."""
     slept: list[float] = field(default_factory=list)
     """How long the engine waited before it tried again."""
@@ -72,23 +72,23 @@ class Flow:
         self.given = open_database(self.origin or self.connection)
         self.database: Database = self.given
         columns = tuple(ColumnDefinition(StageColumn(c.name, c.type), nullable=True) for c in self.source)
-        self.place = self.given.table_name(self.table.schema, f"src_{self.table.name}"[:50])
+        self.source_table = self.given.table_name(self.table.schema, f"src_{self.table.name}"[:50])
         with self._session() as session:
-            if self.given.find_table(session, self.place) is None:
-                self.given.create_schema(session, self.place.schema)
-                session.execute(create_table_sql(TableDefinition(self.place, columns, (), ()), self.given))
+            if self.given.find_table(session, self.source_table) is None:
+                self.given.create_schema(session, self.source_table.schema)
+                session.execute(create_table_sql(TableDefinition(self.source_table, columns, (), ()), self.given))
 
     # Names
 
     @property
     def source_name(self) -> str:
-        return native_name(self.place, self.given.dialect)
+        return native_name(self.source_table, self.given.dialect)
 
     @property
     def target_name(self) -> str:
         return native_name(self.database.table_name(self.table.schema, self.table.name), self.database.dialect)
 
-    def book(self, table: str) -> str:
+    def metadata_name(self, table: str) -> str:
         return Ledger(self.database).name(table)
 
     # Source
@@ -101,14 +101,14 @@ class Flow:
     def add(self, rows: Sequence[Row]) -> None:
         """Add rows to the source."""
         names = ", ".join(native_column(column.name, self.given.dialect) for column in self.source)
-        marks = ", ".join(f"({', '.join('?' for _ in self.source)})" for _ in rows)
+        placeholders = ", ".join(f"({', '.join('?' for _ in self.source)})" for _ in rows)
         values = [self._given(row.get(column.name), column.type.kind) for row in rows for column in self.source]
         if rows:
             with self._session() as session:
-                session.execute(f"INSERT INTO {self.source_name} ({names}) VALUES {marks}", values)
+                session.execute(f"INSERT INTO {self.source_name} ({names}) VALUES {placeholders}", values)
 
     def _given(self, value: Any, kind: str) -> Any:
-        """Give a value as every driver takes it: numbers and moments as text in the database's own spelling."""
+        """Return a value as every driver takes it: numbers and moments as text in the database's own spelling."""
         if isinstance(value, datetime):
             zone = "+00:00" if kind == "timestamp_tz" and self.given.kind != "mysql" else ""
             return value.replace(tzinfo=None).isoformat(" ", "microseconds") + zone
@@ -127,8 +127,8 @@ class Flow:
         force = "same_db" if self.path == "same_db" else "cross_db" if self.origin is None else None
         sql = self.query or f"SELECT * FROM {self.source_name}"
         source = self.origin or self.connection
-        made = Pipeline(self.name, lambda: sql, (self.target,), source_connection=source, force_path=force)
-        return replace(made, **self.declared)
+        created = Pipeline(self.name, lambda: sql, (self.target,), source_connection=source, force_path=force)
+        return replace(created, **self.declared)
 
     def now(self) -> datetime:
         return START + timedelta(hours=self.count)
@@ -148,7 +148,7 @@ class Flow:
     # What is there afterwards
 
     def _session(self) -> AbstractContextManager[Session]:
-        return closing(self.given.session()) if self.kept is None else nullcontext(self.kept)
+        return closing(self.given.session()) if self.held is None else nullcontext(self.held)
 
     def execute(self, *statements: str) -> None:
         with self._session() as session:
@@ -160,32 +160,32 @@ class Flow:
             return session.query(sql)
 
     def rows(self, **more: ColumnType) -> list[Row]:
-        """Give the target's rows in the declared types, in the order of their keys."""
+        """Return the target's rows in the declared types, in the order of their keys."""
         types = {column.name: column.type for column in self.table.columns} | more
         names = ", ".join(native_column(name, self.database.dialect) for name in types)
-        found = self.select(f"SELECT {names} FROM {self.target_name}")
-        rows = [{n: plain(v, types[n]) for n, v in zip(types, row, strict=True)} for row in found]
+        stored_rows = self.select(f"SELECT {names} FROM {self.target_name}")
+        rows = [{n: plain(v, types[n]) for n, v in zip(types, row, strict=True)} for row in stored_rows]
         keys = [*self.table.primary_key, *(["valid_from"] if "valid_from" in more else [])]
         return sorted(rows, key=lambda row: [row[key] for key in keys])
 
     def versions(self) -> list[Row]:
-        """Give the versions of an scd2 target."""
+        """Return the versions of an scd2 target."""
         return self.rows(**VERSION)
 
     def stamps(self) -> dict[Any, tuple[datetime, str]]:
-        """Give when and by which load each row was last written, by the first key column."""
+        """Return when and by which load each row was last written, by the first key column."""
         key = native_column(self.table.primary_key[0], self.database.dialect)
-        found = self.select(f"SELECT {key}, _loaded_at, _batch_id FROM {self.target_name}")
-        return {row[0]: (parse_instant(row[1]), str(row[2])) for row in found}
+        rows = self.select(f"SELECT {key}, _loaded_at, _batch_id FROM {self.target_name}")
+        return {row[0]: (parse_instant(row[1]), str(row[2])) for row in rows}
 
     def points(self, name: str) -> list[Row]:
-        """Give the rows of one of our own tables, in the order in which they were begun."""
+        """Return the rows of one of our own tables, in the order in which they were begun."""
         from ematix_flow.plan.metadata_tables import _TABLES
 
         types = {column: kind for column, kind, _ in _TABLES[name]}
         names = ", ".join(native_column(column, self.database.dialect) for column in types)
-        found = self.select(f"SELECT {names} FROM {self.book(name)}")
-        rows = [{n: plain(v, types[n]) for n, v in zip(types, row, strict=True)} for row in found]
+        stored_rows = self.select(f"SELECT {names} FROM {self.metadata_name(name)}")
+        rows = [{n: plain(v, types[n]) for n, v in zip(types, row, strict=True)} for row in stored_rows]
         order = {"ledger": "committed_at", "run_history": "started_at", "rejects": "reject_id"}.get(name, "updated_at")
         return sorted(rows, key=lambda row: str(row.get(order)))
 
@@ -202,7 +202,7 @@ _PLAIN: dict[str, Callable[[Any], Any]] = {
 
 
 def plain(value: Any, kind: ColumnType) -> Any:
-    """Give a value that a driver returned as Python has it."""
+    """Return a value that a driver returned as Python has it."""
     if value is None:
         return None
     if kind.kind == "numeric":

@@ -47,7 +47,7 @@ class LakeFlow(Flow):
         return self.database.data(session) if self.target_name in sql else session
 
     def points(self, name: str) -> list[Row]:
-        """Give the rows of one of our own tables; every target has books of its own."""
+        """Return the rows of one of our own tables; every target has books of its own."""
         tables = [target.table for target in self.pipeline.targets]
         if tables == [self.table]:
             return super().points(name)

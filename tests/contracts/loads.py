@@ -83,7 +83,7 @@ class Loader:
 
     def plan(self, rows: Sequence[dict[str, Any]], token: Token) -> TargetPlan:
         pipeline = Pipeline(self.name, lambda: None, (self.target,))
-        asked = LoadRequest(
+        request = LoadRequest(
             pipeline,
             self.target,
             OpenSource(SourceValue(None, frame=typed(self.table, rows)), "rows"),
@@ -91,7 +91,7 @@ class Loader:
             token,
             self.now(),
         )
-        plan, _ = plan_load(asked, observe)
+        plan, _ = plan_load(request, observe)
         return plan
 
     def expand(self, plan: TargetPlan) -> None:
@@ -139,29 +139,29 @@ class Loader:
             return publish(without_violations(order, self.database), self.database, clock)
 
     def rows(self, *columns: str, order: str = "") -> list[tuple[Any, ...]]:
-        """Give the target's rows, in the order of the first columns."""
+        """Return the target's rows, in the order of the first columns."""
         from ematix_flow.plan.sql.render import native_column, native_name
 
-        place = self.database.table_name(self.table.schema, self.table.name)
+        table_name = self.database.table_name(self.table.schema, self.table.name)
         names = ", ".join(native_column(name, self.database.dialect) for name in columns)
         session = self.database.session()
         try:
             by = order or names
-            return session.query(f"SELECT {names} FROM {native_name(place, self.database.dialect)} ORDER BY {by}")
+            return session.query(f"SELECT {names} FROM {native_name(table_name, self.database.dialect)} ORDER BY {by}")
         finally:
             session.close()
 
 
-def observe(asked: LoadRequest) -> LoadInspection:
+def observe(request: LoadRequest) -> LoadInspection:
     from dataclasses import replace
 
-    look = inspect_source(asked.source)
-    seen = inspect_target(asked.pipeline, asked.target, asked.database, look.inspection)
-    return replace(look, inspection=replace(seen, target_name="target"))
+    source_inspection = inspect_source(request.source)
+    inspection = inspect_target(request.pipeline, request.target, request.database, source_inspection.inspection)
+    return replace(source_inspection, inspection=replace(inspection, target_name="target"))
 
 
 def typed(table: Table, rows: Sequence[dict[str, Any]]) -> pa.Table:
-    """Give rows as an Arrow table of the declared types."""
+    """Return rows as an Arrow table of the declared types."""
     from ematix_flow.connect.types.arrow import arrow_type
 
     arrays = [pa.array([row.get(column.name) for row in rows], arrow_type(column.type)) for column in table.columns]

@@ -9,7 +9,7 @@ import pytest
 
 from ematix_flow.connect.registry import open_database
 from ematix_flow.declare.connection.registry import connection_from_fields
-from tests.lakes.lanes import bucket_of, lake_fields
+from tests.lakes.targets import bucket_of, lake_fields
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base.database import Database
@@ -31,19 +31,19 @@ class System:
 
     @property
     def label(self) -> str:
-        """Give the word for this system in the name of a test."""
+        """Return the word for this system in the name of a test."""
         return self.kind
 
     def fields(self, request: pytest.FixtureRequest) -> dict[str, Any]:
-        """Give the settings that lead to this test's empty database of this kind."""
+        """Return the settings that lead to this test's empty database of this kind."""
         return {"kind": self.kind, self.field: str(request.getfixturevalue(self.fixture))}
 
     def connect(self, request: pytest.FixtureRequest) -> Connection:
-        """Give the connection to this test's empty database of this kind."""
+        """Return the connection to this test's empty database of this kind."""
         return connection_from_fields("target", self.fields(request))
 
     def open(self, request: pytest.FixtureRequest) -> Database:
-        """Give this test's empty database of this kind."""
+        """Return this test's empty database of this kind."""
         return open_database(self.connect(request))
 
 
@@ -63,16 +63,16 @@ class Folder(System):
 
     @property
     def label(self) -> str:
-        """Give the format, and the bucket."""
+        """Return the format, and the bucket."""
         return f"files-{self.format}{'-s3' if self.server else ''}"
 
     def fields(self, request: pytest.FixtureRequest) -> dict[str, Any]:
-        """Give the settings that lead to this test's folder, which does not exist yet."""
+        """Return the settings that lead to this test's folder, which does not exist yet."""
         if self.server:
-            place = {"prefix": "lake", **bucket_of(request)}
+            location = {"prefix": "lake", **bucket_of(request)}
         else:
-            place = {"path": str(request.getfixturevalue("tmp_path") / "lake")}
-        return {"kind": self.kind, "format": self.format, **place}
+            location = {"path": str(request.getfixturevalue("tmp_path") / "lake")}
+        return {"kind": self.kind, "format": self.format, **location}
 
 
 FOLDERS = tuple(Folder("object_store_local", "duckdb_path", format=f) for f in ("parquet", "csv", "json_lines", "orc"))
@@ -85,29 +85,29 @@ FILES = (FOLDERS[0], BUCKET)
 class Lake(System):
     """Tables of a lake that Spark reads and writes, in a folder or a bucket, with a DuckDB file for what is loaded from."""
 
-    lane: str = ""
+    variant: str = ""
 
     @property
     def label(self) -> str:
-        """Give the format and the place."""
-        return self.lane
+        """Return the format and the place."""
+        return self.variant
 
     def fields(self, request: pytest.FixtureRequest) -> dict[str, Any]:
-        """Give the settings that lead to this test's lake, which does not exist yet."""
+        """Return the settings that lead to this test's lake, which does not exist yet."""
         bucket = bucket_of(request) if self.server else None
-        return lake_fields(self.lane, request.getfixturevalue("tmp_path"), bucket)
+        return lake_fields(self.variant, request.getfixturevalue("tmp_path"), bucket)
 
 
 LAKES = (
-    Lake("delta", "duckdb_path", lane="delta_local"),
-    Lake("delta", "duckdb_path", lane="delta_s3", server=True),
-    Lake("iceberg", "duckdb_path", lane="iceberg"),
-    Lake("iceberg", "duckdb_path", lane="iceberg_s3", server=True),
+    Lake("delta", "duckdb_path", variant="delta_local"),
+    Lake("delta", "duckdb_path", variant="delta_s3", server=True),
+    Lake("iceberg", "duckdb_path", variant="iceberg"),
+    Lake("iceberg", "duckdb_path", variant="iceberg_s3", server=True),
 )
 
 _NO_MERGE = "a table of files can be appended to and replaced; rows in it are never looked up"
 _NO_CONSTRAINTS = "files have no constraints, so nothing refuses a key that is there already"
-NEED_CONSTRAINTS = (
+ABOUT_CONSTRAINTS = (
     "test_a_slot_that_failed_is_loaded_by_its_next_attempt_under_the_same_run_id",
     "test_a_constraint_of_the_target_refuses_the_load_once",
     "test_a_key_that_is_there_already_fails_the_whole_load_once",
@@ -145,7 +145,7 @@ GAPS = {
     "test_the_tables_have_the_documented_columns_in_the_documented_places": "they are tables of the state, not of a database",
     "test_a_replayed_reject_has_every_value_that_the_source_had": "it drops the table, and files are no table to drop",
     "test_quality": "a folder of files answers no SQL, so expectations are refused for it; test_file_tables.py sees that",
-    **dict.fromkeys(NEED_CONSTRAINTS, _NO_CONSTRAINTS),
+    **dict.fromkeys(ABOUT_CONSTRAINTS, _NO_CONSTRAINTS),
 }
 """Tests of flows, or whole modules of them, that say nothing about folders of files, each with the reason."""
 
@@ -153,7 +153,7 @@ _NO_LAKE_CONSTRAINTS = "a lake table has no constraints, so nothing refuses a ke
 _ABOUT_THE_SOURCE = "it is about the source, and that of a lake is a DuckDB file"
 LAKE_GAPS = {
     "test_rows_that_begin_within_a_row_of_their_group_are_replaced_by_it": "backfills of sessions are refused there",
-    **dict.fromkeys(NEED_CONSTRAINTS, _NO_LAKE_CONSTRAINTS),
+    **dict.fromkeys(ABOUT_CONSTRAINTS, _NO_LAKE_CONSTRAINTS),
     "test_a_merge_that_moves_a_key_onto_another_is_refused_whole": _NO_LAKE_CONSTRAINTS,
     "test_without_continue_the_first_failure_stops_and_a_retry_completes": _NO_LAKE_CONSTRAINTS,
     "test_with_continue_the_others_are_loaded_and_a_retry_mends_the_one_that_failed": _NO_LAKE_CONSTRAINTS,
@@ -191,7 +191,7 @@ DATABASES_ONLY = {
 
 
 def lakes_for(names: set[str]) -> list[Lake]:
-    """Give the lakes that a test of flows runs on, by its name and its module's."""
+    """Return the lakes that a test of flows runs on, by its name and its module's."""
     gaps = {"delta": DATABASES_ONLY | LAKE_GAPS | DELTA_GAPS, "iceberg": DATABASES_ONLY | LAKE_GAPS}
     return [lake for lake in LAKES if not names & set(gaps[lake.kind])]
 
@@ -202,9 +202,9 @@ SCHEMAS = ("analytics", "main", "hist")
 """Schemas that contract tests may use."""
 
 
-def parameter(system: System, *marks: pytest.MarkDecorator) -> Any:
-    """Give a system as a parameter of tests."""
-    return pytest.param(system, id=system.label, marks=[*marks, *([pytest.mark.service] if system.server else [])])
+def parameter(system: System, *markers: pytest.MarkDecorator) -> Any:
+    """Return a system as a parameter of tests."""
+    return pytest.param(system, id=system.label, marks=[*markers, *([pytest.mark.service] if system.server else [])])
 
 
 PARAMETERS = [parameter(system) for system in SYSTEMS]

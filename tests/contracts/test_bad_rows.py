@@ -118,8 +118,8 @@ def test_bad_rows_are_kept_with_reason_and_row_and_the_rest_loads(flows: Flows, 
     assert set(rejects) == {next(iter(bad)) for bad in BAD.values()}
     for bad in BAD.values():
         [(name, value)] = bad.items()
-        kept = json.loads(rejects[name]["row_json"], parse_float=Decimal)
-        assert (Decimal(kept[name]) if isinstance(value, Decimal) else kept[name]) == value
+        rejected_row = json.loads(rejects[name]["row_json"], parse_float=Decimal)
+        assert (Decimal(rejected_row[name]) if isinstance(value, Decimal) else rejected_row[name]) == value
         assert rejects[name]["reason"]
         assert (rejects[name]["status"], rejects[name]["run_id"]) == ("pending", result["run_id"])
 
@@ -162,8 +162,8 @@ def test_dates_and_times_that_the_target_has_no_place_for_are_bad_rows(flows: Fl
     assert (result["rows_inserted"], result["rows_rejected"]) == (2, 8)
     assert sorted(flow.select(f"SELECT id FROM {flow.target_name}")) == [(0,), (1,)]
     reasons = {(reject["column_name"], reject["reason"]) for reject in flow.points("rejects")}
-    said = "is not between the years {}, and the target cannot store it"
-    assert reasons == {("day", said.format(times.of_dates)), ("wall", said.format(times.of_instants))}
+    message = "is not between the years {}, and the target cannot store it"
+    assert reasons == {("day", message.format(times.of_dates)), ("wall", message.format(times.of_instants))}
     with pytest.raises(BadRowsError, match="not between the years"):
         replace(flow, write={"mode": "append"}).run()
 
@@ -173,7 +173,7 @@ PARENT = "analytics_parents"
 
 @pytest.fixture
 def guarded(flows: Flows) -> Flow:
-    """Give a flow into a table with a unique constraint, a foreign key and a check of its own."""
+    """Return a flow into a table with a unique constraint, a foreign key and a check of its own."""
     columns = (
         Column(BigInt(), primary_key=True, name="id"),
         Column(String(20), name="code"),
@@ -224,8 +224,8 @@ def test_rows_that_a_constraint_refuses_can_be_rejected(guarded: Flow) -> None:
     result = guarded.run([guarded_row(2), *(guarded_row(10 + n) | bad for n, bad in enumerate(REFUSED.values()))])
     assert (result["rows_inserted"], result["rows_rejected"]) == (1, 4)
     assert loaded(guarded) == [1, 2]
-    kept = [json.loads(reject["row_json"]) for reject in guarded.points("rejects")]
-    assert sorted(row["id"] for row in kept) == [1, 10, 11, 12]
+    rejected_rows = [json.loads(reject["row_json"]) for reject in guarded.points("rejects")]
+    assert sorted(row["id"] for row in rejected_rows) == [1, 10, 11, 12]
     assert all(reject["reason"] for reject in guarded.points("rejects"))
 
 

@@ -67,29 +67,29 @@ def staged(database: Database, session: Session, spec: StageSpec, parts: Sequenc
 def test_a_table_right_after_its_creation_does_not_differ_from_its_declaration(
     database: Database, session: Session, mode: str
 ) -> None:
-    wanted = table_definition(EVERY_TYPE, mode, database)
-    assert database.find_table(session, wanted.place) is None
-    database.create_schema(session, wanted.place.schema)
-    session.execute(create_table_sql(wanted, database))
-    found = database.find_table(session, wanted.place)
-    assert found is not None
-    assert differences(wanted, found, database) == ()
-    assert [column.name for column in found.columns] == [column.column.name for column in wanted.columns]
-    assert found.primary_key == wanted.primary_key
-    assert found.problem == ""
+    definition = table_definition(EVERY_TYPE, mode, database)
+    assert database.find_table(session, definition.place) is None
+    database.create_schema(session, definition.place.schema)
+    session.execute(create_table_sql(definition, database))
+    existing = database.find_table(session, definition.place)
+    assert existing is not None
+    assert differences(definition, existing, database) == ()
+    assert [column.name for column in existing.columns] == [column.column.name for column in definition.columns]
+    assert existing.primary_key == definition.primary_key
+    assert existing.problem == ""
 
 
 def test_unique_constraints_and_the_order_of_a_key_are_found(database: Database, session: Session) -> None:
     columns = [Column(String(20), nullable=False, primary_key=name in "ca", name=name) for name in ("c", "b", "a")]
-    wanted = table_definition(
+    definition = table_definition(
         Table("main", "keyed", tuple(columns), unique_constraints=(("b", "a"), ("b",))), "append", database
     )
-    database.create_schema(session, wanted.place.schema)
-    session.execute(create_table_sql(wanted, database))
-    found = database.find_table(session, wanted.place)
-    assert found is not None
-    assert found.primary_key == ("c", "a")
-    assert sorted(map(sorted, found.unique)) == [["a", "b"], ["b"]]
+    database.create_schema(session, definition.place.schema)
+    session.execute(create_table_sql(definition, database))
+    existing = database.find_table(session, definition.place)
+    assert existing is not None
+    assert existing.primary_key == ("c", "a")
+    assert sorted(map(sorted, existing.unique)) == [["a", "b"], ["b"]]
 
 
 def test_every_type_comes_back_as_it_was_loaded(database: Database) -> None:
@@ -145,9 +145,9 @@ def test_a_staging_that_differs_from_its_reports_is_refused(
 ) -> None:
     spec = stage_spec(database, session)
     part = attempt(database.stager(spec, 0, 1), [1, 2], number=1)
-    told = {"rows": part.rows, "rejected": part.rejected} | claim
+    report = {"rows": part.rows, "rejected": part.rejected} | claim
     wrong = TaskReport(
-        0, 1, told["rows"], told["rejected"], part.path, part.reject_path or ("gone" if "rejected" in claim else "")
+        0, 1, report["rows"], report["rejected"], part.path, part.reject_path or ("gone" if "rejected" in claim else "")
     )
     with pytest.raises(CommitError):
         database.verify_stage(session, spec, [wrong])
@@ -180,9 +180,9 @@ def test_a_work_table_can_be_filled_and_read_several_times_in_one_statement(
 
 
 def test_statements_tell_their_rows_and_transactions_hold(database: Database, session: Session) -> None:
-    place = database.table_name("main", "counted")
-    database.create_schema(session, place.schema)
-    name = native_name(place, database.dialect)
+    table_name = database.table_name("main", "counted")
+    database.create_schema(session, table_name.schema)
+    name = native_name(table_name, database.dialect)
     session.execute(f"CREATE TABLE {name} (id BIGINT PRIMARY KEY, n BIGINT)")
     session.begin()
     assert session.execute(f"INSERT INTO {name} VALUES (?, ?), (?, ?)", (1, 5, 2, None)) == 2
@@ -220,16 +220,16 @@ def test_the_ledger_works_on_every_system(database: Database, session: Session) 
     ledger.record(session, history)
     ledger.record(session, history)
     session.commit()
-    found = ledger.find(session, token)
-    assert found is not None
-    assert (found.counts, found.committed_at, found.replayed) == (Counts(5, 4, 3, 2, 1, 6, 7), AT, True)
+    record = ledger.find(session, token)
+    assert record is not None
+    assert (record.counts, record.committed_at, record.replayed) == (Counts(5, 4, 3, 2, 1, 6, 7), AT, True)
     assert ledger.watermark(session, "orders") == SourceWatermark("at", "2026-01-01 00:00:00.000001")
     assert session.query(f"SELECT COUNT(*) FROM {ledger.name('run_history')}") == [(1,)]
     with pytest.raises(FencedError, match="moved"):
         ledger.move_watermark(session, "orders", None, SourceWatermark("at", "later"), AT)
-    with pytest.raises(database.errors) as twin:
+    with pytest.raises(database.errors) as duplicate:
         ledger.insert_token(session, token, new, "hash", AT)
-    assert database.is_duplicate_key(twin.value)
+    assert database.is_duplicate_key(duplicate.value)
 
 
 def test_a_query_is_described_without_its_rows(database: Database, session: Session) -> None:

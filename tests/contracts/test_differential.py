@@ -16,7 +16,7 @@ from ematix_flow.declare.table.types import BigInt, Boolean, Numeric, Text
 from ematix_flow.errors import CommitError
 from ematix_flow.plan.sql.modes.row_hash import row_hash
 from tests.contracts.flows import START
-from tests.contracts.lanes import HOUR
+from tests.contracts.system_tables import HOUR
 from tests.depth import quick_or_deep
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.records import Counts
     from tests.contracts.flows import Row
-    from tests.contracts.lanes import Lane
+    from tests.contracts.system_tables import SystemTable
 
     Load = list[Row]
 
@@ -62,7 +62,7 @@ class RefusedError(Exception):
 
 
 def folded(load: Load, options: Row) -> dict[int, Row]:
-    """Give a load by key, or refuse it as the modes do."""
+    """Return a load by key, or refuse it as the modes do."""
     by_key: dict[int, Row] = {}
     if not load and options.get("handle_deletes"):
         raise RefusedError
@@ -73,7 +73,7 @@ def folded(load: Load, options: Row) -> dict[int, Row]:
 
 
 def merged(target: dict[int, Row], load: Load, options: Row) -> dict[int, Row]:
-    """Give what a merge makes of a target."""
+    """Return what a merge makes of a target."""
     incoming = folded(load, options)
     update = options.get("update_columns") or NAMES[1:]
     compare = options.get("compare_columns") or update
@@ -87,7 +87,7 @@ def merged(target: dict[int, Row], load: Load, options: Row) -> dict[int, Row]:
 
 
 def versioned(target: list[Row], load: Load, options: Row, now: Any) -> list[Row]:
-    """Give what scd2 by load time makes of the versions of a target."""
+    """Return what scd2 by load time makes of the versions of a target."""
     incoming = folded(load, options)
     compare = options.get("compare_columns") or NAMES[1:]
     result = []
@@ -111,16 +111,16 @@ def _closed(version: Row, now: Any) -> Row:
     return version | {"valid_to": now, "is_current": False}
 
 
-def tried(lanes: list[Lane], load: Load, options: Row, *, refused: bool) -> Counts | None:
-    """Load all lanes and give the counts, which are the same everywhere; or see that every one refuses."""
+def tried(tables: list[SystemTable], load: Load, options: Row, *, refused: bool) -> Counts | None:
+    """Load all tables and return the counts, which are the same everywhere; or see that every one refuses."""
     if refused:
-        for lane in lanes:
+        for table in tables:
             with pytest.raises(CommitError):
-                lane.load(load, **options)
+                table.load(load, **options)
         return None
-    counts = {lane.name: lane.load(load, **options) for lane in lanes}
+    counts = {table.name: table.load(load, **options) for table in tables}
     assert len(set(counts.values())) == 1, counts
-    return counts[lanes[0].name]
+    return counts[tables[0].name]
 
 
 @pytest.mark.service
@@ -138,9 +138,9 @@ def tried(lanes: list[Lane], load: Load, options: Row, *, refused: bool) -> Coun
     swap=st.booleans(),
 )
 def test_merge_is_a_dictionary(
-    every_lane: Callable[[Table, bool], list[Lane]], history: list[Load], options: Row, swap: bool
+    every_table: Callable[[Table, bool], list[SystemTable]], history: list[Load], options: Row, swap: bool
 ) -> None:
-    lanes = every_lane(TABLE, swap)
+    tables = every_table(TABLE, swap)
     expected: dict[int, Row] = {}
     for load in history:
         before, refused = expected, False
@@ -148,9 +148,9 @@ def test_merge_is_a_dictionary(
             expected = merged(expected, load, options)
         except RefusedError:
             refused = True
-        counts = tried(lanes, load, options, refused=refused)
-        for lane in lanes:
-            assert lane.flow.rows() == [expected[key] for key in sorted(expected)], lane.name
+        counts = tried(tables, load, options, refused=refused)
+        for table in tables:
+            assert table.flow.rows() == [expected[key] for key in sorted(expected)], table.name
         if counts is not None:
             assert counts.inserted == len(expected.keys() - before.keys())
             assert counts.deleted == len(before.keys() - expected.keys())
@@ -171,9 +171,9 @@ def test_merge_is_a_dictionary(
     swap=st.booleans(),
 )
 def test_versions_by_load_time_follow_the_model(
-    every_lane: Callable[[Table, bool], list[Lane]], history: list[Load], options: Row, swap: bool
+    every_table: Callable[[Table, bool], list[SystemTable]], history: list[Load], options: Row, swap: bool
 ) -> None:
-    lanes = every_lane(TABLE, swap)
+    tables = every_table(TABLE, swap)
     expected: list[Row] = []
     for number, load in enumerate(history, 1):
         now, refused = START + number * HOUR, False
@@ -181,9 +181,9 @@ def test_versions_by_load_time_follow_the_model(
             expected = versioned(expected, load, options, now)
         except RefusedError:
             refused = True
-        tried(lanes, load, options, refused=refused)
-        for lane in lanes:
-            assert lane.flow.versions() == expected, lane.name
+        tried(tables, load, options, refused=refused)
+        for table in tables:
+            assert table.flow.versions() == expected, table.name
 
 
 def test_the_models_tell_loads_apart() -> None:

@@ -29,8 +29,8 @@ SOURCE = (*(Column(kind, name=name) for name, kind in WIDE.items()), Column(Time
 
 
 def table_of(**columns: ColumnType) -> Table:
-    made = tuple(Column(kind, primary_key=name == "id", name=name) for name, kind in columns.items())
-    return Table("analytics", "things", made)
+    columns_given = tuple(Column(kind, primary_key=name == "id", name=name) for name, kind in columns.items())
+    return Table("analytics", "things", columns_given)
 
 
 NARROW = table_of(id=BigInt(), number=Integer(), amount=Numeric(8, 2), note=String(5))
@@ -67,11 +67,11 @@ def test_every_difference_is_refused_by_name_before_a_row_moves(flows: Flows, sy
     flow = flows(NARROW, source=SOURCE, mode="append")
     flow.run([thing(1)])
     flow.give([thing(2)])
-    for said, table in DIFFERENT.items():
-        if said in UNSEEN.get(system.kind, ()):
+    for message, table in DIFFERENT.items():
+        if message in UNSEEN.get(system.kind, ()):
             continue
         flow.table = table
-        with pytest.raises(DriftError, match=rf"schema drift detected[\s\S]*{said}"):
+        with pytest.raises(DriftError, match=rf"schema drift detected[\s\S]*{message}"):
             flow.run()
     flow.table = NARROW
     assert [row["id"] for row in flow.rows()] == [1]
@@ -112,8 +112,8 @@ def test_evolve_adds_columns_and_keeps_the_rows_that_are_there(flows: Flows, mod
     flow.run([first])
     flow.table = table_of(id=BigInt(), number=Integer(), more=Text(), note=String(5))
     flow.run([second] if mode == "append" else [second, first | {"number": 7}])
-    found = [(row["id"], row["number"], row["more"], row["note"]) for row in flow.rows() if row["id"] == 2]
-    assert found == [(2, 2, "m", "n")]
+    rows = [(row["id"], row["number"], row["more"], row["note"]) for row in flow.rows() if row["id"] == 2]
+    assert rows == [(2, 2, "m", "n")]
     old = {(row["number"], row["more"]) for row in flow.rows() if row["id"] == 1}
     assert old == ({(1, None)} if mode == "append" else {(7, "m")})
     with pytest.raises(RunError):

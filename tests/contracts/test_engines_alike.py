@@ -64,7 +64,7 @@ SOURCE = tuple(Column(Text() if c.name in ("small", "day") else c.type, nullable
 
 
 def row(*values: Any) -> Row:
-    """Give a row by the places of its values."""
+    """Return a row by the places of its values."""
     return dict(zip(TYPES, values, strict=True))
 
 
@@ -98,13 +98,13 @@ LATER = [
 @only("duckdb", "sqlite", "postgres", "mysql")
 @pytest.mark.parametrize("mode", [deep("append"), deep("truncate"), "merge", "scd2"])
 def test_every_value_and_every_reject_is_the_same(flows: Flows, mode: str) -> None:
-    tried, here = pair(flows, mode=mode, source=SOURCE)
+    tried, local = pair(flows, mode=mode, source=SOURCE)
     loads = [[*ROWS, *BAD], [row for row in LATER if row["id"] >= 200] if mode == "append" else LATER]
-    results = [same_result(tried.run(rows), here.run(rows)) for rows in loads]
+    results = [same_result(tried.run(rows), local.run(rows)) for rows in loads]
     assert results[0]["rows_inserted"] == len(ROWS)
-    assert tried.rows() == here.rows()
+    assert tried.rows() == local.rows()
     if mode == "scd2":
-        assert tried.versions() == here.versions()
+        assert tried.versions() == local.versions()
     assert same_rejects(tried) == len(BAD) + 1
 
 
@@ -125,9 +125,9 @@ def test_files_give_the_same_values_and_rejects(flows: Flows, tmp_path: Path, fo
             file.writelines(json.dumps({name: value or None for name, value in one.items()}) + "\n" for one in rows)
     files = connection_from_fields("inbox", {"kind": "files", "path": str(tmp_path), "format": form})
     read = {"source_connection": files, "function": lambda _: f"rows.{form}", "force_path": None}
-    tried, here = pair(flows, [column for column in COLUMNS if column.name in TEXTS], mode="append", declared=read)
-    assert same_result(tried.run(), here.run())["rows_inserted"] == len(ROWS)
-    assert tried.rows() == here.rows()
+    tried, local = pair(flows, [column for column in COLUMNS if column.name in TEXTS], mode="append", declared=read)
+    assert same_result(tried.run(), local.run())["rows_inserted"] == len(ROWS)
+    assert tried.rows() == local.rows()
     assert same_rejects(tried) == len(BAD)
 
 
@@ -136,36 +136,36 @@ def _written(value: Any) -> str:
 
 
 def pair(flows: Flows, columns: Sequence[Column] = COLUMNS, **options: Any) -> tuple[Flow, Flow]:
-    """Give two flows into tables of their own: one that Spark moves the rows of, and one for threads."""
-    tried, here = (
+    """Return two flows into tables of their own: one that Spark moves the rows of, and one for threads."""
+    tried, local = (
         flows(Table("analytics", name, tuple(columns)), name, on_bad_row="reject", **options)
         for name in ("by_engine", "by_threads")
     )
-    here.spark = None
-    return tried, here
+    local.spark = None
+    return tried, local
 
 
-def same_result(tried: Row, here: Row) -> Row:
-    """Give what a load by Spark did, after it is sure that it was Spark and that threads did the same."""
-    assert (tried["engine"], here["engine"]) == ("spark", "local")
-    assert without(tried) == without(here)
+def same_result(tried: Row, local: Row) -> Row:
+    """Return what a load by Spark did, after it is sure that it was Spark and that threads did the same."""
+    assert (tried["engine"], local["engine"]) == ("spark", "local")
+    assert without(tried) == without(local)
     return tried
 
 
 def without(result: Row) -> Row:
-    """Give a result without what is another one for every load."""
+    """Return a result without what is another one for every load."""
     return {name: value for name, value in result.items() if name not in ("run_id", "engine")}
 
 
 def same_rejects(flow: Flow) -> int:
-    """Give how many rejects both loads have, after it is sure that they are the same."""
-    found = {name: _rejects(flow, name) for name in ("by_engine", "by_threads")}
-    assert found["by_engine"] == found["by_threads"]
-    return len(found["by_engine"])
+    """Return how many rejects both loads have, after it is sure that they are the same."""
+    rejects = {name: _rejects(flow, name) for name in ("by_engine", "by_threads")}
+    assert rejects["by_engine"] == rejects["by_threads"]
+    return len(rejects["by_engine"])
 
 
 def _rejects(flow: Flow, pipeline: str) -> list[tuple[Any, ...]]:
-    """Give the rejects of a pipeline as values, in the order of their rows."""
+    """Return the rejects of a pipeline as values, in the order of their rows."""
     rejects = [one for one in flow.points("rejects") if one["pipeline_name"] == pipeline]
-    told = [(json.loads(one["row_json"], parse_float=Decimal), one["column_name"], one["reason"]) for one in rejects]
-    return sorted(told, key=lambda one: one[0]["id"])
+    details = [(json.loads(one["row_json"], parse_float=Decimal), one["column_name"], one["reason"]) for one in rejects]
+    return sorted(details, key=lambda one: one[0]["id"])

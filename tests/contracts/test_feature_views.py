@@ -55,18 +55,18 @@ def day(number: float) -> datetime:
     return EPOCH + timedelta(days=number)
 
 
-def user(key: int, score: int | None, at: float, place: str = "b'\\é") -> Row:
+def user(key: int, score: int | None, at: float, location: str = "b'\\é") -> Row:
     value = None if score is None else Decimal(score)
-    return {"user_id": key, "place": place, "score": value, "active": score != 2, "at": day(at)}
+    return {"user_id": key, "place": location, "score": value, "active": score != 2, "at": day(at)}
 
 
-def keys(key: int, place: str = "b'\\é") -> dict[str, Any]:
-    return {"user_id": key, "place": place}
+def keys(key: int, location: str = "b'\\é") -> dict[str, Any]:
+    return {"user_id": key, "place": location}
 
 
 def registry(flow: Flow) -> list[tuple[Any, ...]]:
     names = "name, schema_name, table_name, feature_version, entity_keys, event_timestamp_column, ttl_seconds, owner"
-    return flow.select(f"SELECT {names} FROM {flow.book('feature_views')} ORDER BY name")
+    return flow.select(f"SELECT {names} FROM {flow.metadata_name('feature_views')} ORDER BY name")
 
 
 @pytest.mark.every_system
@@ -134,11 +134,11 @@ def test_a_load_that_fails_leaves_registry_and_online_store(flows: Flows) -> Non
     view = users(online=True)
     flow = flows(table_of(view), **EVENTS)
     flow.run([user(1, 100, 1)])
-    synced = flow.select(f"SELECT last_synced_at FROM {flow.book('feature_views')}")
+    synced = flow.select(f"SELECT last_synced_at FROM {flow.metadata_name('feature_views')}")
     with pytest.raises(BadRowsError):
         flow.run([user(1, 9, 2), {**user(2, 2, 2), "at": None}])
     assert view.online_features(flow.connection, entity_keys=keys(1), columns=["score"]) == {"score": 100}
-    assert flow.select(f"SELECT last_synced_at FROM {flow.book('feature_views')}") == synced
+    assert flow.select(f"SELECT last_synced_at FROM {flow.metadata_name('feature_views')}") == synced
 
 
 @only("duckdb", "sqlite", "postgres", "mysql")

@@ -26,7 +26,7 @@ from ematix_flow.engine.review.preview import preview_pipeline
 from ematix_flow.engine.review.validate import validate_pipeline
 from ematix_flow.errors import UnsupportedError
 from tests.contracts import systems
-from tests.contracts.file_flows import both_ways, folder_of
+from tests.contracts.file_flows import folder_of, rows_as_recorded
 from tests.contracts.flows import START
 from tests.depth import quick_or_deep
 
@@ -52,21 +52,21 @@ def event(key: int, what: str | None = "seen") -> dict[str, Any]:
 
 
 def everything(flow: FileFlow) -> list[str]:
-    """Give all files and folders that are there, and the folder itself."""
+    """Return all files and folders that are there, and the folder itself."""
     with folder_of(flow.lake.store) as root:
-        found = [root, *root.rglob("*")] if root.exists() else []
-        return sorted(path.relative_to(root).as_posix() for path in found)
+        paths = [root, *root.rglob("*")] if root.exists() else []
+        return sorted(path.relative_to(root).as_posix() for path in paths)
 
 
 def shown(flow: FileFlow) -> list[str]:
-    """Give the files that readers of the folder see."""
+    """Return the files that readers of the folder see."""
     with folder_of(flow.lake.store) as root:
-        found = (path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
-        return sorted(path for path in found if not path.startswith("_"))
+        files = (path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+        return sorted(path for path in files if not path.startswith("_"))
 
 
-def seen(flow: FileFlow, pattern: str, what: str = "id") -> list[tuple[Any, ...]]:
-    """Give what a stranger with DuckDB sees of Parquet files."""
+def visible_rows(flow: FileFlow, pattern: str, what: str = "id") -> list[tuple[Any, ...]]:
+    """Return what a stranger with DuckDB sees of Parquet files."""
     with folder_of(flow.lake.store) as root:
         return duckdb.execute(
             f"SELECT {what} FROM read_parquet(?, union_by_name=true)", [str(root / pattern)]
@@ -83,8 +83,8 @@ def test_files_lie_in_the_folder_of_their_table_in_the_order_of_their_loads(flow
         flow.run([event(key)])
     names = shown(flow)
     assert all(name.startswith("analytics/events/") and name.endswith(".parquet") for name in names)
-    assert [seen(flow, name) for name in names] == [[(0,)], [(1,)], [(2,)]]
-    assert sorted(seen(flow, "analytics/events/*.parquet")) == [(0,), (1,), (2,)]
+    assert [visible_rows(flow, name) for name in names] == [[(0,)], [(1,)], [(2,)]]
+    assert sorted(visible_rows(flow, "analytics/events/*.parquet")) == [(0,), (1,), (2,)]
 
 
 def test_a_record_names_the_files_of_its_commit(flows: Flows) -> None:
@@ -121,9 +121,9 @@ def test_other_modes_are_refused_with_what_can_do_them(flows: Flows, mode: str) 
     flow = flows(EVENTS, mode=mode)
     with pytest.raises(UnsupportedError) as refused:
         flow.run([event(1)])
-    said = str(refused.value)
-    assert f"{flow.connection.kind} can: append, truncate." in said
-    assert f"{mode} can be done by: duckdb, sqlite, postgres, mysql." in said
+    message = str(refused.value)
+    assert f"{flow.connection.kind} can: append, truncate." in message
+    assert f"{mode} can be done by: duckdb, sqlite, postgres, mysql." in message
     assert shown(flow) == []
 
 
@@ -154,7 +154,7 @@ def test_truncate_spares_the_files_of_tables_further_down_and_takes_strangers_aw
     outer.run([event(3)])
     assert ids(inner) == [2]
     assert len(shown(outer)) == 2
-    assert seen(outer, "all/*.parquet") == [(3,)]
+    assert visible_rows(outer, "all/*.parquet") == [(3,)]
 
 
 def test_a_load_that_is_asked_for_again_adds_no_file(flows: Flows) -> None:
@@ -170,7 +170,7 @@ def test_a_file_that_somebody_deletes_does_not_stop_later_loads(flows: Flows) ->
     flow.run([event(1)])
     flow.lake.store.delete(shown(flow)[0])
     flow.run([event(2)])
-    assert seen(flow, "analytics/events/*.parquet") == [(2,)]
+    assert visible_rows(flow, "analytics/events/*.parquet") == [(2,)]
 
 
 def test_a_dry_run_counts_and_leaves_nothing_behind(flows: Flows) -> None:
@@ -239,7 +239,7 @@ def test_pipelines_that_write_to_one_folder_at_the_same_time_lose_nothing(flows:
     for number, flow in enumerate(pipelines):
         # Each reads rows of its own, so that the source can be given once.
         flow.query = f'SELECT id + 1000 * {number} AS id, what, "at" FROM {pipelines[0].source_name}'
-        flow.kept = None
+        flow.held = None
     pipelines[0].give([event(1), event(2)])
     failures: list[BaseException] = []
 
@@ -258,8 +258,8 @@ def test_pipelines_that_write_to_one_folder_at_the_same_time_lose_nothing(flows:
     assert failures == []
     for flow in pipelines[:2]:
         types = {"id": BigInt()}
-        found = both_ways(flow.lake, "analytics", flow.table.name, types)
-        assert len(found) == 2 * 2 * rounds
+        rows = rows_as_recorded(flow.lake, "analytics", flow.table.name, types)
+        assert len(rows) == 2 * 2 * rounds
     assert {row["status"] for row in pipelines[0].points("run_history")} == {"success"}
     assert len(pipelines[0].points("ledger")) == 4 * rounds
 

@@ -64,8 +64,8 @@ def test_hostile_columns_work_in_every_mode(flows: Flows) -> None:
         flow = flows(table_called(f"Two Words {mode}"), f"a pipeline: '{mode}'", **options)
         flow.run([row("a", "x", 1), row("b", None, 1)])
         flow.run([row("c", "y", 5)] if mode == "append" else [row("a", "y", 5), row("b", None, 1)])
-        found = [(version[KEY], version[LONG]) for version in flow.rows()]
-        assert sorted(found, key=str) == EXPECTED.get(mode, [("a", "y"), ("b", None)]), mode
+        versions = [(version[KEY], version[LONG]) for version in flow.rows()]
+        assert sorted(versions, key=str) == EXPECTED.get(mode, [("a", "y"), ("b", None)]), mode
         assert f"a pipeline: '{mode}'" in {run["pipeline_name"] for run in flow.points("run_history")}
 
 
@@ -86,4 +86,4 @@ def test_hostile_table_names_work(flows: Flows, system: System) -> None:
 def test_a_hostile_name_passes_through_spark_too(flows: Flows) -> None:
     flow = flows(table_called('quo"ted'), **MODES["merge"])
     flow.run([row("a", 'it\'s \\ "x"\n%s ? $1'), row("b", "")])
-    assert [found["select"] for found in flow.rows()] == ['it\'s \\ "x"\n%s ? $1', ""]
+    assert [one["select"] for one in flow.rows()] == ['it\'s \\ "x"\n%s ? $1', ""]

@@ -55,9 +55,9 @@ def test_a_load_takes_what_is_above_the_last_one_and_remembers_how_far_it_came(f
     assert flow.run()["rows_inserted"] == 1
     assert ids(flow) == [1, 2, 3, 6], "not above the watermark: the business of lookback"
     assert flow.run()["rows_inserted"] == 0
-    [mark] = flow.points("watermarks")
-    assert (mark["pipeline_name"], mark["column_name"]) == ("flow", "at")
-    assert mark["updated_at"] == START + timedelta(hours=2), "a load that read nothing does not move it"
+    [watermark] = flow.points("watermarks")
+    assert (watermark["pipeline_name"], watermark["column_name"]) == ("flow", "at")
+    assert watermark["updated_at"] == START + timedelta(hours=2), "a load that read nothing does not move it"
     assert [row["rows_inserted"] for row in flow.points("ledger")] == [3, 1, 0]
 
 
@@ -113,11 +113,11 @@ def test_floating_point_numbers_are_compared_as_they_are(flows: Flows) -> None:
 def test_floating_point_watermarks_of_earlier_versions_go_on(flows: Flows) -> None:
     flow = flows(table_of(Double()), **APPEND)
     flow.run([{"id": 1, "at": 1.25, "note": "n"}])
-    flow.execute(f"UPDATE {flow.book('watermarks')} SET last_value = '1.25'")
+    flow.execute(f"UPDATE {flow.metadata_name('watermarks')} SET last_value = '1.25'")
     flow.add([{"id": 2, "at": 1.2500000000000002, "note": "the next number that there is"}])
     assert flow.run()["rows_inserted"] == 1
-    [mark] = flow.points("watermarks")
-    assert mark["last_value"] == "1.2500000000000002e0"
+    [watermark] = flow.points("watermarks")
+    assert watermark["last_value"] == "1.2500000000000002e0"
 
 
 def test_long_decimals_keep_every_digit_or_are_refused(flows: Flows, system: Any) -> None:
@@ -265,8 +265,8 @@ def test_another_watermark_column_starts_from_the_beginning(flows: Flows) -> Non
     flow.write["incremental_column"] = "number"
     flow.add([entry(3, 0) | {"number": 3}])
     assert flow.run()["rows_inserted"] == 1
-    [mark] = flow.points("watermarks")
-    assert (mark["column_name"], mark["last_value"]) == ("number", "3")
+    [watermark] = flow.points("watermarks")
+    assert (watermark["column_name"], watermark["last_value"]) == ("number", "3")
 
 
 @only("postgres", "mysql")  # the others order text by its bytes

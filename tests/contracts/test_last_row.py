@@ -83,8 +83,8 @@ def test_a_version_by_load_time_is_the_last_row_of_its_batch(flows: Flows, tmp_p
     inbox = Inbox(tmp_path / "inbox", flow, mode="scd2", order_by="changed")
     inbox.load([row(1, "a", 1), row(1, "b", 2), row(2, "x", 1)])
     inbox.load([row(1, "late", 1), row(2, "z", 4), row(2, "y", 3)])
-    told = sorted((one["id"], one["state"], one["is_current"]) for one in flow.versions())
-    assert told == [(1, "b", True), (2, "x", False), (2, "z", True)]
+    versions = sorted((one["id"], one["state"], one["is_current"]) for one in flow.versions())
+    assert versions == [(1, "b", True), (2, "x", False), (2, "z", True)]
 
 
 def test_an_order_needs_columns_that_the_table_has(flows: Flows, tmp_path: Path) -> None:

@@ -35,21 +35,21 @@ LONG = "in/" + "deep ünd wide/" * 70
 
 @pytest.fixture
 def target(system: System, request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Give the settings of an empty target of each system in turn."""
+    """Return the settings of an empty target of each system in turn."""
     return system.fields(request)
 
 
 @pytest.fixture
 def inbox(target: dict[str, Any], tmp_path: Path) -> Inbox:
-    """Give an inbox that is loaded into each system in turn."""
+    """Return an inbox that is loaded into each system in turn."""
     url = str(target.get("url", ""))
     schema = url.rsplit("/", 1)[1] if target["kind"] == "mysql" else "main"
     return Inbox(str(tmp_path), target, str(tmp_path / "log.db"), schema=schema)
 
 
 @pytest.fixture
-def books(inbox: Inbox) -> Iterator[tuple[Ledger, Session]]:
-    """Give the ledger of each system in turn, with a session."""
+def open_ledger(inbox: Inbox) -> Iterator[tuple[Ledger, Session]]:
+    """Return the ledger of each system in turn, with a session."""
     database: Database = target_of(inbox.connection)
     ledger = Ledger(database)
     with closing(database.session()) as session:
@@ -85,13 +85,13 @@ def test_nothing_new_changes_no_row_in_any_mode(inbox: Inbox, options: dict[str,
 
 
 @everywhere
-def test_a_file_is_remembered_once(books: tuple[Ledger, Session]) -> None:
-    ledger, session = books
-    found = files("a.csv", "A.csv", "ä.csv", "name'with\"quotes`.csv", LONG, f"{LONG}x")
+def test_a_file_is_remembered_once(open_ledger: tuple[Ledger, Session]) -> None:
+    ledger, session = open_ledger
+    given_files = files("a.csv", "A.csv", "ä.csv", "name'with\"quotes`.csv", LONG, f"{LONG}x")
     with transaction(session):
-        ledger.remember_files(session, FileChoice(SCOPE, "error", found), TOKEN, NOW)
+        ledger.remember_files(session, FileChoice(SCOPE, "error", given_files), TOKEN, NOW)
     known = ledger.loaded_files(session, SCOPE)
-    assert known == {SCOPE.id_of(file.key): file for file in found}
+    assert known == {SCOPE.id_of(file.key): file for file in given_files}
     assert ledger.loaded_files(session, FileScope("loads", "main.others")) == {}
     for doubled in (files("new.csv", "a.csv"), files("twice.csv", "twice.csv")):
         with pytest.raises(ledger.database.errors) as caught, transaction(session):
@@ -101,20 +101,20 @@ def test_a_file_is_remembered_once(books: tuple[Ledger, Session]) -> None:
 
 
 @everywhere
-def test_a_replaced_file_takes_the_place_of_the_one_before(books: tuple[Ledger, Session]) -> None:
-    ledger, session = books
+def test_a_replaced_file_takes_the_place_of_the_one_before(open_ledger: tuple[Ledger, Session]) -> None:
+    ledger, session = open_ledger
     with transaction(session):
         ledger.remember_files(session, FileChoice(SCOPE, "load", files("a.csv", "b.csv")), TOKEN, NOW)
     again = FileChoice(SCOPE, "load", files("c.csv"), files("a.csv", etag="2"))
     with transaction(session):
         ledger.remember_files(session, again, TOKEN, NOW)
-    seen = {file.key: file.etag for file in ledger.loaded_files(session, SCOPE).values()}
-    assert seen == {"a.csv": "2", "b.csv": "1", "c.csv": "1"}
+    etags = {file.key: file.etag for file in ledger.loaded_files(session, SCOPE).values()}
+    assert etags == {"a.csv": "2", "b.csv": "1", "c.csv": "1"}
 
 
 @everywhere
-def test_books_from_before_there_were_files_get_their_table(books: tuple[Ledger, Session]) -> None:
-    ledger, session = books
+def test_books_from_before_there_were_files_get_their_table(open_ledger: tuple[Ledger, Session]) -> None:
+    ledger, session = open_ledger
     session.execute(f"DROP TABLE {ledger.name('loaded_files')}")
     assert (ledger.exists(session), ledger.loaded_files(session, SCOPE)) == (True, {})
     ledger.ensure(session)
@@ -124,11 +124,11 @@ def test_books_from_before_there_were_files_get_their_table(books: tuple[Ledger,
 
 
 @everywhere
-def test_many_files_are_remembered_by_some_statements(books: tuple[Ledger, Session]) -> None:
-    ledger, session = books
-    found = files(*(f"in/2026/{number:05}.csv" for number in range(1001)))
+def test_many_files_are_remembered_by_some_statements(open_ledger: tuple[Ledger, Session]) -> None:
+    ledger, session = open_ledger
+    many = files(*(f"in/2026/{number:05}.csv" for number in range(1001)))
     with transaction(session):
-        ledger.remember_files(session, FileChoice(SCOPE, "load", found), TOKEN, NOW)
+        ledger.remember_files(session, FileChoice(SCOPE, "load", many), TOKEN, NOW)
     with transaction(session):
-        ledger.remember_files(session, FileChoice(SCOPE, "load", (), found), TOKEN, NOW)
+        ledger.remember_files(session, FileChoice(SCOPE, "load", (), many), TOKEN, NOW)
     assert len(ledger.loaded_files(session, SCOPE)) == 1001

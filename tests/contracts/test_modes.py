@@ -62,9 +62,9 @@ def rows(database: Database) -> list[dict[str, Any]]:
 
 
 def versions(loader: Loader) -> list[tuple[Any, ...]]:
-    """Give key, name, hours after the start of both bounds, and whether the version is current."""
-    found = loader.rows("id", "valid_from", "name", "valid_to", "is_current")
-    return [(key, _hours(start), name, _hours(end), bool(now)) for key, start, name, end, now in found]
+    """Return key, name, hours after the start of both bounds, and whether the version is current."""
+    stored_rows = loader.rows("id", "valid_from", "name", "valid_to", "is_current")
+    return [(key, _hours(start), name, _hours(end), bool(now)) for key, start, name, end, now in stored_rows]
 
 
 def _hours(value: Any) -> float | None:
@@ -217,6 +217,6 @@ def test_rejects_are_kept_beside_the_rows_that_load(database: Database) -> None:
     counts = loader.load([item(1, "a"), bad]).counts
     assert (counts.inserted, counts.rejected) == (1, 1)
     with closing(database.session()) as session:
-        kept = session.query(f"SELECT reason, column_name, status FROM {Ledger(database).name('rejects')}")
-    assert [(column, status) for _, column, status in kept] == [("region", "pending")]
-    assert "NULL" in kept[0][0]
+        rejects = session.query(f"SELECT reason, column_name, status FROM {Ledger(database).name('rejects')}")
+    assert [(column, status) for _, column, status in rejects] == [("region", "pending")]
+    assert "NULL" in rejects[0][0]

@@ -45,14 +45,14 @@ BAD = [
 
 
 def expecting(flow: Flow, expectations: Any, policy: str | None = None, **more: Any) -> Flow:
-    """Give the flow with expectations of its target."""
+    """Return the flow with expectations of its target."""
     options = {"expectations": expectations, "on_quality_failure": policy, **more}
     flow.declared = {"targets": (replace(flow.target, quality=quality_of(options, flow.table, flow.target.write)),)}
     return flow
 
 
-def books(flow: Flow) -> Row:
-    """Give what the books say, without the history of runs that failed."""
+def metadata_of(flow: Flow) -> Row:
+    """Return what the books say, without the history of runs that failed."""
     history = [row for row in flow.points("run_history") if row["status"] != "failed"]
     return {"history": history, **{name: flow.points(name) for name in ("ledger", "watermarks", "rejects")}}
 
@@ -116,11 +116,11 @@ def test_an_expectation_that_fails_keeps_the_target_as_it_was(flows: Callable[..
     flow = expecting(flows(ORDERS, mode=mode, **more), lambda t: t.column("amount").between(0, 100), "fail")
     assert flow.run(GOOD)["quality"]["outcome"] == "pass"
     rows = flow.versions if mode == "scd2" else flow.rows
-    before, stamps, remembered = rows(), flow.stamps(), books(flow)
+    before, stamps, remembered = rows(), flow.stamps(), metadata_of(flow)
     with pytest.raises(QualityCheckFailed, match=r"between\(amount\): 2 of \d rows; first: \{'id': \d") as caught:
         flow.run([*GOOD[1:], *BAD])
     assert isinstance(caught.value, AssertionError)
-    assert (rows(), flow.stamps(), books(flow)) == (before, stamps, remembered)
+    assert (rows(), flow.stamps(), metadata_of(flow)) == (before, stamps, remembered)
     failed = next(row for row in flow.points("run_history") if row["status"] == "failed")
     assert '"verdict": "fail"' in failed["metrics_json"]
     runs, _ = flow.run_log.list_runs(status="failed")
@@ -143,8 +143,8 @@ def test_offending_rows_are_set_aside_and_the_others_load(flows: Callable[..., F
     flow = expecting(flows(ORDERS, mode=mode), picky, "reject")
     if flow.origin is not None:
         flow = expecting(flow, lambda t: (picky(t), t.expectations.pop()), "reject")  # its source is elsewhere
-    twin = {"id": 6, "code": "ab", "amount": Decimal("7.00"), "at": START}
-    result = flow.run([*GOOD[1:], *BAD, twin])
+    duplicate = {"id": 6, "code": "ab", "amount": Decimal("7.00"), "at": START}
+    result = flow.run([*GOOD[1:], *BAD, duplicate])
     assert (result["rows_inserted"], result["rows_rejected"]) == (2, 3)
     assert result["quality"]["outcome"] == "fail"
     assert [row["id"] for row in flow.rows()] == [2, 3]

@@ -38,13 +38,13 @@ APPEND: dict[str, Any] = {"mode": "append", "incremental_column": "id"}
 
 
 def alone(flow: Flow, table: Table = FIRST, **options: Any) -> Flow:
-    """Give the flow with one target."""
+    """Return the flow with one target."""
     flow.table, flow.write, flow.declared = table, APPEND | options, {}
     return flow
 
 
 def listed(flow: Flow, *tables: Table, **options: Any) -> Flow:
-    """Give the flow with a list of targets."""
+    """Return the flow with a list of targets."""
     targets = tuple(TargetDeclaration(table, write(**APPEND | options), flow.connection) for table in tables)
     flow.declared = {"targets": targets, "fan_out": True}
     return flow
@@ -55,11 +55,11 @@ def row(key: int) -> Row:
 
 
 def ids(flow: Flow, table: Table) -> list[int]:
-    return sorted(found["id"] for found in replace(flow, table=table, declared={}).rows())
+    return sorted(one["id"] for one in replace(flow, table=table, declared={}).rows())
 
 
 def names(flow: Flow) -> dict[str, str]:
-    return {found["pipeline_name"]: found["last_value"] for found in flow.points("watermarks")}
+    return {one["pipeline_name"]: one["last_value"] for one in flow.points("watermarks")}
 
 
 @in_and_out
@@ -127,11 +127,11 @@ def test_loads_without_a_watermark_in_between_change_nothing(flows: Flows) -> No
 def test_what_a_person_did_to_a_watermark_counts(flows: Flows) -> None:
     flow = alone(flows(FIRST, **APPEND))
     flow.run([row(1), row(2)])
-    flow.execute(f"UPDATE {flow.book('watermarks')} SET last_value = '1'")
+    flow.execute(f"UPDATE {flow.metadata_name('watermarks')} SET last_value = '1'")
     assert listed(flow, FIRST).run()["analytics.first"]["rows_inserted"] == 1, "back to where it was set"
-    flow.execute(f"DELETE FROM {flow.book('watermarks')}")
+    flow.execute(f"DELETE FROM {flow.metadata_name('watermarks')}")
     assert alone(flow).run()["rows_inserted"] == 2, "from the beginning"
-    flow.execute(f"DELETE FROM {flow.book('watermarks')}")
+    flow.execute(f"DELETE FROM {flow.metadata_name('watermarks')}")
     assert listed(flow, FIRST).run()["analytics.first"]["rows_inserted"] == 2
 
 
@@ -149,7 +149,7 @@ def test_a_target_whose_watermark_another_one_took_is_refused_with_a_way_out(flo
     assert ids(flow, SECOND) == [3, 4], "which has the watermark"
     assert "pipeline_name 'flow::analytics.first', column_name 'id', last_value '2'" in str(refused.value)
     at = Ledger(flow.database).at(START)
-    flow.execute(f"INSERT INTO {flow.book('watermarks')} VALUES ('flow::analytics.first', 'id', '2', {at})")
+    flow.execute(f"INSERT INTO {flow.metadata_name('watermarks')} VALUES ('flow::analytics.first', 'id', '2', {at})")
     listed(flow, FIRST, SECOND).run()
     assert (ids(flow, FIRST), ids(flow, SECOND)) == ([1, 2, 3, 4], [3, 4])
 
@@ -196,7 +196,7 @@ def test_both_declarations_exclude_each_other_while_they_run(
     with pytest.raises(FencedError, match="a newer run"):
         declare[0](flow).run()
     assert ids(flow, FIRST) == [1, 2]
-    statuses = [found["status"] for found in flow.points("run_history")]
+    statuses = [run["status"] for run in flow.points("run_history")]
     assert sorted(statuses) == ["failed", "success", "success"], "the one that was shut out does not run for ever"
 
 
@@ -230,12 +230,12 @@ def test_a_plan_that_waits_takes_the_watermark_over_unless_the_target_went_on(fl
     flow = alone(flows(FIRST, **APPEND))
     flow.run([row(1)])
     flow.add([row(2)])
-    made = diff_pipeline(listed(flow, FIRST).pipeline, flow.options())
-    apply_plan(made.plan_id, flow.options())
+    diff = diff_pipeline(listed(flow, FIRST).pipeline, flow.options())
+    apply_plan(diff.plan_id, flow.options())
     assert names(flow) == {"flow::analytics.first": "2"}
     flow.add([row(3)])
-    made = diff_pipeline(alone(flow).pipeline, flow.options())
+    diff = diff_pipeline(alone(flow).pipeline, flow.options())
     listed(flow, FIRST).run()
     with pytest.raises(StalePlanError):
-        apply_plan(made.plan_id, flow.options())
+        apply_plan(diff.plan_id, flow.options())
     assert ids(flow, FIRST) == [1, 2, 3]

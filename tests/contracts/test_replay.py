@@ -40,7 +40,7 @@ def replayed(flow: Flow) -> tuple[int, int]:
 
 
 def pairs(flow: Flow) -> list[tuple[Row, Row]]:
-    """Give each row that was loaded with its twin that was rejected, both without their keys."""
+    """Return each row that was loaded with its twin that was rejected, both without their keys."""
     rows = {row.pop("nr"): row for row in flow.rows()}
     return [(rows[key], rows[-key]) for key in rows if key > 0]
 
@@ -152,7 +152,7 @@ OF_PEOPLE = (
 
 
 def shaping(flow: Flow, limit: int | None = None) -> Flow:
-    """Give the flow with a column map, a transform and a normaliser that changes a value each time it is applied."""
+    """Return the flow with a column map, a transform and a normaliser that changes a value each time it is applied."""
     target = replace(flow.target, column_map={"name": "label"})
     if limit is not None:
         options = {"expectations": lambda t: t.column("amount").between(0, limit), "on_quality_failure": "reject"}
@@ -193,7 +193,7 @@ def test_rejects_of_versions_that_did_not_tell_are_known_by_their_ids(flows: Flo
     [one, other] = flow.points("rejects")
     assert [reject["reject_id"].rpartition(":")[2] for reject in (one, other)] == ["q1", "q2"]
     flow.execute(
-        f"UPDATE {flow.book('rejects')} SET reject_id = '{one['run_id']}:c7', row_json = "
+        f"UPDATE {flow.metadata_name('rejects')} SET reject_id = '{one['run_id']}:c7', row_json = "
         """'{"nr": 1, "name": "baanaanaa", "amount": "20.00", "raw": null, "share": null}' """
         f"WHERE reject_id = '{one['reject_id']}'"
     )
@@ -204,9 +204,9 @@ def test_rejects_of_versions_that_did_not_tell_are_known_by_their_ids(flows: Flo
 def test_a_row_without_a_value_that_it_needs_is_kept_as_the_source_has_it(flows: Flows) -> None:
     flow = shaping(flows(SHAPED, source=OF_PEOPLE, mode="append", on_bad_row="reject"))
     assert flow.run([person(1), person(2, label=None), person(None, label="papaya")])["rows_rejected"] == 2  # type: ignore[arg-type]
-    kept = [json.loads(reject.row_json) for reject in list_rejects(flow.pipeline)]
-    assert {row.get("label") for row in kept} == {None, "papaya"}
-    assert all("name" not in row for row in kept)
+    rejected_rows = [json.loads(reject.row_json) for reject in list_rejects(flow.pipeline)]
+    assert {row.get("label") for row in rejected_rows} == {None, "papaya"}
+    assert all("name" not in row for row in rejected_rows)
     named = replace(NAME, normalizers=(Default("banana"), *NAME.normalizers))
     flow.table = replace(SHAPED, columns=(SHAPED.columns[0], named, *SHAPED.columns[2:]))
     assert replayed(shaping(flow)) == (1, 1)

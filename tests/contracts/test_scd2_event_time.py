@@ -38,11 +38,11 @@ def order(key: int, state: str | None, day: float) -> Row:
     return {"id": key, "state": state, "at": EPOCH + timedelta(days=day)}
 
 
-def told(flow: Flow) -> list[tuple[Any, ...]]:
-    """Give key, state, the days between which a version was valid, and whether it is current."""
-    found = flow.versions()
-    check_invariants(found)
-    return [(v["id"], v["state"], day(v["valid_from"]), day(v["valid_to"]), v["is_current"]) for v in found]
+def versions_by_day(flow: Flow) -> list[tuple[Any, ...]]:
+    """Return key, state, the days between which a version was valid, and whether it is current."""
+    versions = flow.versions()
+    check_invariants(versions)
+    return [(v["id"], v["state"], day(v["valid_from"]), day(v["valid_to"]), v["is_current"]) for v in versions]
 
 
 def day(at: datetime | None) -> float | None:
@@ -54,9 +54,9 @@ def day(at: datetime | None) -> float | None:
 def test_a_late_event_splits_the_version_that_covers_it(flows: Flows) -> None:
     flow = flows(ORDERS, **OPTIONS)
     flow.run([order(1, "new", 1), order(1, "paid", 5), order(1, "new", 2)])
-    assert told(flow) == [(1, "new", 1, 5, False), (1, "paid", 5, None, True)]
+    assert versions_by_day(flow) == [(1, "new", 1, 5, False), (1, "paid", 5, None, True)]
     flow.run([order(1, "held", 1.5), order(1, "sent", 9)])
-    assert told(flow) == [
+    assert versions_by_day(flow) == [
         (1, "new", 1, 1.5, False),
         (1, "held", 1.5, 2, False),
         (1, "new", 2, 5, False),
@@ -70,21 +70,21 @@ def test_an_event_before_the_first_version_becomes_the_first(flows: Flows) -> No
     flow = flows(ORDERS, **OPTIONS)
     flow.run([order(1, "paid", 5)])
     result = flow.run([order(1, "new", 2)])
-    assert told(flow) == [(1, "new", 2, 5, False), (1, "paid", 5, None, True)]
+    assert versions_by_day(flow) == [(1, "new", 2, 5, False), (1, "paid", 5, None, True)]
     assert (result["rows_inserted"], result["rows_closed"]) == (1, 0)
     flow.run([order(1, "paid", 3)])
-    assert told(flow) == [(1, "new", 2, 3, False), (1, "paid", 3, None, True)]
+    assert versions_by_day(flow) == [(1, "new", 2, 3, False), (1, "paid", 3, None, True)]
 
 
 @in_and_out
 def test_of_two_events_at_one_instant_the_greater_values_win(flows: Flows) -> None:
     flow = flows(ORDERS, **OPTIONS)
     flow.run([order(1, "a", 1), order(1, "B", 1), order(1, None, 1)])
-    assert told(flow) == [(1, "a", 1, None, True)]
+    assert versions_by_day(flow) == [(1, "a", 1, None, True)]
     flow.run([order(1, "b", 1)])
-    assert told(flow) == [(1, "b", 1, None, True)]
+    assert versions_by_day(flow) == [(1, "b", 1, None, True)]
     flow.run([order(1, "a", 1), order(1, "B", 1)])
-    assert told(flow) == [(1, "b", 1, None, True)]
+    assert versions_by_day(flow) == [(1, "b", 1, None, True)]
 
 
 @in_and_out
@@ -92,9 +92,9 @@ def test_repeated_events_change_nothing(flows: Flows) -> None:
     flow = flows(ORDERS, **OPTIONS)
     rows = [order(1, "new", 1), order(1, "paid", 2), order(2, None, 1), order(2, None, 4)]
     flow.run(rows)
-    before = told(flow), flow.stamps()
+    before = versions_by_day(flow), flow.stamps()
     result = flow.run(rows[::-1] + rows)
-    assert (told(flow), flow.stamps()) == before
+    assert (versions_by_day(flow), flow.stamps()) == before
     assert (result["rows_inserted"], result["rows_updated"], result["rows_closed"]) == (0, 0, 0)
 
 
@@ -103,7 +103,7 @@ def test_the_event_column_need_not_be_declared(flows: Flows) -> None:
     flow = flows(BARE, source=COLUMNS, **OPTIONS)
     flow.run([order(1, "new", 1), order(1, "paid", 3)])
     flow.run([order(1, "held", 2)])
-    assert [version[1:4] for version in told(flow)] == [("new", 1, 2), ("held", 2, 3), ("paid", 3, None)]
+    assert [version[1:4] for version in versions_by_day(flow)] == [("new", 1, 2), ("held", 2, 3), ("paid", 3, None)]
 
 
 @in_and_out
@@ -131,20 +131,24 @@ def test_an_absent_key_is_closed_and_opened_again_by_a_later_event(flows: Flows)
     flow.run([order(1, "new", 1), order(2, "new", 1)])
     assert flow.run([order(2, "new", 1)])["rows_closed"] == 1
     closed = day(flow.now())
-    assert told(flow)[0] == (1, "new", 1, closed, False)
+    assert versions_by_day(flow)[0] == (1, "new", 1, closed, False)
     flow.run([order(1, "new", 30), order(2, "new", 1)])
-    assert told(flow)[:2] == [(1, "new", 1, closed, False), (1, "new", 30, None, True)]
+    assert versions_by_day(flow)[:2] == [(1, "new", 1, closed, False), (1, "new", 30, None, True)]
     flow.run([order(1, "held", 2), order(1, "new", 30), order(2, "new", 1)])
-    assert told(flow)[:3] == [(1, "new", 1, 2, False), (1, "held", 2, closed, False), (1, "new", 30, None, True)]
+    assert versions_by_day(flow)[:3] == [
+        (1, "new", 1, 2, False),
+        (1, "held", 2, closed, False),
+        (1, "new", 30, None, True),
+    ]
 
 
 @in_and_out
 def test_versions_past_their_time_to_live_are_closed(flows: Flows) -> None:
     flow = flows(ORDERS, ttl=timedelta(days=10), **OPTIONS)
     flow.run([order(1, "old", 1), order(2, "fresh", 15)])
-    assert told(flow) == [(1, "old", 1, day(flow.now()), False), (2, "fresh", 15, None, True)]
+    assert versions_by_day(flow) == [(1, "old", 1, day(flow.now()), False), (2, "fresh", 15, None, True)]
     flow.run([order(2, "fresh", 15)])
-    assert len(told(flow)) == 2
+    assert len(versions_by_day(flow)) == 2
 
 
 @in_and_out
@@ -152,8 +156,8 @@ def test_folded_events_are_remembered_for_the_late_horizon_only(flows: Flows) ->
     flow = flows(ORDERS, late_horizon=timedelta(hours=2), **OPTIONS)
     flow.run([order(1, "a", 1), order(1, "a", 5), order(2, "a", 1), order(2, "a", 5)])
     flow.run([order(1, "b", 3)])
-    assert [version[1:4] for version in told(flow)[:3]] == [("a", 1, 3), ("b", 3, 5), ("a", 5, None)]
+    assert [version[1:4] for version in versions_by_day(flow)[:3]] == [("a", 1, 3), ("b", 3, 5), ("a", 5, None)]
     flow.count += 10
     flow.run([order(3, "other", 1)])
     flow.run([order(2, "b", 3)])
-    assert [version[1:4] for version in told(flow) if version[0] == 2] == [("a", 1, 3), ("b", 3, None)]
+    assert [version[1:4] for version in versions_by_day(flow) if version[0] == 2] == [("a", 1, 3), ("b", 3, None)]

@@ -41,8 +41,8 @@ def person(key: int | None, name: str | None = "n", pay: str | None = "1.50") ->
     return {"id": key, "name": name, "pay": None if pay is None else Decimal(pay)}
 
 
-def told(flow: Flow) -> list[tuple[Any, ...]]:
-    """Give key, name, the loads between which a version was valid, and whether it is current."""
+def versions_by_load(flow: Flow) -> list[tuple[Any, ...]]:
+    """Return key, name, the loads between which a version was valid, and whether it is current."""
     return [(v["id"], v["name"], hour(v["valid_from"]), hour(v["valid_to"]), v["is_current"]) for v in flow.versions()]
 
 
@@ -68,7 +68,7 @@ def test_a_change_closes_a_version_and_opens_the_next_at_the_same_instant(flows:
     flow.run([person(1), person(2), person(3, None)])
     result = flow.run([person(1), person(2, "N"), person(3), person(4)])
     assert (result["rows_inserted"], result["rows_closed"], result["rows_unchanged"]) == (3, 2, 1)
-    assert told(flow) == [
+    assert versions_by_load(flow) == [
         (1, "n", 1.0, None, True),
         (2, "n", 1.0, 2.0, False),
         (2, "N", 2.0, None, True),
@@ -83,12 +83,22 @@ def test_the_framework_adds_its_columns_and_the_start_of_a_version_to_the_key(fl
     flow = flows(PEOPLE, mode="scd2")
     flow.run([person(1)])
     with closing(flow.database.session()) as session:
-        found = flow.database.find_table(session, flow.database.table_name("hist", "people"))
-    assert found is not None
+        existing = flow.database.find_table(session, flow.database.table_name("hist", "people"))
+    assert existing is not None
     added = ["valid_from", "valid_to", "is_current", "row_hash", "_loaded_at", "_batch_id"]
-    assert [column.name for column in found.columns] == ["id", "name", "pay", *added]
-    assert [column.nullable for column in found.columns] == [False, True, True, False, True, False, False, False, False]
-    assert found.primary_key == (("id", "valid_from") if flow.database.capabilities.constraints else ())
+    assert [column.name for column in existing.columns] == ["id", "name", "pay", *added]
+    assert [column.nullable for column in existing.columns] == [
+        False,
+        True,
+        True,
+        False,
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
+    assert existing.primary_key == (("id", "valid_from") if flow.database.capabilities.constraints else ())
 
 
 @in_and_out
@@ -108,10 +118,10 @@ def test_soft_deletes_close_absent_keys_and_a_returning_key_opens_a_version(flow
     flow.run([person(1), person(2)])
     assert flow.run([person(2)])["rows_closed"] == 1
     flow.run([person(1), person(2)])
-    assert told(flow) == [(1, "n", 1.0, 2.0, False), (1, "n", 3.0, None, True), (2, "n", 1.0, None, True)]
+    assert versions_by_load(flow) == [(1, "n", 1.0, 2.0, False), (1, "n", 3.0, None, True), (2, "n", 1.0, None, True)]
     with pytest.raises(CommitError, match="empty"):
         flow.run([])
-    assert len(told(flow)) == 3
+    assert len(versions_by_load(flow)) == 3
 
 
 @in_and_out
@@ -120,9 +130,9 @@ def test_versions_past_their_time_to_live_are_closed(flows: Flows) -> None:
     flow.run([person(1)])
     flow.run([person(2)])
     assert flow.run([person(2)])["rows_closed"] == 1
-    assert told(flow) == [(1, "n", 1.0, 3.0, False), (2, "n", 2.0, None, True)]
+    assert versions_by_load(flow) == [(1, "n", 1.0, 3.0, False), (2, "n", 2.0, None, True)]
     flow.run([person(1), person(2)])
-    assert told(flow)[1] == (1, "n", 4.0, None, True)
+    assert versions_by_load(flow)[1] == (1, "n", 4.0, None, True)
     check_invariants(flow.versions())
 
 
@@ -131,19 +141,19 @@ def test_only_compare_columns_open_a_version_and_it_stores_all_columns(flows: Fl
     flow = flows(PEOPLE, mode="scd2", compare_columns=["pay"])
     flow.run([person(1)])
     flow.run([person(1, "renamed")])
-    assert told(flow) == [(1, "n", 1.0, None, True)]
+    assert versions_by_load(flow) == [(1, "n", 1.0, None, True)]
     flow.run([person(1, "raised", "2.00")])
-    assert told(flow) == [(1, "n", 1.0, 3.0, False), (1, "raised", 3.0, None, True)]
+    assert versions_by_load(flow) == [(1, "n", 1.0, 3.0, False), (1, "raised", 3.0, None, True)]
 
 
 @in_and_out
 def test_equal_duplicates_are_one_version_and_different_ones_are_refused(flows: Flows) -> None:
     flow = flows(PEOPLE, mode="scd2")
     flow.run([person(1), person(1), person(2, None), person(2, None)])
-    assert [version[:2] for version in told(flow)] == [(1, "n"), (2, None)]
+    assert [version[:2] for version in versions_by_load(flow)] == [(1, "n"), (2, None)]
     with pytest.raises(CommitError, match=r"same key: 1\b"):
         flow.run([person(1), person(1, "changed"), person(2, None)])
-    assert len(told(flow)) == 2
+    assert len(versions_by_load(flow)) == 2
 
 
 @in_and_out
@@ -202,12 +212,12 @@ HASHED = Table(
 @in_and_out
 def test_the_row_hash_is_the_documented_one_on_both_paths(flows: Flows) -> None:
     full = ("ünï|:-", "a-b", Decimal("-0.50"), Decimal("12345678901234567890.0123456789"), False)
-    moments = (datetime(1999, 2, 3, tzinfo=UTC).date(), datetime(1999, 2, 3, 4, 5, 6, 7), START)  # noqa: DTZ001
+    instants = (datetime(1999, 2, 3, tzinfo=UTC).date(), datetime(1999, 2, 3, 4, 5, 6, 7), START)  # noqa: DTZ001
     names = [column.name for column in HASHED.columns]
     rows: list[Row] = [
-        dict(zip(names, (1, *full, *moments, b"\0\xff", -7), strict=True)),
+        dict(zip(names, (1, *full, *instants, b"\0\xff", -7), strict=True)),
         dict(zip(names, (2, *[None] * 10), strict=True)),
-        dict(zip(names, (3, "", "", Decimal("0.00"), Decimal(0), True, *moments, b"", 0), strict=True)),
+        dict(zip(names, (3, "", "", Decimal("0.00"), Decimal(0), True, *instants, b"", 0), strict=True)),
     ]
     flow = flows(HASHED, mode="scd2")
     flow.run(rows)

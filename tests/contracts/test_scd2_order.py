@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tests.contracts.flows import Row
-    from tests.contracts.lanes import Lane
+    from tests.contracts.system_tables import SystemTable
 
-    Lanes = Callable[[Table, bool], list[Lane]]
+    Tables = Callable[[Table, bool], list[SystemTable]]
 
 pytestmark = pytest.mark.slow
 
@@ -55,14 +55,14 @@ def row(event: Event) -> Row:
 
 
 def history(given_events: Sequence[Event]) -> list[tuple[Any, ...]]:
-    """Give what the table must hold after all events, whatever their order: the plain model."""
+    """Return what the table must hold after all events, whatever their order: the plain model."""
     versions: list[tuple[Any, ...]] = []
     for key in sorted({event[0] for event in given_events}):
         mine = [event for event in given_events if event[0] == key]
         winners = [max((e for e in mine if e[1] == at), key=_rank) for at in sorted({e[1] for e in mine})]
-        kept = winners[:1] + [e for before, e in itertools.pairwise(winners) if before[2] != e[2]]
-        ends = [event[1] for event in kept[1:]] + [None]
-        versions += [(key, e[1], end, e[2], e[3], end is None) for e, end in zip(kept, ends, strict=True)]
+        distinct = winners[:1] + [e for before, e in itertools.pairwise(winners) if before[2] != e[2]]
+        ends = [event[1] for event in distinct[1:]] + [None]
+        versions += [(key, e[1], end, e[2], e[3], end is None) for e, end in zip(distinct, ends, strict=True)]
     return versions
 
 
@@ -71,10 +71,10 @@ def _rank(event: Event) -> tuple[Any, ...]:
     return tuple((value is not None, value or "") for value in event[2:])
 
 
-def stored(lane: Lane) -> list[tuple[Any, ...]]:
+def stored(table: SystemTable) -> list[tuple[Any, ...]]:
     return [
         (v["key"], day(v["valid_from"]), day(v["valid_to"]), v["value"], v["note"], v["is_current"])
-        for v in lane.flow.versions()
+        for v in table.flow.versions()
     ]
 
 
@@ -89,29 +89,29 @@ def day(at: datetime | None) -> int | None:
 )
 @given(given_events=events, data=st.data(), swap=st.booleans())
 def test_any_order_repetition_and_splitting_gives_one_history(
-    every_lane: Lanes, given_events: list[Event], data: st.DataObject, swap: bool
+    every_table: Tables, given_events: list[Event], data: st.DataObject, swap: bool
 ) -> None:
     shuffled = data.draw(st.permutations(given_events))
     again = data.draw(st.lists(st.sampled_from(given_events), max_size=3))
     everything = [*shuffled, *again]
     cuts = data.draw(st.lists(st.integers(1, len(everything)), max_size=2).map(sorted))
     parts = [everything[start:end] for start, end in itertools.pairwise([0, *cuts, len(everything)])]
-    lanes = every_lane(TABLE, swap)
-    for lane in lanes:
+    tables = every_table(TABLE, swap)
+    for table in tables:
         for part in filter(None, parts):
-            lane.load([row(event) for event in part], **OPTIONS)
-        assert stored(lane) == history(given_events), lane.name
+            table.load([row(event) for event in part], **OPTIONS)
+        assert stored(table) == history(given_events), table.name
 
 
 @pytest.mark.service
 @pytest.mark.parametrize("swap", [False, True])
-def test_a_late_event_splits_a_folded_version(every_lane: Lanes, swap: bool) -> None:
-    for lane in every_lane(TABLE, swap):
-        lane.load([row((1, 1, "a", "x")), row((1, 3, "a", "y"))], **OPTIONS)
-        assert stored(lane) == [(1, 1, None, "a", "x", True)]
-        lane.load([row((1, 2, "b", None))], **OPTIONS)
+def test_a_late_event_splits_a_folded_version(every_table: Tables, swap: bool) -> None:
+    for table in every_table(TABLE, swap):
+        table.load([row((1, 1, "a", "x")), row((1, 3, "a", "y"))], **OPTIONS)
+        assert stored(table) == [(1, 1, None, "a", "x", True)]
+        table.load([row((1, 2, "b", None))], **OPTIONS)
         split = [(1, 1, 2, "a", "x", False), (1, 2, 3, "b", None, False), (1, 3, None, "a", "y", True)]
-        assert stored(lane) == split, lane.name
+        assert stored(table) == split, table.name
 
 
 def test_the_model_tells_orders_apart() -> None:

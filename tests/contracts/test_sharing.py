@@ -38,7 +38,7 @@ def item(key: int, name: str = "n", hours: float = 1) -> Row:
 
 
 def fan_out(flow: Flow, *, go_on: bool, **options: Any) -> Flow:
-    """Give the flow with three targets: merged, appended and versioned."""
+    """Return the flow with three targets: merged, appended and versioned."""
     writes = ({"mode": "merge"} | options, {"mode": "append"} | options, {"mode": "scd2"})
     targets = tuple(
         TargetDeclaration(table, write(**one), flow.connection)
@@ -108,9 +108,9 @@ def test_every_target_remembers_for_itself_how_far_it_came(flows: Flows) -> None
     flow.run()
     assert ids(flow, FIRST) == [1, 2, 3]
     assert ids(flow, SECOND) == [1, 2, 3], "the target that failed catches up from where it was"
-    marks = {row["pipeline_name"]: row["last_value"] for row in flow.points("watermarks")}
-    assert set(marks) == {"flow::analytics.first", "flow::analytics.second"}
-    assert len(set(marks.values())) == 1
+    watermarks = {row["pipeline_name"]: row["last_value"] for row in flow.points("watermarks")}
+    assert set(watermarks) == {"flow::analytics.first", "flow::analytics.second"}
+    assert len(set(watermarks.values())) == 1
 
 
 @in_and_out

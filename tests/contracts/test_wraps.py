@@ -65,7 +65,7 @@ WRAPS: dict[str, tuple[Any, list[tuple[int, int, str]]]] = {
 }
 
 
-def found(flow: Flow) -> list[tuple[Any, ...]]:
+def loaded_rows(flow: Flow) -> list[tuple[Any, ...]]:
     return [(row["id"], row["number"], row["note"]) for row in flow.rows()]
 
 
@@ -75,7 +75,7 @@ def test_a_wrap_that_names_its_columns_loads_the_rows_it_gives(flows: Flows, nam
     transforms, expected = WRAPS[name]
     flow = flows(TARGET, source=SOURCE, mode="append", declared={"transforms_pre": transforms})
     result = flow.run(ROWS)
-    assert found(flow) == expected
+    assert loaded_rows(flow) == expected
     assert (result["rows_inserted"], result["rows_rejected"]) == (len(expected), 0)
 
 
@@ -84,7 +84,7 @@ def test_rows_that_do_not_fit_go_round_a_wrap_with_their_source_row(flows: Flows
     transforms, expected = WRAPS[name]
     flow = flows(TARGET, source=SOURCE, mode="append", on_bad_row="reject", declared={"transforms_pre": transforms})
     result = flow.run([*ROWS, BAD])
-    assert found(flow) == expected
+    assert loaded_rows(flow) == expected
     assert (result["rows_inserted"], result["rows_rejected"]) == (len(expected), 1)
     [reject] = flow.points("rejects")
     assert (reject["column_name"], reject["reason"]) == ("number", "'4x' could not be parsed")
@@ -98,7 +98,7 @@ def test_a_row_that_does_not_fit_fails_a_wrapped_load_and_is_shown(flows: Flows)
         flow.run([*ROWS, BAD])
     assert "number: '4x' could not be parsed" in str(caught.value)
     assert "4x" in str(caught.value)
-    assert found(flow) == []
+    assert loaded_rows(flow) == []
 
 
 BROKEN: dict[str, tuple[str, Row]] = {
@@ -116,7 +116,7 @@ def test_what_a_wrap_gives_and_does_not_fit_is_a_reject_of_the_wrapped_row(flows
     transforms = {"transforms_pre": [Wrap(sql)]}
     flow = flows(TARGET, source=SOURCE, mode="append", on_bad_row="reject", declared=transforms)
     result = flow.run([ROWS[0], ROWS[2], BAD])
-    assert found(flow) == [(2, 1, "c")]
+    assert loaded_rows(flow) == [(2, 1, "c")]
     assert (result["rows_inserted"], result["rows_rejected"]) == (1, 2)
     rejects = [json.loads(reject["row_json"]) for reject in flow.points("rejects")]
     [mine] = [row for row in rejects if row != BAD]

@@ -88,11 +88,11 @@ ROWS = [
 
 
 def read_back(database: Database, session: Session, table: Table) -> list[dict[str, Any]]:
-    """Read a table as a source would, and give its rows in the declared types, in the order of the first column."""
+    """Read a table as a source would, and return its rows in the declared types, in the order of the first column."""
     columns = tuple(StageColumn(column.name, column.type) for column in table.columns)
     names = ", ".join(native_column(column.name, database.dialect) for column in columns)
-    place = native_name(database.table_name(table.schema, table.name), database.dialect)
-    query = f"SELECT {names} FROM {place}"
+    table_name = native_name(database.table_name(table.schema, table.name), database.dialect)
+    query = f"SELECT {names} FROM {table_name}"
     described = database.describe(session, query)
     assert [column.name for column in described] == [column.name for column in columns]
     read = [

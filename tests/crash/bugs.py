@@ -120,7 +120,7 @@ def new_token_on_retry() -> None:
 
 def staging_reused() -> None:
     """The staging of a load has the same name in every process, and one that is there already is taken over, uncounted."""
-    postgres_stage.compare = lambda spec, parts, found: None
+    postgres_stage.compare = lambda spec, parts, existing: None
     create = postgres_stage.create_sql
     postgres_stage.create_sql = lambda spec: create(spec).replace("UNLOGGED TABLE", "UNLOGGED TABLE IF NOT EXISTS")
     staging.uuid = _SameUuid()
@@ -134,7 +134,7 @@ class _SameUuid:
 def every_attempt_applied() -> None:
     """All rows of a staging are applied, whichever attempt wrote them."""
     postgres_stage.named = lambda spec, parts: "TRUE"
-    postgres_stage.compare = lambda spec, parts, found: None
+    postgres_stage.compare = lambda spec, parts, existing: None
 
 
 def unverified_staging() -> None:
@@ -176,11 +176,11 @@ def no_transaction() -> None:
 def shown_before_the_record() -> None:
     """Files get their names before the record that makes them part of their table."""
 
-    def told(self: FileSession) -> dict[str, Any]:
+    def reported(self: FileSession) -> dict[str, Any]:
         FileSession.finalize_files(self)
         return {}
 
-    FileSession.commit_metadata = told  # type: ignore[method-assign]
+    FileSession.commit_metadata = reported  # type: ignore[method-assign]
 
 
 def records_replaced() -> None:
@@ -201,7 +201,7 @@ def stage_dropped_with_its_files() -> None:
     FileSession.finalize_files = lambda self: False
 
 
-def announced_to_nobody() -> None:
+def intent_is_not_written() -> None:
     """Whoever comes after a crash cannot know which change of a lake table was under way."""
 
     def write_intent(self: Lock, change: Change) -> None:
@@ -210,12 +210,12 @@ def announced_to_nobody() -> None:
     Lock.write_intent = write_intent  # type: ignore[method-assign]
 
 
-def taken_over_unasked() -> None:
+def ownership_is_not_checked() -> None:
     """The books of a dead owner are taken over, whether or not its rows were."""
     LakeSession._resolve = LakeSession._follow  # type: ignore[method-assign]
 
 
-def late_changes_taken() -> None:
+def late_changes_applied() -> None:
     """A change that others have given up is made when it comes."""
     for applier in (delta._Changes, iceberg_changes.IcebergChanges):
         applier.refuse = applier.clean_up = lambda *arguments: None  # type: ignore[attr-defined]
@@ -257,9 +257,9 @@ BUGS: dict[str, Callable[[], None]] = {
         shown_before_the_record,
         records_replaced,
         stage_dropped_with_its_files,
-        announced_to_nobody,
-        taken_over_unasked,
-        late_changes_taken,
+        intent_is_not_written,
+        ownership_is_not_checked,
+        late_changes_applied,
         unnumbered,
         straight_to_the_table,
         overtaken_commits_repeated,

@@ -32,7 +32,7 @@ COLUMNS = tuple(Column(Text(), name=name) for name in ("op", "before", "after", 
 
 
 def stream_of(url: str, query: str, file: Path, name: str = "changes", **more: Any) -> Stream:
-    """Give a stream of envelopes into a table of SQLite."""
+    """Return a stream of envelopes into a table of SQLite."""
     target = connection_from_fields("there", {"kind": "sqlite", "path": str(file)})
     table = Table("main", "log", COLUMNS, stamped=False)
     return Stream(
@@ -45,12 +45,12 @@ def stream_of(url: str, query: str, file: Path, name: str = "changes", **more: A
 
 
 def drain(stream: Stream) -> int:
-    """Run a stream until it has everything that is there, and give how many rows that was."""
+    """Run a stream until it has everything that is there, and return how many rows that was."""
     return int(drained(stream)["total_rows"])
 
 
 def events(file: Path) -> list[dict[str, Any]]:
-    """Give the envelopes of the target, in their order."""
+    """Return the envelopes of the target, in their order."""
     with closing(sqlite3.connect(file)) as connection:
         rows = connection.execute("SELECT op, before, after, source, _key, _table FROM log ORDER BY rowid").fetchall()
     return [
@@ -62,7 +62,7 @@ def events(file: Path) -> list[dict[str, Any]]:
 
 
 def replayed(file: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    """Give the rows that follow from the envelopes; a row that comes twice, or goes without being there, is an error."""
+    """Return the rows that follow from the envelopes; a row that comes twice, or goes without being there, is an error."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for event in events(file):
         key = (event["table"], event["key"])
@@ -81,7 +81,7 @@ def replayed(file: Path) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def rows_of(url: str, *tables: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """Give the rows of the source."""
+    """Return the rows of the source."""
     with psycopg.connect(url) as connection:
         return {
             (table, json.dumps({"id": row["id"]}, separators=(",", ":"))): row
@@ -103,7 +103,7 @@ class Workload(RowChanges):
         return psycopg.connect(self._url)
 
     def statement(self) -> tuple[str, tuple[object, ...]]:
-        """Give a change of one of the tables."""
+        """Return a change of one of the tables."""
         table, key, value = self.random.choice(self._tables), self.random.randrange(self._keys), self.random.random()
         match self.random.choice("iiuudk"):
             case "i":
@@ -128,8 +128,8 @@ def create(url: str, *tables: str) -> None:
 
 def begin_life(url: str, query: str, file: Path, failpoints: str, *, ends: bool = True) -> Popen[bytes]:
     """Begin a life of a stream in a process of its own; one that ends does so at what is there when it begins."""
-    words = (url, query, str(file), "now" if ends else "on")
-    return begin_program("tests.crash.changing", *words, failpoints=failpoints)
+    arguments = (url, query, str(file), "now" if ends else "on")
+    return begin_program("tests.crash.changing", *arguments, failpoints=failpoints)
 
 
 if __name__ == "__main__":

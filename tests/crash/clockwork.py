@@ -40,7 +40,7 @@ class World:
     """What the processes have in the variable of the project."""
 
     def notes(self, name: str) -> list[str]:
-        """Give the lines that processes have written to a file."""
+        """Return the lines that processes have written to a file."""
         file = Path(self.folder) / name
         return file.read_text().splitlines() if file.exists() else []
 
@@ -61,14 +61,14 @@ class Clockwork:
         )
 
     def start(self, what: str, world: World, **more: Any) -> int:
-        """Start a process and give its number."""
-        return int(self._ask({"what": what, "world": asdict(world), **more}))
+        """Start a process and return its number."""
+        return int(self._request({"what": what, "world": asdict(world), **more}))
 
     def wait(self, pid: int) -> str:
-        """Wait for a process; gives `exited`, `killed` or `stopped`."""
-        return str(self._ask({"wait": pid}))
+        """Wait for a process; returns `exited`, `killed` or `stopped`."""
+        return str(self._request({"wait": pid}))
 
-    def _ask(self, job: dict[str, Any]) -> Any:
+    def _request(self, job: dict[str, Any]) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(job) + "\n")
@@ -93,11 +93,13 @@ def _serve() -> None:
     from ematix_flow.connect.sqlite import database as sqlite  # noqa: F401
     from ematix_flow.engine.batch import run as conductor  # noqa: F401
     from ematix_flow.engine.schedule import backfill as backfilling  # noqa: F401
-    from ematix_flow.engine.schedule import requests as asked  # noqa: F401
+    from ematix_flow.engine.schedule import (
+        requests,  # noqa: F401
+        scheduler,  # noqa: F401
+    )
     from ematix_flow.engine.schedule import run_due as due  # noqa: F401
-    from ematix_flow.engine.schedule import scheduler  # noqa: F401
     from ematix_flow.engine.schedule import worker as working  # noqa: F401
-    from ematix_flow.run.local import threads as here  # noqa: F401
+    from ematix_flow.run.local import threads  # noqa: F401
 
     # Children have this from their first moment on: one that is told to stop before it has begun has nothing to finish.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
@@ -106,9 +108,9 @@ def _serve() -> None:
         job = json.loads(line)
         if "wait" in job:
             _, status = os.waitpid(job["wait"], os.WUNTRACED)
-            said = "stopped" if os.WIFSTOPPED(status) else "killed" if os.WIFSIGNALED(status) else "exited"
-            alive -= {job["wait"]} if said != "stopped" else set()
-            print(json.dumps(said), flush=True)  # noqa: T201 - the protocol
+            ending = "stopped" if os.WIFSTOPPED(status) else "killed" if os.WIFSIGNALED(status) else "exited"
+            alive -= {job["wait"]} if ending != "stopped" else set()
+            print(json.dumps(ending), flush=True)  # noqa: T201 - the protocol
             continue
         pid = os.fork()
         if not pid:
@@ -171,7 +173,7 @@ def declare(world: World) -> None:
             raise ValueError(message)
 
 
-def _keeper(world: World, **how: Any) -> Any:
+def _runner(world: World, **how: Any) -> Any:
     from ematix_flow.declare.connection.registry import connection_from_url, register_connection
     from ematix_flow.engine.batch.options import Options
     from ematix_flow.engine.schedule.slot_run import SlotRunner
@@ -198,8 +200,8 @@ def _run_due(world: World, job: dict[str, Any]) -> None:
 
     from ematix_flow.engine.schedule.run_due import run_due
 
-    keeper = _keeper(world)
-    result = run_due(replace(keeper, now=datetime.fromisoformat(job["now"])))
+    runner = _runner(world)
+    result = run_due(replace(runner, now=datetime.fromisoformat(job["now"])))
     for event in result.failed:
         _note(world, "failed", f"{event.name}: {event.error_message}")
 
@@ -211,21 +213,21 @@ def _scheduler(world: World, job: dict[str, Any]) -> None:
 
     began = float(job["began"])
     clock = Clock(now=lambda: START + timedelta(seconds=(time.time() - began) * MINUTES_PER_SECOND))
-    keeper = _keeper(world, clock=clock)
-    executor = _Forking(world, keeper) if job.get("workers") else None
+    runner = _runner(world, clock=clock)
+    executor = _Forking(world, runner) if job.get("workers") else None
     settings = SchedulerSettings(
         executor=executor, poll_seconds=0.05, leader_seconds=world.lease_seconds, max_iterations=job.get("iterations")
     )
-    made = Scheduler(keeper, settings)
-    signal.signal(signal.SIGTERM, lambda *_: made.stop.set())
-    made.run()
+    scheduler = Scheduler(runner, settings)
+    signal.signal(signal.SIGTERM, lambda *_: scheduler.stop.set())
+    scheduler.run()
 
 
 class _Forking:
     """Runs every slot in a process of its own, as the executor of subprocesses does, without the price of an import."""
 
-    def __init__(self, world: World, keeper: Any) -> None:
-        self._world, self._keeper = world, keeper
+    def __init__(self, world: World, runner: Any) -> None:
+        self._world, self._runner = world, runner
 
     def dispatch(self, spec: Any) -> Any:
         """Fork a worker and note its number, so that the test can kill it."""
@@ -246,7 +248,7 @@ class _Forking:
         from ematix_flow.engine.schedule.worker import work
 
         try:
-            work(PROJECT.pipelines[spec.pipeline_name], spec.claim_token, self._keeper)
+            work(PROJECT.pipelines[spec.pipeline_name], spec.claim_token, self._runner)
         except BaseException as error:  # noqa: BLE001 - told to the test, which judges it
             _note(self._world, "errors", f"{type(error).__name__}: {error}")
         os._exit(0)

@@ -1,4 +1,4 @@
-"""A nursery per test process, and an empty place of every database."""
+"""A nursery per test process, and an empty target of every database."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from uuid import uuid4
 import pytest
 
 from tests.crash.folders import FOLDER
-from tests.crash.journey import Place, make_source
+from tests.crash.journey import CrashTarget, create_source
 from tests.crash.lakes import LAKE_KINDS, leave
 from tests.crash.nursery import Nursery
-from tests.lakes.lanes import lake_fields
+from tests.lakes.targets import lake_fields
 from tests.services.spark import SparkServer
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _is_gap(item: pytest.Item) -> bool:
     given = getattr(getattr(item, "callspec", None), "params", {})
-    if given.get("place") != FOLDER:
+    if given.get("target") != FOLDER:
         return False
     mode, point = given.get("mode", "append"), given.get("point", "")
     return item.originalname in GAPS or mode not in ("append", "truncate") or point.startswith("post.")  # type: ignore[attr-defined]
@@ -53,7 +53,7 @@ def _is_gap(item: pytest.Item) -> bool:
 
 @pytest.fixture(scope="session")
 def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    """Give the process that forks the children of this test process."""
+    """Return the process that forks the children of this test process."""
     opened = Nursery(tmp_path_factory.mktemp("nursery"))
     yield opened
     opened.close()
@@ -61,7 +61,7 @@ def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
 
 @pytest.fixture(scope="session")
 def lake_nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    """Give the process that forks children for lake tables."""
+    """Return the process that forks children for lake tables."""
     opened = Nursery(tmp_path_factory.mktemp("nursery"), lakes=True)
     yield opened
     opened.close()
@@ -69,7 +69,7 @@ def lake_nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
 
 @pytest.fixture(scope="session")
 def spark_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkServer]:
-    """Give the Spark that outlives the children; a test that crashes it starts it again."""
+    """Return the Spark that outlives the children; a test that crashes it starts it again."""
     server = SparkServer(tmp_path_factory.mktemp("spark"))
     server.start()
     yield server
@@ -79,24 +79,24 @@ def spark_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkServ
 
 @pytest.fixture(scope="session")
 def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the source file that every crash test reads."""
+    """Return the source file that every crash test reads."""
     path = tmp_path_factory.mktemp("events") / "events.sqlite"
-    make_source(path, LOADS)
+    create_source(path, LOADS)
     return path
 
 
 @pytest.fixture
-def place_of(request: pytest.FixtureRequest, events: Path, tmp_path: Path) -> Callable[[str], Place]:
-    """Give the function that makes an empty place of a kind."""
+def target_of(request: pytest.FixtureRequest, events: Path, tmp_path: Path) -> Callable[[str], CrashTarget]:
+    """Return the function that creates an empty target of a kind."""
 
-    def make(kind: str) -> Place:
+    def create(kind: str) -> CrashTarget:
         if kind in LAKE_KINDS:
             server = request.getfixturevalue("spark_server")
             # A folder that no other test had: the server keeps the database of a catalog open.
             folder = tmp_path / f"{kind}-{uuid4().hex}"
             folder.mkdir()
             log = str(tmp_path / f"{kind}_log.db")
-            return Place(kind, lake_fields(kind, folder), str(events), log, "crash", server.remote)
+            return CrashTarget(kind, lake_fields(kind, folder), str(events), log, "crash", server.remote)
         if kind == FOLDER:
             fields, schema = {"path": str(tmp_path / "lake"), "format": "parquet"}, "crash"
         elif kind in ("duckdb", "sqlite"):
@@ -105,12 +105,12 @@ def place_of(request: pytest.FixtureRequest, events: Path, tmp_path: Path) -> Ca
             url = request.getfixturevalue(f"{kind}_url")
             # On MySQL a schema is a database, and only this one goes away with the test.
             fields, schema = {"url": url}, "crash" if kind == "postgres" else url.rsplit("/", 1)[1]
-        return Place(kind, fields, str(events), str(tmp_path / "run_log.db"), schema)
+        return CrashTarget(kind, fields, str(events), str(tmp_path / "run_log.db"), schema)
 
-    return make
+    return create
 
 
 @pytest.fixture(params=KINDS)
-def place(request: pytest.FixtureRequest, place_of: Callable[[str], Place]) -> Place:
-    """Give an empty place of each kind in turn."""
-    return place_of(request.param)
+def target(request: pytest.FixtureRequest, target_of: Callable[[str], CrashTarget]) -> CrashTarget:
+    """Return an empty target of each kind in turn."""
+    return target_of(request.param)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.table.types import Text
 from ematix_flow.failpoints import NAMES, STORE_NAMES
-from tests.contracts.file_flows import both_ways
+from tests.contracts.file_flows import rows_as_recorded
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base.database import Database
@@ -21,16 +21,16 @@ FOLDER_POINTS = (
 """The failpoints that a load passes; `@2` is the second passing, which commits its rows."""
 
 
-def in_files(lake: Database, table: Table, *, settled: bool = False) -> list[tuple[Any, ...]]:
-    """Give the rows with the id of their load; a wrong file is a row that nobody expects, with a key below zero."""
+def in_files(lake: Database, table: Table, *, resolved: bool = False) -> list[tuple[Any, ...]]:
+    """Return the rows with the id of their load; a wrong file is a row that nobody expects, with a key below zero."""
     types = {column.name: column.type for column in table.columns} | {"_batch_id": Text()}
     try:
-        rows = both_ways(lake, table.schema, table.name, types, settled=settled)  # type: ignore[arg-type]
+        rows = rows_as_recorded(lake, table.schema, table.name, types, resolved=resolved)  # type: ignore[arg-type]
     except AssertionError as error:
         return [(-1, -1, f"{error}", "")]
     return [tuple(row[name] for name in types) for row in rows]
 
 
 def unsettled(lake: Database, table: Table) -> list[tuple[Any, ...]]:
-    """Give what is wrong with the files when nobody has anything left to do."""
-    return [row for row in in_files(lake, table, settled=True) if row[0] < 0]
+    """Return what is wrong with the files when nobody has anything left to do."""
+    return [row for row in in_files(lake, table, resolved=True) if row[0] < 0]

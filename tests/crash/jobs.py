@@ -28,7 +28,7 @@ from ematix_flow.serve.cli.common import (
 from ematix_flow.serve.cli.common.signals import stopping
 from ematix_flow.serve.cli.main import main
 from tests.crash import bugs
-from tests.crash.journey import MODES, Load, Place, make_source, options_of, pipeline_of, prepare, run
+from tests.crash.journey import MODES, CrashTarget, Load, create_source, options_of, pipeline_of, prepare, run
 from tests.engine.inboxes import Inbox
 from tests.engine.topic_flows import TopicFlow
 
@@ -52,7 +52,7 @@ def warm_up() -> None:
     from ematix_flow.connect.postgres import reader as postgres_rows  # noqa: F401
     from ematix_flow.connect.sqlite import database as sqlite  # noqa: F401
     from ematix_flow.engine.batch import run as conductor  # noqa: F401
-    from ematix_flow.run.local import threads as here  # noqa: F401
+    from ematix_flow.run.local import threads  # noqa: F401
 
     for dialect in ("duckdb", "sqlite", "postgres", "mysql"):
         sqlglot.parse_one("SELECT 1 AS one FROM t", dialect=dialect).sql(dialect)
@@ -71,29 +71,31 @@ def warm_up_for_lakes() -> None:
 
 def _simulate(folder: Path) -> None:
     """Load once into a file that vanishes: the first load of a process compiles what later ones find ready."""
-    make_source(folder / "events", 1)
-    place = Place("sqlite", {"path": str(folder / "target")}, str(folder / "events"), str(folder / "log"), "main")
-    prepare(place)
+    create_source(folder / "events", 1)
+    target = CrashTarget(
+        "sqlite", {"path": str(folder / "target")}, str(folder / "events"), str(folder / "log"), "main"
+    )
+    prepare(target)
     for mode in MODES:
-        run(place, Load(mode, 0, f"warm_{mode}"))
+        run(target, Load(mode, 0, f"warm_{mode}"))
 
 
 def perform(job: dict[str, Any]) -> Any:
     """Do what a job says, in this process."""
-    place = Place(**job["arguments"][0])
+    target = CrashTarget(**job["arguments"][0])
     if job.get("bug"):
         bugs.plant(job["bug"])
     if job.get("impatient"):
         _become_impatient()
-    if place.remote:
-        _change_rows_at(place.remote)
+    if target.remote:
+        _change_rows_at(target.remote)
     failpoints.arm(job.get("failpoints", ""))
     known = {
-        "load": _load, "flow": _flow, "stoppable": _stoppable, "loop": _loop, "beside": _beside,
+        "load": _load, "flow": _flow, "stoppable": _stoppable, "loop": _loop, "side_by_side": _side_by_side,
         "inbox": _inbox, "plan": _plan, "apply": _apply, "stream": _stream, "topics": _topics,
         "windows": _windows, "window_stream": _window_stream, "redeploy": _redeploy,
     }  # fmt: skip
-    return known[job["function"]](place, *job["arguments"][1:])
+    return known[job["function"]](target, *job["arguments"][1:])
 
 
 def _become_impatient() -> None:
@@ -118,33 +120,33 @@ def _change_rows_at(remote: str) -> None:
     os.environ["EMATIX_FLOW_ENGINE"] = "local"
 
 
-def _load(place: Place, load: dict[str, Any]) -> dict[str, Any]:
-    return run(place, Load(**load))
+def _load(target: CrashTarget, load: dict[str, Any]) -> dict[str, Any]:
+    return run(target, Load(**load))
 
 
-def _flow(place: Place, load: dict[str, Any], out: str) -> int:
-    """Load as `flow run` does, with stdout in a file, and give the exit code."""
+def _flow(target: CrashTarget, load: dict[str, Any], out: str) -> int:
+    """Load as `flow run` does, with stdout in a file, and return the exit code."""
     given = Load(**load)
     sys.modules["crash_flows"] = ModuleType("crash_flows")
-    PROJECT.pipelines[given.table] = pipeline_of(place, given)
+    PROJECT.pipelines[given.table] = pipeline_of(target, given)
     os.dup2(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 1)
-    return main(["run", given.table, "--module", "crash_flows", "--run-log-path", place.run_log])
+    return main(["run", given.table, "--module", "crash_flows", "--run-log-path", target.run_log])
 
 
-def _plan(place: Place, load: dict[str, Any]) -> str:
-    """Stage and compare one load, and give the id of its plan."""
+def _plan(target: CrashTarget, load: dict[str, Any]) -> str:
+    """Stage and compare one load, and return the id of its plan."""
     given = Load(**load)
-    return diff_pipeline(pipeline_of(place, given), options_of(place, given)).plan_id
+    return diff_pipeline(pipeline_of(target, given), options_of(target, given)).plan_id
 
 
-def _apply(place: Place, load: dict[str, Any], plan_id: str) -> dict[str, Any]:
+def _apply(target: CrashTarget, load: dict[str, Any], plan_id: str) -> dict[str, Any]:
     """Apply the plan of a load, with its module at hand: a plan does not keep the password of a server."""
     given = Load(**load)
-    PROJECT.pipelines.setdefault(given.table, pipeline_of(place, given))
-    return apply_plan(plan_id, options_of(place, given))  # type: ignore[no-any-return]
+    PROJECT.pipelines.setdefault(given.table, pipeline_of(target, given))
+    return apply_plan(plan_id, options_of(target, given))  # type: ignore[no-any-return]
 
 
-def _stream(place: Place, feed: dict[str, Any], available_now: bool) -> dict[str, Any]:
+def _stream(target: CrashTarget, feed: dict[str, Any], available_now: bool) -> dict[str, Any]:
     """Run a stream until it is killed, or until it has everything."""
     from ematix_flow.engine.stream.run import StreamOptions, run_stream
     from tests.crash.streams import Feed, stream_of
@@ -154,30 +156,30 @@ def _stream(place: Place, feed: dict[str, Any], available_now: bool) -> dict[str
         os.environ["EMATIX_FLOW_SPOOL_ROOT"] = given.spool
     if given.sql:
         os.environ["EMATIX_FLOW_ENGINE"] = "spark"
-    return run_stream(stream_of(place, given), StreamOptions(available_now=available_now, restart=given.restart))
+    return run_stream(stream_of(target, given), StreamOptions(available_now=available_now, restart=given.restart))
 
 
 def _windows(
-    place: Place, feeds: list[dict[str, Any]], cuts: list[dict[str, Any] | None], notes: str, available_now: bool
+    target: CrashTarget, feeds: list[dict[str, Any]], cuts: list[dict[str, Any] | None], notes: str, available_now: bool
 ) -> list[str]:
     """Run streams with windows until all are cut, or until they have everything."""
     from tests.crash.state_lives import Cut, live
     from tests.crash.windows import WindowFeed
 
     given = [None if cut is None else Cut(**cut) for cut in cuts]
-    return live(place, [WindowFeed(**feed) for feed in feeds], given, notes, available_now=available_now)
+    return live(target, [WindowFeed(**feed) for feed in feeds], given, notes, available_now=available_now)
 
 
-def _window_stream(place: Place, feed: dict[str, Any], available_now: bool) -> dict[str, Any]:
+def _window_stream(target: CrashTarget, feed: dict[str, Any], available_now: bool) -> dict[str, Any]:
     """Run one stream with windows until it is stopped, or until it has everything."""
     from tests.crash.state_lives import run_windows, use_own_spark
     from tests.crash.windows import WindowFeed
 
     use_own_spark(feed["root"])
-    return run_windows(place, WindowFeed(**feed), available_now=available_now)
+    return run_windows(target, WindowFeed(**feed), available_now=available_now)
 
 
-def _redeploy(place: Place, feed: dict[str, Any]) -> bool:
+def _redeploy(target: CrashTarget, feed: dict[str, Any]) -> bool:
     """Build the state of one stream with windows anew, and say whether it has taken over."""
     from ematix_flow.engine.stream.options import StreamOptions
     from ematix_flow.engine.stream.state.redeploy import redeploy_stream
@@ -185,65 +187,65 @@ def _redeploy(place: Place, feed: dict[str, Any]) -> bool:
     from tests.crash.windows import WindowFeed, window_stream
 
     use_own_spark(feed["root"])
-    (one,) = redeploy_stream(window_stream(place, WindowFeed(**feed)), StreamOptions())
+    (one,) = redeploy_stream(window_stream(target, WindowFeed(**feed)), StreamOptions())
     return one.done
 
 
-def _stoppable(place: Place, load: dict[str, Any]) -> dict[str, Any]:
+def _stoppable(target: CrashTarget, load: dict[str, Any]) -> dict[str, Any]:
     """Load as the command line does: a signal ends it politely."""
     with stopping():
-        return _load(place, load)
+        return _load(target, load)
 
 
-def _loop(place: Place, acknowledged: str, last: int) -> int:
+def _loop(target: CrashTarget, acknowledged: str, last: int) -> int:
     """Load from the first number that was not acknowledged on; acknowledge each load after it returned."""
     with Path(acknowledged).open("a+", encoding="ascii") as file:
         file.seek(0)
         start = len(file.read().splitlines())
         for number in range(start, last):
-            run(place, numbered(place, number))
+            run(target, numbered(target, number))
             file.write(f"{number}\n")
             file.flush()
     return last - start
 
 
-def _inbox(place: Place, inbox: dict[str, Any]) -> dict[str, Any]:
+def _inbox(target: CrashTarget, inbox: dict[str, Any]) -> dict[str, Any]:
     """Load the new files of an inbox."""
-    del place
+    del target
     return Inbox(**inbox).run()
 
 
-def _topics(place: Place, flow: dict[str, Any], most: int) -> dict[str, Any]:
+def _topics(target: CrashTarget, flow: dict[str, Any], most: int) -> dict[str, Any]:
     """Send what is new in a topic to another one."""
-    del place
+    del target
     return TopicFlow(**flow).run(most)
 
 
-def _beside(place: Place, *rows_of_loads: list[dict[str, Any]]) -> list[int]:
-    """Make rows of loads at the same time, each in a process of its own; gives the codes they end with."""
+def _side_by_side(target: CrashTarget, *rows_of_loads: list[dict[str, Any]]) -> list[int]:
+    """Make rows of loads at the same time, each in a process of its own; returns the codes they end with."""
     children = []
     for number, loads in enumerate(rows_of_loads):
         pid = os.fork()
         if not pid:
             # A run log each: they share the table and nothing else.
-            _load_all(replace(place, run_log=f"{place.run_log}.{number}"), loads)
+            _load_all(replace(target, run_log=f"{target.run_log}.{number}"), loads)
         children.append(pid)
     return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
 
 
-def _load_all(place: Place, loads: list[dict[str, Any]]) -> NoReturn:
+def _load_all(target: CrashTarget, loads: list[dict[str, Any]]) -> NoReturn:
     code = 1
     try:
         for load in loads:
-            _load(place, load)
+            _load(target, load)
         code = 0
     except BaseException:  # noqa: BLE001 - the code tells it
         traceback.print_exc()
     os._exit(code)
 
 
-def numbered(place: Place, number: int) -> Load:
-    """Give the load of a number in a kill loop."""
-    modes = place.modes(KILL_LOOP)
+def numbered(target: CrashTarget, number: int) -> Load:
+    """Return the load of a number in a kill loop."""
+    modes = target.modes(KILL_LOOP)
     mode = modes[number % len(modes)]
     return Load(mode, number, f"loop_{mode}", slot=f"slot-{number}")

@@ -57,7 +57,7 @@ Row = tuple[int, int, str, datetime]
 
 
 @dataclass(frozen=True)
-class Place:
+class CrashTarget:
     """A target database, with the source file and the run log beside it, as plain text that a child can be sent."""
 
     kind: str
@@ -90,16 +90,16 @@ class Place:
 
     @property
     def has_posts(self) -> bool:
-        """Say whether post steps can run here."""
+        """Return whether post steps can run here."""
         return not self.is_folder and not self.is_lake
 
     @property
     def points(self) -> tuple[str, ...]:
-        """Give the failpoints that a load here passes."""
+        """Return the failpoints that a load here passes."""
         return FOLDER_POINTS if self.is_folder else LAKE_POINTS if self.is_lake else NAMES
 
     def modes(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Give those of some modes that there are here."""
+        """Return those of some modes that there are here."""
         return tuple(name for name in names if not self.is_folder or name in ("append", "truncate"))
 
 
@@ -117,7 +117,7 @@ class Load:
     """Named like the table unless two pipelines share it."""
 
 
-def make_source(path: Path, loads: int) -> None:
+def create_source(path: Path, loads: int) -> None:
     """Write the batches of all loads into an SQLite file."""
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(
@@ -132,7 +132,7 @@ def make_source(path: Path, loads: int) -> None:
 
 
 def rows_of(number: int) -> list[Row]:
-    """Give the good rows of a load; event times of neighbouring loads are out of order, values repeat."""
+    """Return the good rows of a load; event times of neighbouring loads are out of order, values repeat."""
     late = number ^ 1
     return [
         (
@@ -146,32 +146,34 @@ def rows_of(number: int) -> list[Row]:
 
 
 def _long(seed: int) -> str:
-    """Give half a megabyte that does not compress well."""
+    """Return half a megabyte that does not compress well."""
     return Random(seed).randbytes(1 << 18).hex()  # noqa: S311 - the same in every process
 
 
-def moment(number: int) -> datetime:
-    """Give the instant at which a load runs."""
+def instant_of(number: int) -> datetime:
+    """Return the instant at which a load runs."""
     return EPOCH + timedelta(days=1, hours=number)
 
 
-def pipeline_of(place: Place, load: Load) -> Pipeline:
+def pipeline_of(crash_target: CrashTarget, load: Load) -> Pipeline:
     """Declare the pipeline of a load; the same name for every number of one table."""
-    target = connection_from_fields("target", {"kind": place.kind, **place.fields})
-    source = connection_from_fields("events", {"kind": "sqlite", "path": place.source})
+    target = connection_from_fields("target", {"kind": crash_target.kind, **crash_target.fields})
+    source = connection_from_fields("events", {"kind": "sqlite", "path": crash_target.source})
     chosen = write(**{"on_bad_row": "reject", **MODES[load.mode], **load.options})
-    listed = ", ".join(column.name for column in table_of(place, load).columns)
+    listed = ", ".join(column.name for column in table_of(crash_target, load).columns)
     query = f"SELECT {listed} FROM events WHERE load = {load.number}"
     return Pipeline(
         name=load.pipeline or load.table,
         function=lambda: query,
-        targets=(TargetDeclaration(table_of(place, load), chosen, target),),
+        targets=(TargetDeclaration(table_of(crash_target, load), chosen, target),),
         source_connection=source,
-        transforms_post=(f"INSERT INTO crash_posts VALUES ('{load.table}', {load.number})",) if place.has_posts else (),
+        transforms_post=(f"INSERT INTO crash_posts VALUES ('{load.table}', {load.number})",)
+        if crash_target.has_posts
+        else (),
     )
 
 
-def table_of(place: Place, load: Load) -> Table:
+def table_of(target: CrashTarget, load: Load) -> Table:
     """Declare the table of a load."""
     keyed = MODES[load.mode]["mode"] in ("merge", "scd2")
     columns = (
@@ -181,39 +183,39 @@ def table_of(place: Place, load: Load) -> Table:
     )
     if load.mode == "scd2_event":
         columns = (*columns, Column(TimestampTZ(), nullable=False, name="seen_at"))
-    return Table(place.schema, load.table, columns)
+    return Table(target.schema, load.table, columns)
 
 
-def run(place: Place, load: Load) -> dict[str, Any]:
-    """Run one load through the engine and give its result."""
+def run(target: CrashTarget, load: Load) -> dict[str, Any]:
+    """Run one load through the engine and return its result."""
     from ematix_flow.engine.batch.run import run_pipeline
 
-    return run_pipeline(pipeline_of(place, load), options_of(place, load))  # type: ignore[no-any-return]
+    return run_pipeline(pipeline_of(target, load), options_of(target, load))  # type: ignore[no-any-return]
 
 
-def options_of(place: Place, load: Load) -> Options:
-    """Give the options of a load: its slot, its run log and its instant."""
-    return Options(slot=load.slot, run_log=SqliteRunLog(place.run_log), clock=Clock(lambda: moment(load.number)))
+def options_of(target: CrashTarget, load: Load) -> Options:
+    """Return the options of a load: its slot, its run log and its instant."""
+    return Options(slot=load.slot, run_log=SqliteRunLog(target.run_log), clock=Clock(lambda: instant_of(load.number)))
 
 
-def prepare(place: Place, *appended: str) -> None:
+def prepare(target: CrashTarget, *appended: str) -> None:
     """Create the table that the post steps write to, and tables to append to that no key protects from doubling."""
-    if not place.has_posts:
+    if not target.has_posts:
         return
-    database = place.database
+    database = target.database
     with closing(database.session()) as session:
         session.execute("CREATE TABLE crash_posts (pipeline VARCHAR(100), load_number INTEGER)")
-        database.create_schema(session, database.table_name(place.schema, "any").schema)
+        database.create_schema(session, database.table_name(target.schema, "any").schema)
         for name in appended:
-            wanted = table_definition(table_of(place, Load("append", 0, name)), "append", database)
-            session.execute(create_table_sql(replace(wanted, primary_key=()), database))
+            definition = table_definition(table_of(target, Load("append", 0, name)), "append", database)
+            session.execute(create_table_sql(replace(definition, primary_key=()), database))
 
 
 # What must be there
 
 
 def expected(mode: str, numbers: Sequence[int]) -> list[tuple[Any, ...]]:
-    """Give what the table must show after these loads."""
+    """Return what the table must show after these loads."""
     loads = [(number, rows_of(number)) for number in numbers]
     if mode == "append":
         return sorted(row[:3] for _, rows in loads for row in rows)
@@ -222,61 +224,61 @@ def expected(mode: str, numbers: Sequence[int]) -> list[tuple[Any, ...]]:
     if mode == "merge":
         return sorted({row[0]: row[:3] for _, rows in loads for row in rows}.values())
     by_event = mode == "scd2_event"
-    events = [(row[0], row[3] if by_event else moment(n), row[2]) for n, rows in loads for row in rows]
+    events = [(row[0], row[3] if by_event else instant_of(n), row[2]) for n, rows in loads for row in rows]
     return sorted(_versions(events), key=str)
 
 
 def _versions(events: Sequence[tuple[int, datetime, str]]) -> list[tuple[Any, ...]]:
-    """Give id, value, begin, end and currency of every version, whatever the order of the events."""
-    found: list[tuple[Any, ...]] = []
+    """Return id, value, begin, end and currency of every version, whatever the order of the events."""
+    versions: list[tuple[Any, ...]] = []
     for key in {event[0] for event in events}:
         steps: list[tuple[datetime, str]] = []
         for _, at, value in sorted(event for event in events if event[0] == key):
             if not steps or steps[-1][1] != value:
                 steps.append((at, value))
         ends = [*(at for at, _ in steps[1:]), None]
-        found += [(key, value, at, end, end is None) for (at, value), end in zip(steps, ends, strict=True)]
-    return found
+        versions += [(key, value, at, end, end is None) for (at, value), end in zip(steps, ends, strict=True)]
+    return versions
 
 
 # What is there
 
 
-def found(place: Place, load: Load) -> list[tuple[Any, ...]]:
-    """Give what the table shows: rows, or versions for scd2; nothing when there is no table."""
-    if place.is_folder:
-        return sorted(row[:3] for row in in_files(place.database, table_of(place, load)))
+def table_rows(target: CrashTarget, load: Load) -> list[tuple[Any, ...]]:
+    """Return what the table shows: rows, or versions for scd2; nothing when there is no table."""
+    if target.is_folder:
+        return sorted(row[:3] for row in in_files(target.database, table_of(target, load)))
     if load.mode.startswith("scd2"):
-        rows = _selected(place, load, "id", "value", "valid_from", "valid_to", "is_current")
+        rows = _selected(target, load, "id", "value", "valid_from", "valid_to", "is_current")
         return sorted(((int(k), v, _instant(a), _instant(b), bool(now)) for k, v, a, b, now in rows), key=str)
-    return sorted((int(k), int(seq), v) for k, seq, v in _selected(place, load, "id", "seq", "value"))
+    return sorted((int(k), int(seq), v) for k, seq, v in _selected(target, load, "id", "seq", "value"))
 
 
-def _selected(place: Place, load: Load, *columns: str) -> Sequence[tuple[Any, ...]]:
-    database = place.opened(load.table)
-    if place.is_lake:
+def _selected(target: CrashTarget, load: Load, *columns: str) -> Sequence[tuple[Any, ...]]:
+    database = target.opened(load.table)
+    if target.is_lake:
         return shown(database, columns)
-    table = database.table_name(place.schema, load.table)
+    table = database.table_name(target.schema, load.table)
     with closing(database.session()) as session:
         if database.find_table(session, table) is None:
             return []
         return session.query(f"SELECT {', '.join(columns)} FROM {native_name(table, database.dialect)}")
 
 
-def batch_rows(place: Place, load: Load, run_id: str) -> int:
-    """Give how many rows of a load there are, where one statement cannot see the books and the rows."""
-    if place.is_lake:
-        return sum(row[0] == run_id for row in _selected(place, load, "_batch_id"))
-    return sum(row[3] == run_id for row in in_files(place.database, table_of(place, load)))
+def batch_rows(target: CrashTarget, load: Load, run_id: str) -> int:
+    """Return how many rows of a load there are, where one statement cannot see the books and the rows."""
+    if target.is_lake:
+        return sum(row[0] == run_id for row in _selected(target, load, "_batch_id"))
+    return sum(row[3] == run_id for row in in_files(target.database, table_of(target, load)))
 
 
 def _instant(value: Any) -> datetime | None:
     return None if value is None else parse_instant(value)
 
 
-def difference(there: Sequence[tuple[Any, ...]], wanted: Sequence[tuple[Any, ...]]) -> list[str]:
-    """Give what is lost and what is there too often."""
-    have, want = Counter(there), Counter(wanted)
+def difference(there: Sequence[tuple[Any, ...]], right: Sequence[tuple[Any, ...]]) -> list[str]:
+    """Return what is lost and what is there too often."""
+    have, want = Counter(there), Counter(right)
     lost, extra = want - have, have - want
-    said = [f"lost {sum(lost.values())} rows, such as {next(iter(lost))}"] if lost else []
-    return said + ([f"{sum(extra.values())} rows too many, such as {next(iter(extra))}"] if extra else [])
+    complaints = [f"lost {sum(lost.values())} rows, such as {next(iter(lost))}"] if lost else []
+    return complaints + ([f"{sum(extra.values())} rows too many, such as {next(iter(extra))}"] if extra else [])

@@ -54,7 +54,7 @@ def leave(remote: str) -> None:
 
 @cache
 def reader(remote: str) -> SparkSession:
-    """Give the session that this test process reads with."""
+    """Return the session that this test process reads with."""
     from ematix_flow.run.spark.connect_client import far_session
 
     session = far_session(remote)
@@ -63,7 +63,7 @@ def reader(remote: str) -> SparkSession:
 
 
 def shown(lake: Any, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Give the rows of a table; none when there is no table."""
+    """Return the rows of a table; none when there is no table."""
     if isinstance(lake, Delta):
         return list(_in_files(lake, columns))
     if lake.columns() is None:
@@ -72,32 +72,32 @@ def shown(lake: Any, columns: Sequence[str]) -> list[tuple[Any, ...]]:
 
 
 def strange_commits(lake: Any) -> list[str]:
-    """Give every commit that changed rows and names no load, and every name that two of them carry."""
+    """Return every commit that changed rows and names no load, and every name that two of them carry."""
     names = _named_in_log(lake) if isinstance(lake, Delta) else _named_in_history(lake)
     return [f"{count} commits named {name!r}" for name, count in Counter(names).items() if count > 1 or not name]
 
 
 def locks(lake: Any) -> list[str]:
-    """Give the locks on a table that nobody holds any more and nobody has cleared."""
-    return [found.key for found in lake.store.listed(f"{lake.home}locks/") if not found.key.endswith(".dead")]
+    """Return the locks on a table that nobody holds any more and nobody has cleared."""
+    return [entry.key for entry in lake.store.listed(f"{lake.home}locks/") if not entry.key.endswith(".dead")]
 
 
 def folded(lake: Any) -> set[str]:
-    """Give the sets of folded events beside a table; a load that ends in good order leaves one."""
-    return {found.key.split("/")[3] for found in lake.store.listed(f"{lake.home}points/")}
+    """Return the sets of folded events beside a table; a load that ends in good order leaves one."""
+    return {entry.key.split("/")[3] for entry in lake.store.listed(f"{lake.home}points/")}
 
 
 def branches(lake: Any) -> list[str]:
-    """Give the branches that loads have left in an Iceberg table; a Delta table has none."""
+    """Return the branches that loads have left in an Iceberg table; a Delta table has none."""
     if isinstance(lake, Delta):
         return []
     return [name for (name,) in lake.engine().query(f"SELECT name FROM {_name(lake)}.refs") if name != "main"]
 
 
 def data_files(lake: Any) -> set[str]:
-    """Give the files of rows below the table's folder, named by its log or not."""
+    """Return the files of rows below the table's folder, named by its log or not."""
     schema, name = lake.table
-    files = (found.key for found in lake.store.listed(f"{schema}/{name}/"))
+    files = (entry.key for entry in lake.store.listed(f"{schema}/{name}/"))
     return {key for key in files if key.endswith(".parquet") and "_delta_log" not in key}
 
 
@@ -124,18 +124,18 @@ def _in_files(lake: Delta, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
 def _named_in_log(lake: Delta) -> Iterator[str]:
     for actions in delta_log.commits(lake.store, lake.folder):
         if any("add" in action or "remove" in action for action in actions):
-            told = next(action["commitInfo"] for action in actions if "commitInfo" in action)
-            said = json.loads(told.get("userMetadata", "{}"))
+            commit_info = next(action["commitInfo"] for action in actions if "commitInfo" in action)
+            metadata = json.loads(commit_info.get("userMetadata", "{}"))
             # A refusal writes a file without rows.
-            if "refused" not in said or told["operationMetrics"]["numOutputRows"] != "0":
-                yield said.get("ematix_flow", "")
+            if "refused" not in metadata or commit_info["operationMetrics"]["numOutputRows"] != "0":
+                yield metadata.get("ematix_flow", "")
 
 
 def _named_in_history(lake: Any) -> Iterator[str]:
     name = _name(lake)
-    changed = " OR ".join(f"coalesce(s.summary['{word}-data-files'], '0') <> '0'" for word in ("added", "deleted"))
-    for (said,) in lake.engine().query(
+    changed = " OR ".join(f"coalesce(s.summary['{change}-data-files'], '0') <> '0'" for change in ("added", "deleted"))
+    for (property_value,) in lake.engine().query(
         f"SELECT s.summary['{PROPERTY}'] FROM {name}.snapshots AS s "
         f"JOIN {name}.history AS h ON s.snapshot_id = h.snapshot_id WHERE h.is_current_ancestor AND ({changed})"
     ):
-        yield "" if said is None or said.startswith("refused") else said
+        yield "" if property_value is None or property_value.startswith("refused") else property_value

@@ -58,13 +58,13 @@ class Nursery:
         With `since`, the name of a file, the time begins when that file is there.
         """
         given = [asdict(value) if hasattr(value, "__dataclass_fields__") else value for value in arguments]
-        return self._ask({"function": function, "arguments": given, "kill_after": kill_after, **how})
+        return self._request({"function": function, "arguments": given, "kill_after": kill_after, **how})
 
     def resume(self, ending: Ending) -> Ending:
-        """Continue a child that stopped itself and give how it ended."""
-        return self._ask({"resume": ending.stopped})
+        """Continue a child that stopped itself and return how it ended."""
+        return self._request({"resume": ending.stopped})
 
-    def _ask(self, job: dict[str, Any]) -> Ending:
+    def _request(self, job: dict[str, Any]) -> Ending:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(job) + "\n")
@@ -137,11 +137,11 @@ def _performed(job: dict[str, Any]) -> dict[str, Any]:
 def _await(child: _Child, kill_after: float | None, since: str | None) -> Ending:
     """Wait until the child ends or stops; kill it when its time is over."""
     started = time.monotonic()
-    said = b""
+    answer_bytes = b""
     while True:
         ready, _, _ = select.select([child.pipe], [], [], 0.003 if since is None else 0.0005)
         if ready:
-            said += os.read(child.pipe, 1 << 16)
+            answer_bytes += os.read(child.pipe, 1 << 16)
         if since is not None and not Path(since).exists():
             started = time.monotonic()
         pid, status = os.waitpid(child.pid, os.WNOHANG | os.WUNTRACED)
@@ -153,18 +153,18 @@ def _await(child: _Child, kill_after: float | None, since: str | None) -> Ending
             continue
         if os.WIFSTOPPED(status):
             return Ending(stopped=child.pid)
-        said += _rest(child.pipe)
+        answer_bytes += _rest(child.pipe)
         if os.WIFSIGNALED(status):
             return Ending(signal=os.WTERMSIG(status))
-        return Ending(**json.loads(said))
+        return Ending(**json.loads(answer_bytes))
 
 
 def _rest(pipe: int) -> bytes:
-    said = b""
-    while piece := os.read(pipe, 1 << 16):
-        said += piece
+    received = b""
+    while block := os.read(pipe, 1 << 16):
+        received += block
     os.close(pipe)
-    return said
+    return received
 
 
 if __name__ == "__main__":

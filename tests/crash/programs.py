@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connection.registry import Connection
 
 
-def begin_program(module: str, *words: str, failpoints: str = "", **variables: str) -> subprocess.Popen[bytes]:
+def begin_program(module: str, *arguments: str, failpoints: str = "", **variables: str) -> subprocess.Popen[bytes]:
     """Begin a module of the tests as a process of its own, with some variables of the environment."""
     code = Path(ematix_flow.__file__).parents[1]
     paths = f"{code}:{Path(__file__).parents[2]}"
     surroundings = {**os.environ, **variables, "PYTHONPATH": paths, "FLOW_FAILPOINTS": failpoints}
-    return subprocess.Popen([sys.executable, "-m", module, *words], env=surroundings)
+    return subprocess.Popen([sys.executable, "-m", module, *arguments], env=surroundings)
 
 
 def log_at(url: str, **options: Any) -> Connection:
-    """Give the connection to the log of a database."""
+    """Return the connection to the log of a database."""
     kind = "mysql_cdc" if url.startswith("mysql") else "postgres_cdc"
     return connection_from_fields("log", {"kind": kind, "url": url, **options})
 
@@ -49,7 +49,7 @@ class RowChanges(ABC):
 
     @abstractmethod
     def statement(self) -> tuple[str, tuple[object, ...]]:
-        """Give a change and its parameters."""
+        """Return a change and its parameters."""
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -28,7 +28,7 @@ class Proxy:
         """Seconds that every piece of the conversation takes, in each direction."""
         self.lost_after = 0
         """Pieces after which the connection that says the next one is cut; 0 for none, and it counts anew then."""
-        self._pieces = 0
+        self._packets = 0
         self._open = True
         self._refusing = self._down = False
         threading.Thread(target=self._accept, daemon=True).start()
@@ -65,32 +65,32 @@ class Proxy:
             while self._open and not self._down:
                 ready, _, _ = select.select([client, server], [], [], WAIT)
                 for side in ready:
-                    said = side.recv(1 << 16)
-                    if not said:
+                    data = side.recv(1 << 16)
+                    if not data:
                         return
                     time.sleep(self.delay)
                     self._count()
                     if side is server and not silent:
-                        client.sendall(said)
-                    elif side is client and self._is_commit(said):
-                        silent = self._interfere(server, said)
+                        client.sendall(data)
+                    elif side is client and self._is_commit(data):
+                        silent = self._interfere(server, data)
                     elif side is client:
-                        server.sendall(said)
+                        server.sendall(data)
 
     def _count(self) -> None:
-        self._pieces += 1
-        if self.lost_after and self._pieces > self.lost_after:
-            self._pieces = 0
+        self._packets += 1
+        if self.lost_after and self._packets > self.lost_after:
+            self._packets = 0
             raise ConnectionAbortedError("lost")
 
-    def _is_commit(self, said: bytes) -> bool:
-        return bool(self.at_commit) and b"COMMIT" in said[:64]
+    def _is_commit(self, data: bytes) -> bool:
+        return bool(self.at_commit) and b"COMMIT" in data[:64]
 
-    def _interfere(self, server: Any, said: bytes) -> bool:
-        """Do what was asked for at this COMMIT; gives True to stay silent, and raises to cut the connection."""
+    def _interfere(self, server: Any, data: bytes) -> bool:
+        """Do what was asked for at this COMMIT; returns True to stay silent, and raises to cut the connection."""
         what, self.at_commit = self.at_commit, ""
         if what.endswith("after"):
-            server.sendall(said)
+            server.sendall(data)
             server.recv(1 << 16)
         if what.startswith("cut"):
             raise ConnectionAbortedError(what)

@@ -44,7 +44,7 @@ class Journey:
     spool: Path
 
     def stream(self, *, pause_ms: int = 20) -> Stream:
-        """Give the stream."""
+        """Return the stream."""
         source = connection_from_fields("mq", self.source)
         target = connection_from_fields("there", self.target)
         columns = (
@@ -66,11 +66,11 @@ class Journey:
 
     def begin(self, failpoints: str = "") -> Popen[bytes]:
         """Begin a life of the stream in a process of its own."""
-        words = [json.dumps(self.source), self.queue, json.dumps(self.target), self.schema, str(self.spool)]
-        return begin_program("tests.crash.spooling", *words, failpoints=failpoints, **{ROOT: str(self.spool)})
+        arguments = [json.dumps(self.source), self.queue, json.dumps(self.target), self.schema, str(self.spool)]
+        return begin_program("tests.crash.spooling", *arguments, failpoints=failpoints, **{ROOT: str(self.spool)})
 
-    def found(self) -> list[int]:
-        """Give the ids in the table."""
+    def ids(self) -> list[int]:
+        """Return the ids in the table."""
         database = open_database(connection_from_fields("there", self.target))
         try:
             with closing(database.session()) as session:
@@ -80,7 +80,7 @@ class Journey:
 
 
 def from_rabbitmq(server: RabbitMQServer) -> dict[str, Any]:
-    """Give the fields of a connection to RabbitMQ."""
+    """Return the fields of a connection to RabbitMQ."""
     return {"kind": "rabbitmq", "amqp_url": server.url}
 
 

@@ -19,13 +19,13 @@ from ematix_flow.declare.spark_settings import ENGINE_VARIABLE
 from tests.crash.windows import window_stream
 
 if TYPE_CHECKING:
-    from tests.crash.journey import Place
+    from tests.crash.journey import CrashTarget
     from tests.crash.windows import WindowFeed
 
 TAKES, CLOSES = "takes", "closes"
 """Batches that only take up events, and those that close windows."""
 
-PATIENCE = 240.0
+LIFE_SECONDS = 240.0
 """Seconds after which a life ends in which not every stream has come to its place."""
 
 
@@ -34,15 +34,15 @@ class Cut:
     """Where a stream is cut: at a failpoint, in a batch of some kind, or when it passes for the so-manieth time."""
 
     point: str
-    moment: str = ""
+    batch_kind: str = ""
     passing: int = 1
 
     def __str__(self) -> str:
-        return f"{self.point} {self.moment or f'@{self.passing}'}"
+        return f"{self.point} {self.batch_kind or f'@{self.passing}'}"
 
 
 @dataclass
-class Lane:
+class CutStream:
     """One stream of a life, and where it is cut."""
 
     feed: WindowFeed
@@ -53,41 +53,43 @@ class Lane:
     reached: threading.Event = field(default_factory=threading.Event)
 
     def passes(self, name: str) -> bool:
-        """Say whether the stream is cut here and now."""
-        if self.cut is None or name != self.cut.point or (self.cut.moment and self.cut.moment != self.kind):
+        """Return whether the stream is cut here and now."""
+        if self.cut is None or name != self.cut.point or (self.cut.batch_kind and self.cut.batch_kind != self.kind):
             return False
         self.passed += 1
         return self.passed == self.cut.passing
 
 
-_LANE: ContextVar[Lane | None] = ContextVar("lane", default=None)
+_STREAM: ContextVar[CutStream | None] = ContextVar("stream", default=None)
 
 
 def live(
-    place: Place, feeds: list[WindowFeed], cuts: list[Cut | None], notes: str, *, available_now: bool
+    target: CrashTarget, feeds: list[WindowFeed], cuts: list[Cut | None], notes: str, *, available_now: bool
 ) -> list[str]:
-    """Run streams until all of them stand where they are cut, and die; without cuts, give the errors they end with.
+    """Run streams until all of them stand where they are cut, and die; without cuts, return the errors they end with.
 
     The file `notes` tells of every cut that was reached, and of the first batch that was computed.
     """
-    lanes = [Lane(feed, cut) for feed, cut in zip(feeds, cuts, strict=True)]
+    streams = [CutStream(feed, cut) for feed, cut in zip(feeds, cuts, strict=True)]
     use_own_spark(feeds[0].root)
-    _watch(lanes, Path(notes))
-    errors = [""] * len(lanes)
+    _watch(streams, Path(notes))
+    errors = [""] * len(streams)
 
     def run(number: int) -> None:
-        _LANE.set(lanes[number])
+        _STREAM.set(streams[number])
         try:
-            run_windows(place, lanes[number].feed, available_now=available_now)
+            run_windows(target, streams[number].feed, available_now=available_now)
         except BaseException as error:  # noqa: BLE001 - told to the test, which judges it
             errors[number] = f"{type(error).__name__}: {error}"
 
-    threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(len(lanes))]
+    threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(len(streams))]
     for thread in threads:
         thread.start()
     if any(cuts):
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline and not all(lane.reached.is_set() for lane in lanes) and not any(errors):
+        deadline = time.monotonic() + LIFE_SECONDS
+        while (
+            time.monotonic() < deadline and not all(stream.reached.is_set() for stream in streams) and not any(errors)
+        ):
             time.sleep(0.01)
         if not any(errors):
             os.kill(os.getpid(), signal.SIGKILL)
@@ -96,13 +98,13 @@ def live(
     return errors
 
 
-def run_windows(place: Place, feed: WindowFeed, *, available_now: bool, **more: Any) -> dict[str, Any]:
+def run_windows(target: CrashTarget, feed: WindowFeed, *, available_now: bool, **more: Any) -> dict[str, Any]:
     """Run one stream until it is stopped or, with `available_now`, has everything."""
     from ematix_flow.engine.stream.options import StreamOptions
     from ematix_flow.engine.stream.run import run_stream
 
     return run_stream(
-        window_stream(place, feed), StreamOptions(available_now=available_now, restart=feed.restart, **more)
+        window_stream(target, feed), StreamOptions(available_now=available_now, restart=feed.restart, **more)
     )
 
 
@@ -116,7 +118,7 @@ def use_own_spark(root: str) -> None:
     }
 
 
-def _watch(lanes: list[Lane], notes: Path) -> None:
+def _watch(streams: list[CutStream], notes: Path) -> None:
     """Let every stream stand still where it is cut."""
     from ematix_flow.engine.stream.state.rows import StateRows
 
@@ -126,23 +128,23 @@ def _watch(lanes: list[Lane], notes: Path) -> None:
         with notes.open("a", encoding="utf-8") as file:
             file.write(f"{text}\n")
 
-    def seen(self: StateRows, results: Any) -> dict[str, int]:
-        found, lane = kinds(self, results), _LANE.get()
-        assert lane is not None
-        lane.kind = CLOSES if found.get("close") else TAKES
-        return found
+    def noting_kinds(self: StateRows, results: Any) -> dict[str, int]:
+        counts, stream = kinds(self, results), _STREAM.get()
+        assert stream is not None
+        stream.kind = CLOSES if counts.get("close") else TAKES
+        return counts
 
     def act(name: str, armed: object) -> None:
         del armed
-        lane = _LANE.get()
+        stream = _STREAM.get()
         if name == "state.computed":
             notes.touch()
-        if lane is not None and lane.passes(name):
-            note(str(lanes.index(lane)))
-            lane.reached.set()
+        if stream is not None and stream.passes(name):
+            note(str(streams.index(stream)))
+            stream.reached.set()
             threading.Event().wait()
 
-    StateRows.kinds = seen  # type: ignore[method-assign]
-    points = {lane.cut.point for lane in lanes if lane.cut is not None} | {"state.computed"}
+    StateRows.kinds = noting_kinds  # type: ignore[method-assign]
+    points = {stream.cut.point for stream in streams if stream.cut is not None} | {"state.computed"}
     failpoints._armed = dict.fromkeys(points)  # type: ignore[assignment]
     failpoints._act = act

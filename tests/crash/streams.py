@@ -20,7 +20,7 @@ from ematix_flow.plan.sql.render import native_name
 from tests.crash.lakes import shown
 
 if TYPE_CHECKING:
-    from tests.crash.journey import Place
+    from tests.crash.journey import CrashTarget
 
 TABLE = "messages"
 PARTITIONS = 3
@@ -49,7 +49,7 @@ class Feed:
 
     @property
     def sources(self) -> tuple[StreamSourceDeclaration, ...]:
-        """Give what the stream reads."""
+        """Return what the stream reads."""
         kafka = connection_from_fields(
             "feed", {"kind": "kafka", "bootstrap_servers": self.address, "group_id": "crash-tests"}
         )
@@ -60,9 +60,9 @@ class Feed:
         return (*topics, StreamSourceDeclaration(mq, self.queue, self.queue))
 
 
-def stream_of(place: Place, feed: Feed) -> Stream:
-    """Declare the stream into the table of a place."""
-    target = connection_from_fields("target", {"kind": place.kind, **place.fields})
+def stream_of(crash_target: CrashTarget, feed: Feed) -> Stream:
+    """Declare the stream into the table of a target."""
+    target = connection_from_fields("target", {"kind": crash_target.kind, **crash_target.fields})
     columns = (
         Column(BigInt(), primary_key=True, name="id"),
         Column(Text(), nullable=False, name="word"),
@@ -76,7 +76,7 @@ def stream_of(place: Place, feed: Feed) -> Stream:
     return Stream(
         name="crash_stream",
         sources=feed.sources,
-        targets=(StreamTarget(target, how, Table(place.schema, TABLE, columns)),),
+        targets=(StreamTarget(target, how, Table(crash_target.schema, TABLE, columns)),),
         cdc=cdc,
         idle_pause_ms=5,
         max_rows_per_batch=feed.most,
@@ -102,7 +102,7 @@ class Writer:
         self._thread.start()
 
     def write(self, count: int) -> int:
-        """Write so many messages now, and give how many there are when all of them have arrived."""
+        """Write so many messages now, and return how many there are when all of them have arrived."""
         for _ in range(count):
             self._one()
         while self._producer.flush(5):
@@ -110,7 +110,7 @@ class Writer:
         return self.written
 
     def stop(self) -> int:
-        """Stop, and give how many messages there are when all of them have arrived."""
+        """Stop, and return how many messages there are when all of them have arrived."""
         self._over.set()
         self._thread.join()
         while self._producer.flush(5):
@@ -132,12 +132,12 @@ class Writer:
 
 
 def row_of(number: int) -> dict[str, Any]:
-    """Give the row of a number."""
+    """Return the row of a number."""
     return {"id": number, "word": f"word {number}"}
 
 
 def changes_of(number: int) -> list[dict[str, Any]]:
-    """Give the changes after which a number is there with its word, and another one was there and is gone."""
+    """Return the changes after which a number is there with its word, and another one was there and is gone."""
     away = {"id": -number - 1, "word": "away"}
     steps = [
         ("c", None, {"id": -number - 1, "word": "first"}),
@@ -150,38 +150,38 @@ def changes_of(number: int) -> list[dict[str, Any]]:
         # A connector that was restarted sends some again.
         ("u", None, row_of(number)),
     ]
-    places = [0, 1, 2, 3, 4, 5, 6, 2]
+    sequences = [0, 1, 2, 3, 4, 5, 6, 2]
     return [
-        {"op": op, "before": before, "after": after, "source": {"lsn": number * 10 + place}}
-        for place, (op, before, after) in zip(places, steps, strict=True)
+        {"op": op, "before": before, "after": after, "source": {"lsn": number * 10 + sequence}}
+        for sequence, (op, before, after) in zip(sequences, steps, strict=True)
     ]
 
 
-def ids_in(place: Place) -> list[int]:
-    """Give the numbers that the table of a place holds."""
-    database = place.opened(TABLE)
-    if place.is_lake:
+def ids_in(target: CrashTarget) -> list[int]:
+    """Return the numbers that the table of a target holds."""
+    database = target.opened(TABLE)
+    if target.is_lake:
         return [int(row[0]) for row in shown(database, ["id"])]
     with closing(database.session()) as session:
-        name = native_name(database.table_name(place.schema, TABLE), database.dialect)
-        if database.find_table(session, database.table_name(place.schema, TABLE)) is None:
+        name = native_name(database.table_name(target.schema, TABLE), database.dialect)
+        if database.find_table(session, database.table_name(target.schema, TABLE)) is None:
             return []
         return [int(row[0]) for row in session.query(f"SELECT id FROM {name}")]
 
 
-def batches_in(place: Place) -> int:
-    """Give how many batches the ledger of a place knows."""
-    database = place.opened(TABLE)
+def batches_in(target: CrashTarget) -> int:
+    """Return how many batches the ledger of a target knows."""
+    database = target.opened(TABLE)
     ledger = Ledger(database)
     with closing(database.session()) as session:
         return int(session.query(f"SELECT COUNT(*) FROM {ledger.name('ledger')}")[0][0])
 
 
-def complaints(place: Place, written: int) -> list[str]:
-    """Give what is lost, doubled or was never written."""
-    found = Counter(ids_in(place))
-    lost = [number for number in range(written) if number not in found]
-    doubled = [number for number, count in found.items() if count > 1]
-    strange = [number for number in found if not 0 <= number < written]
-    said: list[tuple[str, list[Any]]] = [("lost", lost), ("doubled", doubled), ("never written", strange)]
-    return [f"{len(numbers)} {word}: {numbers[:5]}" for word, numbers in said if numbers]
+def complaints(target: CrashTarget, written: int) -> list[str]:
+    """Return what is lost, doubled or was never written."""
+    counts = Counter(ids_in(target))
+    lost = [number for number in range(written) if number not in counts]
+    doubled = [number for number, count in counts.items() if count > 1]
+    strange = [number for number in counts if not 0 <= number < written]
+    complaint_groups: list[tuple[str, list[Any]]] = [("lost", lost), ("doubled", doubled), ("never written", strange)]
+    return [f"{len(numbers)} {kind}: {numbers[:5]}" for kind, numbers in complaint_groups if numbers]

@@ -57,7 +57,7 @@ def test_a_kill_at_each_step_between_rows_and_changes(postgres_url: str, tmp_pat
 
 
 def kill_lives(count: int, begin: Callable[[], Popen[bytes]], file: Path, seed: int) -> int:
-    """Begin and kill a stream so many times, and give how many of its lives had written something.
+    """Begin and kill a stream so many times, and return how many of its lives had written something.
 
     Every third one is killed at any moment of its first seconds, the others soon after they have written into the target.
     """
@@ -79,7 +79,7 @@ def kill_lives(count: int, begin: Callable[[], Popen[bytes]], file: Path, seed: 
 
 
 def _stamps(file: Path) -> list[int]:
-    """Give when the files of a target were last written."""
+    """Return when the files of a target were last written."""
     return [one.stat().st_mtime_ns for one in (file, file.with_name(f"{file.name}-wal")) if one.exists()]
 
 

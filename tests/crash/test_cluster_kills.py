@@ -62,7 +62,7 @@ class Seller:
         wait_until(lambda: self._noted() > before, 120)
 
     def ended(self) -> dict[str, Any]:
-        """Give what became of the load."""
+        """Return what became of the load."""
         assert self.process.stdout is not None
         return json.loads(self.process.stdout.readline())  # type: ignore[no-any-return]
 
@@ -82,19 +82,19 @@ class Seller:
 
 @pytest.fixture(scope="module")
 def frail_cluster() -> Iterator[Standalone]:
-    """Give a cluster that may be damaged."""
-    made = Standalone()
+    """Return a cluster that may be damaged."""
+    cluster = Standalone()
     try:
-        made.start()
-        yield made
+        cluster.start()
+        yield cluster
     finally:
-        made.close()
+        cluster.close()
 
 
 @pytest.fixture
 def seller(postgres_server: PostgresServer, tmp_path: Path) -> Iterator[Callable[..., Seller]]:
-    """Give the function that starts a driver on a cluster."""
-    made: list[Seller] = []
+    """Return the function that starts a driver on a cluster."""
+    sellers_created: list[Seller] = []
     source, target = postgres_server.create_database(), postgres_server.create_database()
     with psycopg.connect(source) as filled:
         filled.execute("CREATE TABLE orders (id bigint PRIMARY KEY, note text)")
@@ -102,9 +102,9 @@ def seller(postgres_server: PostgresServer, tmp_path: Path) -> Iterator[Callable
 
     def start(cluster: Standalone, **variables: str) -> Seller:
         cluster.start()
-        notes = cluster.home / f"notes-{len(made)}-{tmp_path.name}"
+        notes = cluster.home / f"notes-{len(sellers_created)}-{tmp_path.name}"
         points = f"stage.task_start=note:{notes},stage.mid_rows=sleep:{STAYS},stage.after_task_commit=sleep:{STAYS}"
-        points += f",carry.before_send=kill@file:{cluster.home / f'killed-{len(made)}-{tmp_path.name}'}"
+        points += f",carry.before_send=kill@file:{cluster.home / f'killed-{len(sellers_created)}-{tmp_path.name}'}"
         connections = {name: {"kind": "postgres", "url": url} for name, url in (("source", source), ("target", target))}
         connections["duck"] = {"kind": "duckdb", "path": str(tmp_path / "shop.duckdb")}
         environment = {**os.environ, **cluster.settings(), "PYTHONPATH": str(ROOT / "src"), "HOME": str(tmp_path),
@@ -115,13 +115,13 @@ def seller(postgres_server: PostgresServer, tmp_path: Path) -> Iterator[Callable
                 [sys.executable, str(SCRIPT)], cwd=tmp_path, env=environment, text=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
             )  # fmt: skip
-        made.append(Seller(cluster, source, target, tmp_path, process, notes))
+        sellers_created.append(Seller(cluster, source, target, tmp_path, process, notes))
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        return made[-1]
+        return sellers_created[-1]
 
     yield start
-    for one in made:
+    for one in sellers_created:
         one.close()
     for url in (source, target):
         postgres_server.drop_database(url)
@@ -170,9 +170,9 @@ def test_a_cluster_that_stays_away_ends_the_load(frail_cluster: Standalone, sell
     shop.begin(0)
     for worker in shop.cluster.workers:
         worker.crash()
-    told = shop.ended()
-    assert told["error"] == "EngineLostError"
-    assert f"{shop.cluster.url} has had no executor for 20 seconds" in told["text"]
+    report = shop.ended()
+    assert report["error"] == "EngineLostError"
+    assert f"{shop.cluster.url} has had no executor for 20 seconds" in report["text"]
     shop.cluster.start()
     shop.begin(0)
     assert shop.ended().get("rows_inserted") == 100

@@ -15,7 +15,7 @@ from tests.depth import quick_or_deep
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.crash.journey import Place
+    from tests.crash.journey import CrashTarget
     from tests.crash.nursery import Nursery
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
@@ -24,11 +24,11 @@ KILLS = quick_or_deep(4, 60)
 FOLDER_KILLS = quick_or_deep(4, 40)
 
 
-def test_kills_lose_and_double_nothing(nursery: Nursery, place: Place, tmp_path: Path) -> None:
+def test_kills_lose_and_double_nothing(nursery: Nursery, target: CrashTarget, tmp_path: Path) -> None:
     seed = int(os.environ.get("CRASH_SEED", "20260101"))
-    prepare(place, "loop_append")
-    loop = KillLoop(nursery, place, tmp_path / "acknowledged", Random(seed))  # noqa: S311 - repeatable, not secret
-    kills = FOLDER_KILLS if place.is_folder else KILLS
+    prepare(target, "loop_append")
+    loop = KillLoop(nursery, target, tmp_path / "acknowledged", Random(seed))  # noqa: S311 - repeatable, not secret
+    kills = FOLDER_KILLS if target.is_folder else KILLS
     complaints = loop.lives(kills)
     print(f"seed {seed}: {kills} kills, {loop.done()} loads, {loop.unacknowledged} commits that nobody was told of")  # noqa: T201
     assert complaints == []

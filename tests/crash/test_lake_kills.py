@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.crash.journey import Place
+    from tests.crash.journey import CrashTarget
     from tests.crash.nursery import Nursery
 
 pytestmark = [
@@ -33,17 +33,17 @@ KILLS = quick_or_deep(2, 40)
 
 @pytest.mark.parametrize("kind", [LAKES[0], *(deep(kind) for kind in (*LAKES[1:], "iceberg_sql"))])
 def test_kills_lose_and_double_nothing(
-    lake_nursery: Nursery, place_of: Callable[[str], Place], kind: str, tmp_path: Path
+    lake_nursery: Nursery, target_of: Callable[[str], CrashTarget], kind: str, tmp_path: Path
 ) -> None:
     seed = int(os.environ.get("CRASH_SEED", "20260101"))
-    place = place_of(kind)
-    loop = KillLoop(lake_nursery, place, tmp_path / "acknowledged", Random(seed), longest=2.0, growth=1.05)  # noqa: S311
+    target = target_of(kind)
+    loop = KillLoop(lake_nursery, target, tmp_path / "acknowledged", Random(seed), longest=2.0, growth=1.05)  # noqa: S311
     complaints = loop.lives(KILLS)
     print(f"seed {seed}: {KILLS} kills, {loop.done()} loads, {loop.unacknowledged} commits that nobody was told of")  # noqa: T201
     assert complaints == []
     assert loop.done() >= KILLS // 8
     # A statement of the last one that was killed may have come back to its branch.
-    assert max(len(branches(place.opened(f"loop_{mode}"))) for mode in KILL_LOOP) <= 1
+    assert max(len(branches(target.opened(f"loop_{mode}"))) for mode in KILL_LOOP) <= 1
 
 
 SWEPT = [
@@ -61,12 +61,12 @@ SWEPT = [
 
 @pytest.mark.parametrize(("kind", "mode", "action"), SWEPT)
 def test_a_load_that_ends_at_any_failpoint_is_whole_or_absent(
-    lake_nursery: Nursery, place_of: Callable[[str], Place], kind: str, mode: str, action: str
+    lake_nursery: Nursery, target_of: Callable[[str], CrashTarget], kind: str, mode: str, action: str
 ) -> None:
-    sweep = Sweep(lake_nursery, place_of(kind), mode, f"swept_{mode}")
+    sweep = Sweep(lake_nursery, target_of(kind), mode, f"swept_{mode}")
     placing = ADDING_NAMES if mode == "append" and kind != "iceberg" else ()
     assert sweep.in_a_row(action, (*BEFORE_THE_CHANGE, *placing)) == []
     assert sweep.points(action, AFTER_THE_CHANGE) == []
     if mode == "scd2_event":
         assert sweep.undisturbed() == []
-        assert len(folded(sweep.place.opened(sweep.table))) == 1
+        assert len(folded(sweep.target.opened(sweep.table))) == 1

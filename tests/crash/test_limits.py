@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.crash.journey import Place
+    from tests.crash.journey import CrashTarget
     from tests.crash.nursery import Nursery
 
 pytestmark = pytest.mark.crash
@@ -42,11 +42,11 @@ SMALL = 65_536
 @pytest.mark.parametrize("kind", ["duckdb", "sqlite", FOLDER])
 @pytest.mark.parametrize("point", ["stage.task_start", "commit.connected"])
 def test_a_full_disk_fails_the_run_and_changes_nothing(
-    nursery: Nursery, place_of: Callable[[str], Place], kind: str, point: str
+    nursery: Nursery, target_of: Callable[[str], CrashTarget], kind: str, point: str
 ) -> None:
-    place = place_of(kind)
-    prepare(place, "filled")
-    sweep = Sweep(nursery, place, "append", "filled")
+    target = target_of(kind)
+    prepare(target, "filled")
+    sweep = Sweep(nursery, target, "append", "filled")
     assert sweep.undisturbed() == []
     load = Load("append", BIG, "filled")
     stopped = sweep.run(load, f"{point}=stop@1")
@@ -60,11 +60,13 @@ def test_a_full_disk_fails_the_run_and_changes_nothing(
 @pytest.mark.parametrize(
     "point", ["stage.mid_rows", "commit.fence_locked", "commit.before_commit", "commit.commit_sent", "post.before"]
 )
-def test_a_polite_signal_ends_a_load_that_the_next_run_takes_up(nursery: Nursery, place: Place, point: str) -> None:
-    prepare(place, "stopped")
-    sweep = Sweep(nursery, place, "append", "stopped")
+def test_a_polite_signal_ends_a_load_that_the_next_run_takes_up(
+    nursery: Nursery, target: CrashTarget, point: str
+) -> None:
+    prepare(target, "stopped")
+    sweep = Sweep(nursery, target, "append", "stopped")
     load = sweep.next_load()
-    stopped = nursery.run("stoppable", place, load, failpoints=f"{point}=stop@1")
+    stopped = nursery.run("stoppable", target, load, failpoints=f"{point}=stop@1")
     os.kill(stopped.stopped, signal.SIGTERM)
     ending = nursery.resume(stopped)
     # A signal that is heard once the answer to COMMIT is awaited lets the load finish.
@@ -73,20 +75,20 @@ def test_a_polite_signal_ends_a_load_that_the_next_run_takes_up(nursery: Nursery
     assert (sweep.judged(load, []) if finished else sweep.undisturbed()) == []
 
 
-def make_giant(place: Place, path: Path) -> Place:
-    """Give a place whose source has one load of one row of 64 MiB."""
+def with_giant_row(target: CrashTarget, path: Path) -> CrashTarget:
+    """Return a target whose source has one load of one row of 64 MiB."""
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(
             "CREATE TABLE events (load INTEGER, id INTEGER, seq INTEGER, value TEXT, seen_at TIMESTAMPTZ)"
         )
         connection.execute("INSERT INTO events VALUES (0, 1, 1, ?, ?)", ("x" * (64 << 20), EPOCH.isoformat(" ")))
-    return replace(place, source=str(path))
+    return replace(target, source=str(path))
 
 
 @pytest.mark.deep
 @pytest.mark.slow
-def test_a_row_of_64_mebibytes_is_loaded_or_refused(nursery: Nursery, place: Place, tmp_path: Path) -> None:
-    giant = make_giant(place, tmp_path / "giant.sqlite")
+def test_a_row_of_64_mebibytes_is_loaded_or_refused(nursery: Nursery, target: CrashTarget, tmp_path: Path) -> None:
+    giant = with_giant_row(target, tmp_path / "giant.sqlite")
     prepare(giant)
     ending = nursery.run("load", giant, Load("merge", 0, "giant"))
     sweep = Sweep(nursery, giant, "merge", "giant")
@@ -98,8 +100,8 @@ def test_a_row_of_64_mebibytes_is_loaded_or_refused(nursery: Nursery, place: Pla
 
 @pytest.mark.deep
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "said"), [("duckdb", ""), ("sqlite", "too many columns")])
-def test_five_thousand_columns_are_loaded_or_refused(tmp_path: Path, kind: str, said: str) -> None:
+@pytest.mark.parametrize(("kind", "message"), [("duckdb", ""), ("sqlite", "too many columns")])
+def test_five_thousand_columns_are_loaded_or_refused(tmp_path: Path, kind: str, message: str) -> None:
     names = [f"c{number}" for number in range(5_000)]
     with duckdb.connect(str(tmp_path / "wide.duckdb")) as connection:
         connection.execute(f"CREATE TABLE wide AS SELECT {', '.join(f'{n} AS c{n}' for n in range(len(names)))}")
@@ -112,5 +114,5 @@ def test_five_thousand_columns_are_loaded_or_refused(tmp_path: Path, kind: str, 
         source_connection=connection_from_fields("source", {"kind": "duckdb", "path": str(tmp_path / "wide.duckdb")}),
     )
     options = Options(run_log=SqliteRunLog(tmp_path / "run_log"))
-    with pytest.raises(CommitError, match=said) if said else nullcontext():
+    with pytest.raises(CommitError, match=message) if message else nullcontext():
         assert run_pipeline(pipeline, options)["rows_inserted"] == 1

@@ -13,21 +13,21 @@ from tests.crash.proxy import Proxy
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.crash.journey import Place
+    from tests.crash.journey import CrashTarget
     from tests.crash.nursery import Nursery
 
 pytestmark = [pytest.mark.crash, pytest.mark.service]
 
 
 @pytest.fixture(params=["postgres", "mysql"])
-def direct(request: pytest.FixtureRequest, place_of: Callable[[str], Place]) -> Place:
-    """Give a place on each server."""
-    return place_of(request.param)
+def direct(request: pytest.FixtureRequest, target_of: Callable[[str], CrashTarget]) -> CrashTarget:
+    """Return a target on each server."""
+    return target_of(request.param)
 
 
 @pytest.fixture
-def proxy(direct: Place) -> Iterator[Proxy]:
-    """Give a proxy before the server."""
+def proxy(direct: CrashTarget) -> Iterator[Proxy]:
+    """Return a proxy before the server."""
     opened = Proxy(direct.fields["url"])
     yield opened
     opened.close()
@@ -35,7 +35,7 @@ def proxy(direct: Place) -> Iterator[Proxy]:
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("what", ["cut before", "cut after", "silence before", "silence after"])
-def test_a_lost_answer_to_commit_is_looked_up(nursery: Nursery, direct: Place, proxy: Proxy, what: str) -> None:
+def test_a_lost_answer_to_commit_is_looked_up(nursery: Nursery, direct: CrashTarget, proxy: Proxy, what: str) -> None:
     prepare(direct, "answered")
     sweep = Sweep(nursery, moved(direct, url=proxy.url), "append", "answered", options={"incremental_column": None})
     assert sweep.undisturbed() == []
@@ -46,7 +46,7 @@ def test_a_lost_answer_to_commit_is_looked_up(nursery: Nursery, direct: Place, p
 
 
 def test_a_server_that_cannot_be_asked_leaves_the_outcome_open_and_the_next_run_finds_out(
-    nursery: Nursery, direct: Place, proxy: Proxy
+    nursery: Nursery, direct: CrashTarget, proxy: Proxy
 ) -> None:
     prepare(direct, "unknown")
     sweep = Sweep(nursery, moved(direct, url=proxy.url), "append", "unknown", options={"incremental_column": None})
@@ -63,7 +63,7 @@ def test_a_server_that_cannot_be_asked_leaves_the_outcome_open_and_the_next_run_
 
 @pytest.mark.deep
 @pytest.mark.slow
-def test_a_slow_network_only_takes_longer(nursery: Nursery, direct: Place, proxy: Proxy) -> None:
+def test_a_slow_network_only_takes_longer(nursery: Nursery, direct: CrashTarget, proxy: Proxy) -> None:
     proxy.delay = 0.02
     prepare(direct)
     assert Sweep(nursery, moved(direct, url=proxy.url), "scd2_event", "slow").undisturbed() == []

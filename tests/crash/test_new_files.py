@@ -11,7 +11,7 @@ import pytest
 from tests.engine.inboxes import Inbox
 
 if TYPE_CHECKING:
-    from tests.crash.journey import Place
+    from tests.crash.journey import CrashTarget
     from tests.crash.nursery import Nursery
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
@@ -30,28 +30,28 @@ FURTHER = ("store.before_record@2", "store.after_record@2", "store.mid_settle")
 """Those of folders; the second record is the one with the rows."""
 
 
-def test_a_load_of_new_files_that_is_killed_anywhere_has_each_file_once(nursery: Nursery, place: Place) -> None:
-    root = Path(place.run_log).parent
-    target = {"kind": place.kind, **place.fields}
-    inbox = Inbox(str(root), target, place.run_log, {"on_bad_row": "reject"}, place.schema)
+def test_a_load_of_new_files_that_is_killed_anywhere_has_each_file_once(nursery: Nursery, target: CrashTarget) -> None:
+    root = Path(target.run_log).parent
+    target_fields = {"kind": target.kind, **target.fields}
+    inbox = Inbox(str(root), target_fields, target.run_log, {"on_bad_row": "reject"}, target.schema)
     numbers = count(1)
 
     def put(name: str) -> None:
         inbox.put(name, next(numbers), next(numbers))
 
     put("first.csv")
-    assert nursery.run("inbox", place, inbox).error == ""
-    seen = [1, 2]
-    for number, point in enumerate((*POINTS, *(FURTHER if place.is_folder else ()))):
+    assert nursery.run("inbox", target, inbox).error == ""
+    loaded = [1, 2]
+    for number, point in enumerate((*POINTS, *(FURTHER if target.is_folder else ()))):
         put(f"{number}.csv")
         name, _, passing = point.partition("@")
-        ending = nursery.run("inbox", place, inbox, failpoints=f"{name}=kill@{passing or 1}")
+        ending = nursery.run("inbox", target, inbox, failpoints=f"{name}=kill@{passing or 1}")
         assert ending.died, f"{point}: {ending}"
         # A lower key than any other, after the files of the killed load were chosen.
         put(f"-{number}.csv")
         for _ in range(2):
-            again = nursery.run("inbox", place, inbox)
+            again = nursery.run("inbox", target, inbox)
             assert again.error == "", f"{point}: {again.error}"
-        seen += range(seen[-1] + 1, seen[-1] + 5)
-        assert inbox.ids() == seen, point
-    assert len(inbox.remembered()) == len(seen) / 2
+        loaded += range(loaded[-1] + 1, loaded[-1] + 5)
+        assert inbox.ids() == loaded, point
+    assert len(inbox.remembered()) == len(loaded) / 2

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.crash.books import books
 from tests.crash.folders import FOLDER
-from tests.crash.journey import Load, difference, expected, found, prepare
+from tests.crash.journey import Load, difference, expected, prepare, table_rows
+from tests.crash.metadata import contradictions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.crash.journey import Place
+    from tests.crash.journey import CrashTarget
     from tests.crash.nursery import Nursery
 
 pytestmark = pytest.mark.crash
@@ -41,41 +41,46 @@ SYSTEMS = (
 
 @pytest.mark.parametrize("kind", SYSTEMS)
 def test_a_plan_whose_application_is_killed_anywhere_is_applied_once(
-    nursery: Nursery, place_of: Callable[[str], Place], kind: str
+    nursery: Nursery, target_of: Callable[[str], CrashTarget], kind: str
 ) -> None:
-    place = place_of(kind)
-    prepare(place, "planned")
-    said, numbers = [], []
-    for number, point in enumerate(point for point in POINTS if point in place.points):
+    target = target_of(kind)
+    prepare(target, "planned")
+    complaints, numbers = [], []
+    for number, point in enumerate(point for point in POINTS if point in target.points):
         load = Load("append", number, "planned")
-        plan_id = nursery.run("plan", place, load).answer
-        before = found(place, load)
-        ending = nursery.run("apply", place, load, plan_id, failpoints=f"{point}=kill")
+        plan_id = nursery.run("plan", target, load).answer
+        before = table_rows(target, load)
+        ending = nursery.run("apply", target, load, plan_id, failpoints=f"{point}=kill")
         numbers.append(number)
-        seen, after = found(place, load), expected("append", numbers)
-        said += [] if ending.died else [f"{point}: it ended otherwise: {ending}"]
-        said += [] if seen in (before, after) else [f"{point}: right after the crash: {difference(seen, after)}"]
-        again = nursery.run("apply", place, load, plan_id)
-        said += [] if again.answer is not None else [f"{point}: applied again: {again.error}"]
-        said += [
-            f"{point}: {text}" for text in difference(found(place, load), after) + books(place, load, len(numbers))
+        right_after, after = table_rows(target, load), expected("append", numbers)
+        complaints += [] if ending.died else [f"{point}: it ended otherwise: {ending}"]
+        complaints += (
+            []
+            if right_after in (before, after)
+            else [f"{point}: right after the crash: {difference(right_after, after)}"]
+        )
+        again = nursery.run("apply", target, load, plan_id)
+        complaints += [] if again.answer is not None else [f"{point}: applied again: {again.error}"]
+        complaints += [
+            f"{point}: {text}"
+            for text in difference(table_rows(target, load), after) + contradictions(target, load, len(numbers))
         ]
-    assert said == []
-    with_staging = place.database.session()
+    assert complaints == []
+    with_staging = target.database.session()
     try:
-        assert list(place.database.stages(with_staging)) == []
+        assert list(target.database.stages(with_staging)) == []
     finally:
         with_staging.close()
 
 
 @pytest.mark.parametrize("kind", ["duckdb", "sqlite"])
 def test_the_first_load_of_all_can_be_a_plan_that_dies(
-    nursery: Nursery, place_of: Callable[[str], Place], kind: str
+    nursery: Nursery, target_of: Callable[[str], CrashTarget], kind: str
 ) -> None:
-    place = place_of(kind)
-    prepare(place)
+    target = target_of(kind)
+    prepare(target)
     load = Load("scd2_event", 0, "first")
-    plan_id = nursery.run("plan", place, load).answer
-    assert nursery.run("apply", place, load, plan_id, failpoints="ddl.after_expand=kill").died
-    assert nursery.run("apply", place, load, plan_id).answer["status"] == "success"
-    assert difference(found(place, load), expected("scd2_event", [0])) == []
+    plan_id = nursery.run("plan", target, load).answer
+    assert nursery.run("apply", target, load, plan_id, failpoints="ddl.after_expand=kill").died
+    assert nursery.run("apply", target, load, plan_id).answer["status"] == "success"
+    assert difference(table_rows(target, load), expected("scd2_event", [0])) == []

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow.failpoints import REDEPLOY_NAMES
-from tests.crash.test_state_processes import PATIENCE, finished, run
+from tests.crash.test_state_processes import LIFE_SECONDS, finished, run
 from tests.crash.windows import EventWriter, WindowFeed, complaints, windows_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.crash.journey import Place
+    from tests.crash.journey import CrashTarget
     from tests.crash.nursery import Nursery
     from tests.services.kafka import KafkaBroker
 
@@ -31,22 +31,22 @@ pytestmark = [
 
 @pytest.mark.parametrize("point", REDEPLOY_NAMES)
 def test_a_kill_leaves_the_old_state_or_the_new_one(
-    nursery: Nursery, place_of: Callable[[str], Place], kafka_broker: KafkaBroker, tmp_path: Path, point: str
+    nursery: Nursery, target_of: Callable[[str], CrashTarget], kafka_broker: KafkaBroker, tmp_path: Path, point: str
 ) -> None:
-    place = place_of("postgres")
+    target = target_of("postgres")
     old = WindowFeed(kafka_broker.address, kafka_broker.create_topic(3), str(tmp_path / "state"), most=18)
     new = replace(old, late_data="dlq")
     writer = EventWriter(old)
     writer.write(45)
-    assert run(nursery, place, old).error == ""
-    killed = nursery.run("redeploy", place, new, failpoints=f"{point}=kill@1", kill_after=PATIENCE)
+    assert run(nursery, target, old).error == ""
+    killed = nursery.run("redeploy", target, new, failpoints=f"{point}=kill@1", kill_after=LIFE_SECONDS)
     assert killed.died, killed
     writer.write(9)
     has_new = point in REDEPLOY_NAMES[REDEPLOY_NAMES.index("redeploy.switched") :]
     current, other = (new, old) if has_new else (old, new)
-    refused = run(nursery, place, other)
+    refused = run(nursery, target, other)
     assert "flow stream redeploy" in refused.error or "remembers what another declaration" in refused.error
-    assert run(nursery, place, current).error == ""
-    assert complaints(windows_in(place), writer.written, unfinished=True) == []
-    assert nursery.run("redeploy", place, new, kill_after=PATIENCE).answer is True
-    assert finished(nursery, place, new, writer) == []
+    assert run(nursery, target, current).error == ""
+    assert complaints(windows_in(target), writer.written, unfinished=True) == []
+    assert nursery.run("redeploy", target, new, kill_after=LIFE_SECONDS).answer is True
+    assert finished(nursery, target, new, writer) == []

@@ -53,7 +53,7 @@ def postgres_world(tmp_path: Path, postgres_url: str) -> World:
 
 
 def _slots(world: World) -> Counter[str]:
-    """Give how often each slot was loaded."""
+    """Return how often each slot was loaded."""
     database = open_database(connection_from_url("read", world.target))
     with closing(database.session()) as session:
         return Counter(str(slot) for (slot,) in session.query("SELECT slot FROM slots"))
@@ -100,10 +100,10 @@ def test_kills_of_schedulers_and_workers_neither_miss_nor_repeat_a_slot(
                 os.kill(random.choice(victims), signal.SIGKILL)
                 killed += 1
             continue
-        place = random.randrange(2)
-        os.kill(running[place], signal.SIGKILL)
-        assert clockwork.wait(running[place]) == "killed"
-        running[place] = clockwork.start("scheduler", world, began=began, workers=workers)
+        position = random.randrange(2)
+        os.kill(running[position], signal.SIGKILL)
+        assert clockwork.wait(running[position]) == "killed"
+        running[position] = clockwork.start("scheduler", world, began=began, workers=workers)
         killed += 1
     last = int(time.time() - began)
     _await_slot(world, last)
@@ -127,14 +127,14 @@ def _number(slot: str) -> int:
 
 def _await_slot(world: World, number: int) -> None:
     """Wait until a slot has been loaded, with the ones before it."""
-    wanted, until = f"{START + timedelta(minutes=number):%Y-%m-%dT%H:%M:00Z}", time.monotonic() + 90
+    slot, until = f"{START + timedelta(minutes=number):%Y-%m-%dT%H:%M:00Z}", time.monotonic() + 90
     with closing(from_url(world.run_log)) as log:
         while time.monotonic() < until:
             state = log.find(PipelineState, "load")
-            if state is not None and state.last_slot >= wanted and state.slot_status == SUCCEEDED:
+            if state is not None and state.last_slot >= slot and state.slot_status == SUCCEEDED:
                 return
             time.sleep(0.1)
-    pytest.fail(f"the schedulers did not get to {wanted}: {state}; {world.notes('errors')[-3:]}")
+    pytest.fail(f"the schedulers did not get to {slot}: {state}; {world.notes('errors')[-3:]}")
 
 
 def _check_alerts(world: World) -> None:
@@ -239,7 +239,7 @@ COMMITTED_AT = ("commit.commit_sent", "commit.after_commit", "runlog.before_succ
 
 
 def _cancelled_at(clockwork: Clockwork, world: World, point: str) -> tuple[int, str]:
-    """Have a slot stand still at a place, cancel it, and give its process and the instant."""
+    """Have a slot stand still at a place, cancel it, and return its process and the instant."""
     now = (START + timedelta(minutes=5, seconds=1)).isoformat()
     pid = clockwork.start("run_due", world, now=now, failpoints=f"{point}=stop@1")
     assert clockwork.wait(pid) == "stopped"
@@ -249,7 +249,7 @@ def _cancelled_at(clockwork: Clockwork, world: World, point: str) -> tuple[int, 
 
 
 def _outcome(world: World) -> tuple[str, list[str]]:
-    """Give what became of the slot, and of its attempts, the first one first."""
+    """Return what became of the slot, and of its attempts, the first one first."""
     with closing(from_url(world.run_log)) as log:
         state = log.find(PipelineState, "load")
         assert state is not None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ematix_flow.connect.base.session import Session
-    from tests.crash.journey import Place
+    from tests.crash.journey import CrashTarget
     from tests.crash.nursery import Nursery
     from tests.services.server import Server
 
@@ -36,14 +36,14 @@ def server_of(kind: str, request: pytest.FixtureRequest) -> Server:
 def test_a_server_that_crashes_and_comes_back_gets_the_load_once(
     nursery: Nursery,
     request: pytest.FixtureRequest,
-    place_of: Callable[[str], Place],
+    target_of: Callable[[str], CrashTarget],
     kind: str,
     mode: str,
     point: str,
 ) -> None:
-    place, server = place_of(kind), server_of(kind, request)
-    prepare(place, "crashed")
-    sweep = Sweep(nursery, place, mode, "crashed" if mode == "append" else "versions")
+    target, server = target_of(kind), server_of(kind, request)
+    prepare(target, "crashed")
+    sweep = Sweep(nursery, target, mode, "crashed" if mode == "append" else "versions")
     assert sweep.undisturbed() == []
     stopped = sweep.interrupted(point)
     server.crash()
@@ -53,11 +53,11 @@ def test_a_server_that_crashes_and_comes_back_gets_the_load_once(
 
 @pytest.mark.parametrize("kind", ["postgres", deep("mysql")])
 def test_a_server_that_stays_away_fails_the_run_and_the_next_one_loads(
-    nursery: Nursery, request: pytest.FixtureRequest, place_of: Callable[[str], Place], kind: str
+    nursery: Nursery, request: pytest.FixtureRequest, target_of: Callable[[str], CrashTarget], kind: str
 ) -> None:
-    place, server = place_of(kind), server_of(kind, request)
-    prepare(place, "away")
-    sweep = Sweep(nursery, place, "append", "away")
+    target, server = target_of(kind), server_of(kind, request)
+    prepare(target, "away")
+    sweep = Sweep(nursery, target, "append", "away")
     stopped = sweep.interrupted("commit.before_commit", impatient=True)
     server.crash()
     ending = nursery.resume(stopped)
@@ -66,13 +66,13 @@ def test_a_server_that_stays_away_fails_the_run_and_the_next_one_loads(
     assert sweep.undisturbed() == []
 
 
-def test_terminated_backends_do_no_harm(nursery: Nursery, place_of: Callable[[str], Place]) -> None:
-    place = place_of("postgres")
-    prepare(place, "terminated")
-    sweep = Sweep(nursery, place, "append", "terminated")
+def test_terminated_backends_do_no_harm(nursery: Nursery, target_of: Callable[[str], CrashTarget]) -> None:
+    target = target_of("postgres")
+    prepare(target, "terminated")
+    sweep = Sweep(nursery, target, "append", "terminated")
     for point in ("stage.mid_rows", "commit.fence_locked", "commit.applied", "commit.before_commit"):
         stopped = sweep.interrupted(point)
-        with closing(place.database.session()) as session:
+        with closing(target.database.session()) as session:
             session.query(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                 "WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -82,15 +82,15 @@ def test_terminated_backends_do_no_harm(nursery: Nursery, place_of: Callable[[st
 
 @pytest.mark.parametrize("kind", SERVERS)
 def test_a_row_that_somebody_else_holds_fails_the_run_as_a_whole(
-    nursery: Nursery, place_of: Callable[[str], Place], kind: str
+    nursery: Nursery, target_of: Callable[[str], CrashTarget], kind: str
 ) -> None:
-    place = place_of(kind)
-    prepare(place)
-    sweep = Sweep(nursery, place, "merge", "held")
+    target = target_of(kind)
+    prepare(target)
+    sweep = Sweep(nursery, target, "merge", "held")
     assert sweep.undisturbed() == []
-    with closing(place.database.session()) as holder:
+    with closing(target.database.session()) as holder:
         holder.begin()
-        hold(holder, place)
+        hold(holder, target)
         ending = sweep.run(sweep.next_load(), impatient=True)
         holder.rollback()
     assert sweep.refused(ending, "TransientError", "could not take the load now") == []
@@ -98,37 +98,39 @@ def test_a_row_that_somebody_else_holds_fails_the_run_as_a_whole(
 
 
 @pytest.mark.parametrize("kind", SERVERS)
-def test_a_deadlock_ends_with_the_load_made(nursery: Nursery, place_of: Callable[[str], Place], kind: str) -> None:
-    place = place_of(kind)
-    prepare(place)
-    sweep = Sweep(nursery, place, "merge", "held")
+def test_a_deadlock_ends_with_the_load_made(
+    nursery: Nursery, target_of: Callable[[str], CrashTarget], kind: str
+) -> None:
+    target = target_of(kind)
+    prepare(target)
+    sweep = Sweep(nursery, target, "merge", "held")
     assert sweep.undisturbed() == []
     stopped = sweep.interrupted("commit.ledger_inserted")
-    with closing(place.database.session()) as other:
+    with closing(target.database.session()) as other:
         other.begin()
-        hold(other, place)
+        hold(other, target)
 
         def wait_for_the_fence() -> None:
-            with suppress(place.database.errors):
-                other.execute(f"UPDATE {Ledger(place.database).name('fences')} SET epoch = epoch")
+            with suppress(target.database.errors):
+                other.execute(f"UPDATE {Ledger(target.database).name('fences')} SET epoch = epoch")
             other.rollback()
 
         with in_background(wait_for_the_fence):
             # InnoDB answers from a cache that it renews only when nobody has read it for 0.1 s.
-            wait_until(lambda: waiters(place) > 0, pause=0.2)
+            wait_until(lambda: waiters(target) > 0, pause=0.2)
             assert sweep.finished(stopped) == []
 
 
-def hold(session: Session, place: Place) -> None:
+def hold(session: Session, target: CrashTarget) -> None:
     """Lock the rows of the target."""
-    session.query(f"SELECT id FROM {place.schema}.held FOR UPDATE")
+    session.query(f"SELECT id FROM {target.schema}.held FOR UPDATE")
 
 
-def waiters(place: Place) -> int:
-    """Give how many sessions wait for a lock."""
+def waiters(target: CrashTarget) -> int:
+    """Return how many sessions wait for a lock."""
     query = {
         "postgres": "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
         "mysql": "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
-    }[place.kind]
-    with closing(place.database.session()) as session:
+    }[target.kind]
+    with closing(target.database.session()) as session:
         return int(session.query(query)[0][0])

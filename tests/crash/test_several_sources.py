@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.crash.journey import Place
+    from tests.crash.journey import CrashTarget
     from tests.crash.nursery import Nursery
     from tests.services.kafka import KafkaBroker
     from tests.services.rabbitmq import RabbitMQServer
@@ -38,31 +38,31 @@ A_LIFE = 60
 
 @pytest.fixture
 def feed(kafka_broker: KafkaBroker) -> Feed:
-    """Give two empty topics."""
+    """Return two empty topics."""
     return Feed(kafka_broker.address, kafka_broker.create_topic(3), 40, second=kafka_broker.create_topic(3))
 
 
 @pytest.mark.parametrize("kind", ["postgres", deep("duckdb"), deep("sqlite")])
 @pytest.mark.parametrize("point", [*CUT, *(deep(point) for point in POINTS if point not in CUT)])
 def test_a_batch_of_two_topics_that_is_cut_anywhere_is_loaded_once(
-    nursery: Nursery, place_of: Callable[[str], Place], feed: Feed, kind: str, point: str
+    nursery: Nursery, target_of: Callable[[str], CrashTarget], feed: Feed, kind: str, point: str
 ) -> None:
-    place = place_of(kind)
+    target = target_of(kind)
     written = Writer(feed.address, feed.topic, feed.second).write(100)
-    assert nursery.run("stream", place, feed, True, failpoints=f"{point}=kill@2").died
-    finish(nursery, place, feed)
-    assert complaints(place, written) == []
+    assert nursery.run("stream", target, feed, True, failpoints=f"{point}=kill@2").died
+    finish(nursery, target, feed)
+    assert complaints(target, written) == []
 
 
 @pytest.mark.deep
 def test_kills_of_a_stream_of_a_topic_and_a_queue(
     nursery: Nursery,
-    place_of: Callable[[str], Place],
+    target_of: Callable[[str], CrashTarget],
     feed: Feed,
     rabbitmq_server: RabbitMQServer,
     tmp_path: Path,
 ) -> None:
-    place, chance = place_of("postgres"), Random(11)  # noqa: S311 - repeatable, not secret
+    target, chance = target_of("postgres"), Random(11)  # noqa: S311 - repeatable, not secret
     queue = rabbitmq_server.create_queue()
     feed = replace(feed, second="", amqp_url=rabbitmq_server.url, queue=queue, spool=str(tmp_path / "spool"))
     writer, sent, killed = Writer(feed.address, feed.topic), 0, 0
@@ -71,10 +71,10 @@ def test_kills_of_a_stream_of_a_topic_and_a_queue(
         send(rabbitmq_server, queue, range(sent, sent + A_LIFE))
         sent += A_LIFE
         point = f"{chance.choice(POINTS)}=kill@{chance.randint(1, 2)}"
-        killed += nursery.run("stream", place, feed, True, failpoints=point).died
-    finish(nursery, place, feed)
-    found = Counter(ids_in(place))
-    assert found == Counter([*range(writer.written), *(-1 - n for n in range(sent))])
+        killed += nursery.run("stream", target, feed, True, failpoints=point).died
+    finish(nursery, target, feed)
+    counts = Counter(ids_in(target))
+    assert counts == Counter([*range(writer.written), *(-1 - n for n in range(sent))])
     assert killed >= LIVES // 2
 
 

@@ -92,16 +92,16 @@ class Route:
             )  # fmt: skip
 
     def finish(self) -> None:
-        """Give the command, which finishes what was killed, and look at every row."""
+        """Run the command, which finishes what was killed, and look at every row."""
         assert self.start().wait(300) == 0, (self.folder / "log").read_text()[-3000:]
         self.batch += 1
         self.check()
 
     def check(self) -> None:
         rows = [row for number in range(self.batch) for row in rows_of(number)]
-        assert self.found() == rows
+        assert self.stored_rows() == rows
 
-    def found(self) -> list[tuple[Any, ...]]:
+    def stored_rows(self) -> list[tuple[Any, ...]]:
         database = open_database(connection_from_fields("target", self.flow["target"]))
         table = database.table_name(self.flow["schema"], "sales")
         with closing(database.session()) as session:
@@ -115,9 +115,9 @@ def rows_of(batch: int) -> list[tuple[int, int, str]]:
 
 @pytest.fixture
 def route(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str, str], Route]:
-    """Give the function that makes a route from files or PostgreSQL into a database."""
+    """Return the function that makes a route from files or PostgreSQL into a database."""
 
-    def make(source: str, kind: str) -> Route:
+    def create(source: str, kind: str) -> Route:
         (tmp_path / "sold.py").write_text(MODULE)
         if kind in ("duckdb", "sqlite"):
             target = {"kind": kind, "path": str(tmp_path / "target.db")}
@@ -130,7 +130,7 @@ def route(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str, str]
             origin, read = table(request.getfixturevalue("postgres_server")), FROM_TABLE
         return Route(tmp_path, {"source": origin, "target": target, "schema": schema, "read": read})
 
-    return make
+    return create
 
 
 def files(folder: Path) -> dict[str, str]:
@@ -162,13 +162,13 @@ ROUTES = [
 @pytest.mark.xdist_group("kills")
 @pytest.mark.parametrize(("source", "kind"), ROUTES)
 def test_kills_of_a_route(route: Callable[[str, str], Route], source: str, kind: str) -> None:
-    made = route(source, kind)
+    built = route(source, kind)
     for _ in range(quick_or_deep(1, 2)):
         for kill in quick_or_deep((java,), (the_driver, java, everything)):
-            kill(made)
-            made.finish()
-        a_worker(made)
-        made.check()
+            kill(built)
+            built.finish()
+        a_worker(built)
+        built.check()
 
 
 def the_driver(route: Route) -> None:
@@ -211,10 +211,10 @@ def everything(route: Route) -> None:
 
 
 def descendants(pid: int, name: str = "") -> list[int]:
-    """Give the processes below one, by the name of their program if one is given."""
+    """Return the processes below one, by the name of their program if one is given."""
     children = [child for child, parent, _ in _processes() if parent == pid]
-    below = [found for child in children for found in [child, *descendants(child)]]
-    return [found for found in below if name in _program(found)]
+    below = [process for child in children for process in [child, *descendants(child)]]
+    return [process for process in below if name in _program(process)]
 
 
 def _program(pid: int) -> str:

@@ -48,7 +48,7 @@ def journey(rabbitmq_server: RabbitMQServer, tmp_path: Path, monkeypatch: pytest
 
 @pytest.fixture
 def broker() -> Iterator[RabbitMQServer]:
-    """Give a broker that keeps what it has acknowledged."""
+    """Return a broker that keeps what it has acknowledged."""
     opened = RabbitMQServer(durable=True)
     opened.start()
     yield opened
@@ -67,7 +67,7 @@ def test_kills_and_crashes_lose_and_double_nothing(
     publisher = publishing(broker, journey.queue, MESSAGES)
     moved = crashes = 0
     for number in range(KILLS):
-        before = len(journey.found())
+        before = len(journey.ids())
         life = journey.begin(_point(chance) if number % 2 else "")
         _wait_for_rows_or_death(journey, life, before, chance)
         if number % 4 == 2:
@@ -78,12 +78,12 @@ def test_kills_and_crashes_lose_and_double_nothing(
             crashes += 1
         life.kill()
         life.wait(30)
-        moved += len(journey.found()) > before
+        moved += len(journey.ids()) > before
     publisher.join()
     journey.drain()
-    found = journey.found()
+    ids = journey.ids()
     print(f"seed {seed}: {KILLS} kills, {crashes} crashes, {MESSAGES} messages, {moved} lives moved rows")  # noqa: T201
-    assert found == list(range(MESSAGES))
+    assert ids == list(range(MESSAGES))
     assert moved >= KILLS // 8
 
 
@@ -95,7 +95,7 @@ def test_a_kill_at_each_step_of_a_message(journey: Journey, rabbitmq_server: Rab
     life = journey.begin(f"{point}=kill@1")
     assert life.wait(60) == -signal.SIGKILL
     assert journey.drain()["total_rows"] == 200
-    assert journey.found() == list(range(200))
+    assert journey.ids() == list(range(200))
 
 
 @pytest.mark.parametrize("point", STEPS)
@@ -112,9 +112,9 @@ def test_a_kill_at_each_step_of_a_message_of_pubsub(
     life = journey.begin(f"{point}=kill@1")
     assert life.wait(60) == -signal.SIGKILL
     over = time.monotonic() + 60
-    while len(journey.found()) < 200 and time.monotonic() < over:  # what was out comes again after its deadline
+    while len(journey.ids()) < 200 and time.monotonic() < over:  # what was out comes again after its deadline
         journey.drain()
-    assert journey.found() == list(range(200))
+    assert journey.ids() == list(range(200))
 
 
 def test_messages_of_a_torn_end_come_again(journey: Journey, rabbitmq_server: RabbitMQServer) -> None:
@@ -126,11 +126,11 @@ def test_messages_of_a_torn_end_come_again(journey: Journey, rabbitmq_server: Ra
     # A machine that lost its power keeps a part of what was not synced.
     os.truncate(segment, segment.stat().st_size // 2)
     assert journey.drain()["total_rows"] == 200
-    assert journey.found() == list(range(200))
+    assert journey.ids() == list(range(200))
 
 
 def _point(chance: Random) -> str:
-    """Give a step at which a life ends, some batches later."""
+    """Return a step at which a life ends, some batches later."""
     points = (*SPOOL_NAMES, "commit.before_commit", "commit.after_commit", "stream.after_batch")
     return f"{chance.choice(points)}=kill@{chance.randint(1, 6)}"
 
@@ -138,7 +138,7 @@ def _point(chance: Random) -> str:
 def _wait_for_rows_or_death(journey: Journey, life: Popen[bytes], before: int, chance: Random) -> None:
     """Wait until a life has moved rows or ended by itself, and a random moment more."""
     over = time.monotonic() + 60
-    while time.monotonic() < over and life.poll() is None and len(journey.found()) == before:
+    while time.monotonic() < over and life.poll() is None and len(journey.ids()) == before:
         time.sleep(0.02)
         if chance.random() < 0.005:
             return

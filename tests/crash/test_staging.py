@@ -15,7 +15,7 @@ from tests.crash.harness import Sweep
 from tests.crash.journey import Load, prepare
 
 if TYPE_CHECKING:
-    from tests.crash.journey import Place
+    from tests.crash.journey import CrashTarget
     from tests.crash.nursery import Nursery
 
 pytestmark = pytest.mark.crash
@@ -23,54 +23,54 @@ pytestmark = pytest.mark.crash
 COLUMNS = (StageColumn("id", BigInt()),)
 
 
-def stages(place: Place) -> list[str]:
-    with closing(place.database.session()) as session:
-        return [name for name, _ in place.database.stages(session)]
+def stages(target: CrashTarget) -> list[str]:
+    with closing(target.database.session()) as session:
+        return [name for name, _ in target.database.stages(session)]
 
 
-def drop(place: Place, name: str) -> None:
-    with closing(place.database.session()) as session:
-        place.database.drop_stage(session, StageSpec(name, b""))
+def drop(target: CrashTarget, name: str) -> None:
+    with closing(target.database.session()) as session:
+        target.database.drop_stage(session, StageSpec(name, b""))
 
 
-def make(place: Place, *names: str) -> None:
+def create_stages(target: CrashTarget, *names: str) -> None:
     schema = staged_schema(COLUMNS).serialize().to_pybytes()
-    with closing(place.database.session()) as session:
+    with closing(target.database.session()) as session:
         for name in names:
-            place.database.open_stage(session, StageSpec(name, schema, columns=COLUMNS))
+            target.database.open_stage(session, StageSpec(name, schema, columns=COLUMNS))
 
 
-def test_a_staging_that_is_dropped_before_the_commit_is_filled_again(nursery: Nursery, place: Place) -> None:
-    prepare(place, "dropped")
-    sweep = Sweep(nursery, place, "append", "dropped")
+def test_a_staging_that_is_dropped_before_the_commit_is_filled_again(nursery: Nursery, target: CrashTarget) -> None:
+    prepare(target, "dropped")
+    sweep = Sweep(nursery, target, "append", "dropped")
     stopped = sweep.interrupted("stage.collected")
-    (name,) = stages(place)
-    drop(place, name)
+    (name,) = stages(target)
+    drop(target, name)
     assert sweep.finished(stopped) == []
 
 
-def test_a_load_whose_staging_is_always_lost_is_refused(nursery: Nursery, place: Place) -> None:
-    prepare(place, "lost")
-    sweep = Sweep(nursery, place, "append", "lost")
+def test_a_load_whose_staging_is_always_lost_is_refused(nursery: Nursery, target: CrashTarget) -> None:
+    prepare(target, "lost")
+    sweep = Sweep(nursery, target, "append", "lost")
     ending = sweep.run(sweep.next_load(), "stage.collected=stop")
     for _ in range(3):
-        for name in stages(place):
-            drop(place, name)
+        for name in stages(target):
+            drop(target, name)
         ending = nursery.resume(ending)
     assert sweep.refused(ending, "StagingLostError", "run the load again") == []
     assert sweep.undisturbed() == []
 
 
-def test_foreign_staging_is_left_alone(nursery: Nursery, place: Place) -> None:
-    prepare(place, "alone")
-    make(place, "stg_foreign_0")
-    assert Sweep(nursery, place, "append", "alone").undisturbed() == []
-    assert stages(place) == ["stg_foreign_0"]
+def test_foreign_staging_is_left_alone(nursery: Nursery, target: CrashTarget) -> None:
+    prepare(target, "alone")
+    create_stages(target, "stg_foreign_0")
+    assert Sweep(nursery, target, "append", "alone").undisturbed() == []
+    assert stages(target) == ["stg_foreign_0"]
 
 
-def test_a_load_that_was_committed_is_not_made_again(nursery: Nursery, place: Place) -> None:
-    prepare(place, "replayed")
-    sweep = Sweep(nursery, place, "append", "replayed", options={"incremental_column": None}, slots=True)
+def test_a_load_that_was_committed_is_not_made_again(nursery: Nursery, target: CrashTarget) -> None:
+    prepare(target, "replayed")
+    sweep = Sweep(nursery, target, "append", "replayed", options={"incremental_column": None}, slots=True)
     load = sweep.next_load()
     assert sweep.undisturbed() == []
     again = sweep.run(load)
@@ -79,22 +79,22 @@ def test_a_load_that_was_committed_is_not_made_again(nursery: Nursery, place: Pl
     assert sweep.judged(load, []) == []
 
 
-def test_a_collection_at_age_zero_spares_what_an_open_run_needs(nursery: Nursery, place: Place) -> None:
-    prepare(place, "open")
-    make(place, "stg_orphan_0")
-    sweep = Sweep(nursery, place, "append", "open")
+def test_a_collection_at_age_zero_spares_what_an_open_run_needs(nursery: Nursery, target: CrashTarget) -> None:
+    prepare(target, "open")
+    create_stages(target, "stg_orphan_0")
+    sweep = Sweep(nursery, target, "append", "open")
     stopped = sweep.interrupted("stage.collected")
-    assert collect(place.database, 0.0) == 1
-    assert len(stages(place)) == 1
+    assert collect(target.database, 0.0) == 1
+    assert len(stages(target)) == 1
     assert sweep.finished(stopped) == []
-    assert stages(place) == []
+    assert stages(target) == []
 
 
 @pytest.mark.slow
-def test_thousands_of_orphans_are_collected(nursery: Nursery, place: Place) -> None:
-    many = 10_000 if place.kind in ("duckdb", "sqlite") else 400
-    prepare(place)
-    assert nursery.run("load", place, Load("merge", 0, "before")).answer is not None
-    make(place, *(f"stg_{number:05d}_0" for number in range(many)))
-    assert collect(place.database, 0.0) == many
-    assert stages(place) == []
+def test_thousands_of_orphans_are_collected(nursery: Nursery, target: CrashTarget) -> None:
+    many = 10_000 if target.kind in ("duckdb", "sqlite") else 400
+    prepare(target)
+    assert nursery.run("load", target, Load("merge", 0, "before")).answer is not None
+    create_stages(target, *(f"stg_{number:05d}_0" for number in range(many)))
+    assert collect(target.database, 0.0) == many
+    assert stages(target) == []

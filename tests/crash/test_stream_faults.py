@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ematix_flow.events import Event
-    from tests.crash.journey import Place
+    from tests.crash.journey import CrashTarget
     from tests.crash.nursery import Ending, Nursery
     from tests.services.kafka import KafkaBroker
 
@@ -32,42 +32,42 @@ SMALL = 1_024
 
 @pytest.fixture
 def feed(kafka_broker: KafkaBroker) -> Feed:
-    """Give a topic with a hundred messages, which come in batches of forty."""
-    made = Feed(kafka_broker.address, kafka_broker.create_topic(3), 40)
-    Writer(made.address, made.topic).write(100)
-    return made
+    """Return a topic with a hundred messages, which come in batches of forty."""
+    new_feed = Feed(kafka_broker.address, kafka_broker.create_topic(3), 40)
+    Writer(new_feed.address, new_feed.topic).write(100)
+    return new_feed
 
 
 @pytest.fixture
-def direct(place_of: Callable[[str], Place]) -> Place:
-    """Give an empty place on PostgreSQL."""
-    return place_of("postgres")
+def direct(target_of: Callable[[str], CrashTarget]) -> CrashTarget:
+    """Return an empty target on PostgreSQL."""
+    return target_of("postgres")
 
 
 @pytest.fixture
-def proxy(direct: Place) -> Iterator[Proxy]:
-    """Give a proxy before the server."""
+def proxy(direct: CrashTarget) -> Iterator[Proxy]:
+    """Return a proxy before the server."""
     opened = Proxy(direct.fields["url"])
     yield opened
     opened.close()
 
 
-def stopped_at(nursery: Nursery, place: Place, feed: Feed, point: str) -> Ending:
+def stopped_at(nursery: Nursery, target: CrashTarget, feed: Feed, point: str) -> Ending:
     """Run the stream until its second batch comes by a place, and let it stand there."""
-    stopped = nursery.run("stream", place, feed, True, failpoints=f"{point}=stop@2", impatient=True)
+    stopped = nursery.run("stream", target, feed, True, failpoints=f"{point}=stop@2", impatient=True)
     assert stopped.stopped, stopped
     return stopped
 
 
-def finished(nursery: Nursery, place: Place, feed: Feed) -> list[str]:
-    """Load the rest in peace, and give what is wrong with the table."""
-    assert nursery.run("stream", place, feed, True).error == ""
-    return complaints(place, 100)
+def finished(nursery: Nursery, target: CrashTarget, feed: Feed) -> list[str]:
+    """Load the rest in peace, and return what is wrong with the table."""
+    assert nursery.run("stream", target, feed, True).error == ""
+    return complaints(target, 100)
 
 
 @pytest.mark.parametrize("what", ["cut before", "cut after", "silence after"])
 def test_a_lost_answer_to_commit_is_looked_up(
-    nursery: Nursery, direct: Place, proxy: Proxy, feed: Feed, what: str
+    nursery: Nursery, direct: CrashTarget, proxy: Proxy, feed: Feed, what: str
 ) -> None:
     stopped = stopped_at(nursery, moved(direct, url=proxy.url), feed, "commit.before_commit")
     proxy.at_commit = what
@@ -78,7 +78,7 @@ def test_a_lost_answer_to_commit_is_looked_up(
 
 
 def test_an_outcome_that_stays_unknown_is_known_to_the_next_run(
-    nursery: Nursery, direct: Place, proxy: Proxy, feed: Feed
+    nursery: Nursery, direct: CrashTarget, proxy: Proxy, feed: Feed
 ) -> None:
     stopped = stopped_at(nursery, moved(direct, url=proxy.url), feed, "commit.before_commit")
     proxy.at_commit = "cut after"
@@ -89,7 +89,7 @@ def test_an_outcome_that_stays_unknown_is_known_to_the_next_run(
 
 
 @pytest.mark.deep
-def test_a_slow_network_that_loses_connections_only_takes_longer(direct: Place, proxy: Proxy, feed: Feed) -> None:
+def test_a_slow_network_that_loses_connections_only_takes_longer(direct: CrashTarget, proxy: Proxy, feed: Feed) -> None:
     proxy.delay, proxy.lost_after = 0.002, 300
     failures: list[Event] = []
     options = StreamOptions(available_now=True, restart=True, max_backoff=0.05)
@@ -103,21 +103,21 @@ def test_a_slow_network_that_loses_connections_only_takes_longer(direct: Place, 
 @pytest.mark.parametrize("kind", ["duckdb", "sqlite"])
 @pytest.mark.parametrize("point", ["stage.task_start", "commit.connected"])
 def test_a_full_disk_ends_the_stream_and_the_next_run_goes_on(
-    nursery: Nursery, place_of: Callable[[str], Place], feed: Feed, kind: str, point: str
+    nursery: Nursery, target_of: Callable[[str], CrashTarget], feed: Feed, kind: str, point: str
 ) -> None:
-    place = place_of(kind)
-    stopped = stopped_at(nursery, place, feed, point)
+    target = target_of(kind)
+    stopped = stopped_at(nursery, target, feed, point)
     resource.prlimit(stopped.stopped, resource.RLIMIT_FSIZE, (SMALL, SMALL))
     ending = nursery.resume(stopped)
-    assert any(words in ending.error for words in ("there is no room", "File too large", "disk I/O error")), ending
-    assert len(ids_in(place)) == 40
-    assert finished(nursery, place, feed) == []
+    assert any(text in ending.error for text in ("there is no room", "File too large", "disk I/O error")), ending
+    assert len(ids_in(target)) == 40
+    assert finished(nursery, target, feed) == []
 
 
 @pytest.mark.parametrize(
     "point", ["stage.mid_rows", "commit.before_commit", "commit.after_commit", "stream.after_batch"]
 )
-def test_a_polite_signal_lets_the_batch_finish(nursery: Nursery, direct: Place, feed: Feed, point: str) -> None:
+def test_a_polite_signal_lets_the_batch_finish(nursery: Nursery, direct: CrashTarget, feed: Feed, point: str) -> None:
     stopped = stopped_at(nursery, direct, feed, point)
     os.kill(stopped.stopped, signal.SIGTERM)
     ending = nursery.resume(stopped)
@@ -129,7 +129,7 @@ def test_a_polite_signal_lets_the_batch_finish(nursery: Nursery, direct: Place, 
 
 @pytest.mark.parametrize("point", ["stage.mid_rows", "commit.before_commit", "commit.after_commit"])
 def test_a_second_signal_ends_at_once_and_loses_nothing(
-    nursery: Nursery, direct: Place, feed: Feed, point: str
+    nursery: Nursery, direct: CrashTarget, feed: Feed, point: str
 ) -> None:
     stopped = stopped_at(nursery, direct, feed, point)
     os.kill(stopped.stopped, signal.SIGTERM)

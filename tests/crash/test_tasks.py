@@ -12,7 +12,7 @@ from tests.crash.harness import Sweep
 from tests.crash.journey import prepare
 
 if TYPE_CHECKING:
-    from tests.crash.journey import Place
+    from tests.crash.journey import CrashTarget
     from tests.crash.nursery import Nursery
 
 pytestmark = pytest.mark.crash
@@ -23,16 +23,16 @@ pytestmark = pytest.mark.crash
     "failpoint",
     ["stage.mid_rows=raise@1-3", "stage.before_task_commit=raise@1-3", "stage.after_task_commit=raise@1-3"],
 )
-def test_three_failed_attempts_do_no_harm(nursery: Nursery, place: Place, failpoint: str) -> None:
-    prepare(place, "tried")
-    assert Sweep(nursery, place, "append", "tried").undisturbed(failpoint) == []
+def test_three_failed_attempts_do_no_harm(nursery: Nursery, target: CrashTarget, failpoint: str) -> None:
+    prepare(target, "tried")
+    assert Sweep(nursery, target, "append", "tried").undisturbed(failpoint) == []
 
 
-def test_a_load_whose_attempts_all_fail_leaves_nothing(nursery: Nursery, place: Place) -> None:
-    prepare(place, "failed")
-    sweep = Sweep(nursery, place, "append", "failed")
+def test_a_load_whose_attempts_all_fail_leaves_nothing(nursery: Nursery, target: CrashTarget) -> None:
+    prepare(target, "failed")
+    sweep = Sweep(nursery, target, "append", "failed")
     assert sweep.refused(sweep.run(sweep.next_load(), "stage.after_task_commit=raise"), "FailpointError") == []
-    collect(place.database, 0.0)
-    with closing(place.database.session()) as session:
-        assert list(place.database.stages(session)) == []
+    collect(target.database, 0.0)
+    with closing(target.database.session()) as session:
+        assert list(target.database.stages(session)) == []
     assert sweep.undisturbed() == []

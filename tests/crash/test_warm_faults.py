@@ -44,7 +44,7 @@ DEADLINE = 120
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineLease]:
-    """Give an engine with little memory that is noticed soon when it is frozen."""
+    """Return an engine with little memory that is noticed soon when it is frozen."""
     folder = tmp_path / "engines"
     monkeypatch.setenv(FOLDER_VARIABLE, str(folder))
     monkeypatch.setattr(client, "FROZEN_SECONDS", 4.0)
@@ -70,7 +70,7 @@ def _goes_on(shop: Shop, process: subprocess.Popen[bytes]) -> None:
 
 @pytest.mark.deep
 def test_a_load_outlives_an_engine_that_is_frozen(tmp_path: Path, engine: EngineLease) -> None:
-    shop = Shop(tmp_path / "shop", tmp_path / "engines").make()
+    shop = Shop(tmp_path / "shop", tmp_path / "engines").create()
     process = _stopped(shop, "frozen")
     os.kill(engine.state.java_pid, signal.SIGSTOP)
     _goes_on(shop, process)
@@ -80,7 +80,7 @@ def test_a_load_outlives_an_engine_that_is_frozen(tmp_path: Path, engine: Engine
 
 @pytest.mark.deep
 def test_a_load_outlives_an_engine_without_memory(tmp_path: Path, engine: EngineLease) -> None:
-    shop = Shop(tmp_path / "shop", tmp_path / "engines").make()
+    shop = Shop(tmp_path / "shop", tmp_path / "engines").create()
     session, greedy = join(SMALL)
     assert greedy.state == engine.state
     process = _stopped(shop, "greedy")
@@ -132,7 +132,7 @@ def test_the_work_of_a_killed_command_does_not_go_on(tmp_path: Path, engine: Eng
 
 @pytest.mark.deep
 def test_an_interrupted_command_and_a_full_disk_leave_the_engine_to_others(tmp_path: Path, engine: EngineLease) -> None:
-    shop = Shop(tmp_path / "shop", tmp_path / "engines").make()
+    shop = Shop(tmp_path / "shop", tmp_path / "engines").create()
     process = _stopped(shop, "interrupted")
     for number in (signal.SIGINT, signal.SIGCONT):
         os.killpg(process.pid, number)

@@ -86,7 +86,7 @@ class Shop:
     batch: int = 0
     random: Random = field(default_factory=lambda: Random(SEED))  # noqa: S311 - repeatable, not secret
 
-    def make(self) -> Shop:
+    def create(self) -> Shop:
         """Write the project."""
         (self.folder / "in").mkdir(parents=True)
         target = (
@@ -113,12 +113,12 @@ class Shop:
             )  # fmt: skip
 
     def finish(self) -> None:
-        """Give the command, which finishes what was killed, and look at every row."""
+        """Run the command, which finishes what was killed, and look at every row."""
         assert self.command().wait(300) == 0, (self.folder / "log").read_text()[-3000:]
         self.batch += 1
-        assert self.found() == [(number, number // ROWS) for number in range(self.batch * ROWS)]
+        assert self.stored_rows() == [(number, number // ROWS) for number in range(self.batch * ROWS)]
 
-    def found(self) -> list[tuple[int, int]]:
+    def stored_rows(self) -> list[tuple[int, int]]:
         """Return the rows of the target."""
         query = "SELECT id, batch FROM sales.sold ORDER BY id"
         if self.url:
@@ -162,7 +162,7 @@ def test_kills_lose_and_double_nothing(
     kind: str, tmp_path: Path, engines: Path, request: pytest.FixtureRequest
 ) -> None:
     url = request.getfixturevalue("postgres_url") if kind == "postgres" else ""
-    shop = Shop(tmp_path / "shop", engines, url).make()
+    shop = Shop(tmp_path / "shop", engines, url).create()
     for _ in range(KILLS):
         _kill_anything(shop)
         shop.finish()
@@ -170,7 +170,7 @@ def test_kills_lose_and_double_nothing(
 
 @pytest.mark.deep
 def test_a_load_whose_engine_is_killed_is_staged_again_by_the_same_command(tmp_path: Path, engines: Path) -> None:
-    shop = Shop(tmp_path / "shop", engines).make()
+    shop = Shop(tmp_path / "shop", engines).create()
     shop.finish()
     reached = tmp_path / "reached"
     process = shop.command(f"ddl.after_expand=stop@file:{reached}")
@@ -192,7 +192,7 @@ def test_a_load_whose_engine_is_killed_is_staged_again_by_the_same_command(tmp_p
 @pytest.mark.deep
 def test_a_killed_command_disturbs_no_other_on_its_engine(tmp_path: Path, engines: Path) -> None:
     """Two projects with the same names of files and pipelines share an engine, and each gets its own rows."""
-    one, two = (Shop(tmp_path / name, engines).make() for name in ("one", "two"))
+    one, two = (Shop(tmp_path / name, engines).create() for name in ("one", "two"))
     one.finish()
     state = one.engine()
     for _ in range(2):

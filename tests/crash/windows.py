@@ -22,7 +22,7 @@ from tests.crash.lakes import shown
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tests.crash.journey import Place
+    from tests.crash.journey import CrashTarget
 
 PARTITIONS = 3
 USERS = 2
@@ -54,10 +54,10 @@ class WindowFeed:
     """What becomes of late events; with another value of it the state is another one, and the windows are the same."""
 
 
-def window_stream(place: Place, feed: WindowFeed) -> Stream:
-    """Declare the stream from a topic through tumbling windows into the table of a place."""
+def window_stream(crash_target: CrashTarget, feed: WindowFeed) -> Stream:
+    """Declare the stream from a topic through tumbling windows into the table of a target."""
     kafka = connection_from_fields("feed", {"kind": "kafka", "bootstrap_servers": feed.address})
-    target = connection_from_fields("target", {"kind": place.kind, **place.fields})
+    target = connection_from_fields("target", {"kind": crash_target.kind, **crash_target.fields})
     keys = {"window_start": TimestampTZ(), "user_id": Text()}
     numbers = ("n", "total", "lowest", "highest")
     columns = (
@@ -74,7 +74,7 @@ def window_stream(place: Place, feed: WindowFeed) -> Stream:
     return Stream(
         name=f"crash_{feed.table}",
         sources=(StreamSourceDeclaration(kafka, feed.topic, feed.topic),),
-        targets=(StreamTarget(target, write(mode=feed.mode), Table(place.schema, feed.table, columns)),),
+        targets=(StreamTarget(target, write(mode=feed.mode), Table(crash_target.schema, feed.table, columns)),),
         watermark=Watermark(lateness_ms=LATENESS * 1000),
         window=Window(
             "tumbling",
@@ -121,22 +121,22 @@ class EventWriter:
 
 
 def model(written: int) -> list[tuple[Any, ...]]:
-    """Give the windows of so many events, as plain Python counts them."""
+    """Return the windows of so many events, as plain Python counts them."""
     windows: dict[tuple[int, int], list[int]] = {}
     for number in range(written):
         windows.setdefault((number // SECONDS, number % USERS), []).append(number)
     return sorted(
-        (BEGIN + timedelta(seconds=window * SECONDS), f"u{user}", len(found), sum(found), min(found), max(found))
-        for (window, user), found in windows.items()
+        (BEGIN + timedelta(seconds=window * SECONDS), f"u{user}", len(values), sum(values), min(values), max(values))
+        for (window, user), values in windows.items()
     )
 
 
-def windows_in(place: Place, table: str = "windows") -> list[tuple[Any, ...]]:
-    """Give the windows that the table of a place holds."""
-    database = place.opened(table)
-    if place.is_lake:
+def windows_in(target: CrashTarget, table: str = "windows") -> list[tuple[Any, ...]]:
+    """Return the windows that the table of a target holds."""
+    database = target.opened(table)
+    if target.is_lake:
         return sorted(shown(database, COLUMNS))
-    name = database.table_name(place.schema, table)
+    name = database.table_name(target.schema, table)
     with closing(database.session()) as session:
         if database.find_table(session, name) is None:
             return []
@@ -144,13 +144,13 @@ def windows_in(place: Place, table: str = "windows") -> list[tuple[Any, ...]]:
         return sorted(tuple(row) for row in session.query(sql))
 
 
-def complaints(found: Iterable[tuple[Any, ...]], written: int, *, unfinished: bool = False) -> list[str]:
-    """Give what is wrong with windows: lost, doubled, or never there; lost ones may still come while it is unfinished."""
+def complaints(results: Iterable[tuple[Any, ...]], written: int, *, unfinished: bool = False) -> list[str]:
+    """Return what is wrong with windows: lost, doubled, or never there; lost ones may still come while it is unfinished."""
     expected = {row[:2]: row for row in model(written)}
-    rows = list(found)
+    rows = list(results)
     counts = Counter(row[:2] for row in rows)
     lost = [] if unfinished else [key for key in expected if key not in counts]
     doubled = [key for key, count in counts.items() if count > 1]
     phantom = [row for row in rows if row != expected.get(row[:2])]
-    said = (("lost", lost), ("doubled", doubled), ("phantom", phantom))
-    return [f"{len(wrong)} {word}: {[list(map(str, one)) for one in wrong[:5]]}" for word, wrong in said if wrong]
+    groups = (("lost", lost), ("doubled", doubled), ("phantom", phantom))
+    return [f"{len(wrong)} {kind}: {[list(map(str, one)) for one in wrong[:5]]}" for kind, wrong in groups if wrong]

@@ -21,7 +21,7 @@ README = Path(__file__).resolve().parents[1] / "examples" / "readme"
 
 
 @dataclass
-class Asked:
+class StreamRequests:
     """What the engine was asked to run, in order."""
 
     streams: list[Stream] = field(default_factory=list)
@@ -29,13 +29,13 @@ class Asked:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+def requests(monkeypatch: pytest.MonkeyPatch) -> StreamRequests:
     """Put an engine in place that runs nothing and remembers what it was asked."""
-    found = Asked()
+    recorded = StreamRequests()
 
     def run_stream(stream: Stream, options: dict[str, Any]) -> dict[str, Any]:
-        found.streams.append(stream)
-        found.options.append(options)
+        recorded.streams.append(stream)
+        recorded.options.append(options)
         return {"total_rows": 0, "iterations": 0, "shutdown_triggered": True}
 
     engine = ModuleType("engine_of_the_tests")
@@ -43,11 +43,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     engine.StreamOptions = dict  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, engine.__name__, engine)
     monkeypatch.setattr(stream_handle, "ENGINE", engine.__name__)
-    return found
+    return recorded
 
 
 @pytest.fixture
-def documented(asked: Asked) -> dict[str, Stream]:
-    """Give every stream that the documents declare or run, by name."""
+def documented(requests: StreamRequests) -> dict[str, Stream]:
+    """Return every stream that the documents declare or run, by name."""
     runpy.run_path(str(README / "streams.py"))
-    return {**PROJECT.streams, **{stream.name: stream for stream in asked.streams}}
+    return {**PROJECT.streams, **{stream.name: stream for stream in requests.streams}}

@@ -21,9 +21,9 @@ AZURE = {"format": "csv", "account_key": "canary"}
 )
 def test_a_url_names_a_bucket_of_google(url: str, bucket: str, prefix: str) -> None:
     for kind in ({}, {"kind": "object_store_gcs"}):
-        found = connection_from_fields("lake", {**kind, **GCS, "url": url})
-        assert isinstance(found, ObjectStoreGCSConnection)
-        assert (found.bucket, found.prefix) == (bucket, prefix)
+        connection = connection_from_fields("lake", {**kind, **GCS, "url": url})
+        assert isinstance(connection, ObjectStoreGCSConnection)
+        assert (connection.bucket, connection.prefix) == (bucket, prefix)
 
 
 @pytest.mark.parametrize(
@@ -39,22 +39,27 @@ def test_a_url_names_an_account_and_a_container_of_azure(
     url: str, account: str, container: str, prefix: str, endpoint: str
 ) -> None:
     kind = {"kind": "azure"} if url.startswith("https") else {}
-    found = connection_from_fields("lake", {**kind, **AZURE, "url": url})
-    assert isinstance(found, ObjectStoreAzureConnection)
-    assert (found.account, found.container, found.prefix, found.endpoint) == (account, container, prefix, endpoint)
-    assert "canary" not in repr(found)
+    connection = connection_from_fields("lake", {**kind, **AZURE, "url": url})
+    assert isinstance(connection, ObjectStoreAzureConnection)
+    assert (connection.account, connection.container, connection.prefix, connection.endpoint) == (
+        account,
+        container,
+        prefix,
+        endpoint,
+    )
+    assert "canary" not in repr(connection)
 
 
 def test_a_url_without_an_account_needs_one_beside_it() -> None:
-    found = connection_from_fields("lake", {**AZURE, "url": "az://c/raw", "account": "acme"})
-    assert isinstance(found, ObjectStoreAzureConnection)
-    assert (found.account, found.container, found.prefix) == ("acme", "c", "raw")
+    connection = connection_from_fields("lake", {**AZURE, "url": "az://c/raw", "account": "acme"})
+    assert isinstance(connection, ObjectStoreAzureConnection)
+    assert (connection.account, connection.container, connection.prefix) == ("acme", "c", "raw")
     with pytest.raises(DeclareError, match="needs account"):
         connection_from_fields("lake", {**AZURE, "url": "az://c/raw"})
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({**GCS, "url": "gs://"}, "names no bucket"),
         ({**GCS, "url": "gs://b/p?token=canary"}, "names no bucket"),
@@ -67,8 +72,8 @@ def test_a_url_without_an_account_needs_one_beside_it() -> None:
         ({**AZURE, "url": "az://c", "account": "a", "sas_token": "canary"}, "has account_key and sas_token"),
     ],
 )
-def test_what_is_refused(fields: dict[str, object], said: str) -> None:
-    with pytest.raises(DeclareError, match=said) as refused:
+def test_what_is_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(DeclareError, match=message) as refused:
         connection_from_fields("lake", fields)
     assert "canary" not in f"{refused.value} {refused.value.hint}"
 

@@ -94,7 +94,7 @@ def test_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"schema_registry": "sr", "schema_registry_url": "http://sr"}, "schema_registry"),
         ({"schema_registry": GlueSchemaRegistryConnection("g", "g", "r")}, "Glue"),
@@ -110,8 +110,8 @@ def test_defaults() -> None:
         ({"enable_auto_commit": True}, "commit offsets"),
     ],
 )
-def test_kafka_refuses(fields: dict[str, object], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_kafka_refuses(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         connection_from_fields("k", {"kind": "kafka", "bootstrap_servers": "h:1", **fields})
 
 
@@ -189,7 +189,7 @@ def test_class_body() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ({}, "Kinds: bigquery, delta_local"),
         ({"kind": "postgrs", "url": "x"}, "did you mean 'postgres'"),
@@ -198,8 +198,8 @@ def test_class_body() -> None:
         ({"kind": "kafka", "brokers": "h", "bootstrap_servers": "h"}, "bootstrap_servers twice"),
     ],
 )
-def test_class_body_refuses(body: dict[str, object], said: str) -> None:
-    with pytest.raises(TypeError, match=said):
+def test_class_body_refuses(body: dict[str, object], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
         connection_from_class(type("c", (), body))
 
 

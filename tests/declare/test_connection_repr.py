@@ -49,7 +49,7 @@ def test_none_stays_none_and_nested_connections_hide_theirs() -> None:
 def test_running_text_is_masked() -> None:
     text = 'cannot reach postgres://u:pw1@h/d and {"token": "pw2"}, api_key=pw3 Password = pw4; s.token = t.token'
     masked = mask_text(text)
-    assert not [word for word in ("pw1", "pw2", "pw3", "pw4") if word in masked]
+    assert not [part for part in ("pw1", "pw2", "pw3", "pw4") if part in masked]
     assert masked.endswith("s.token = t.token")
     assert secrets_in("postgres://u:pw1@h/d?sslpassword=pw2") == ["pw1", "pw2"]
 
@@ -76,7 +76,15 @@ def _planted(field: str, value: object, canary: str) -> str | None:
 
 def _shown(connection: Connection, field: str, planted: str) -> list[str]:
     try:
-        made = replace(connection, **{field: planted})
+        changed = replace(connection, **{field: planted})
     except DeclareError as error:
         return [str(error), repr(error)]
-    return [repr(made), str(made), f"{made}", f"{made!r:>10}", format(made, "<300"), f"{[made]}", str({"c": made})]
+    return [
+        repr(changed),
+        str(changed),
+        f"{changed}",
+        f"{changed!r:>10}",
+        format(changed, "<300"),
+        f"{[changed]}",
+        str({"c": changed}),
+    ]

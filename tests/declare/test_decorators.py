@@ -84,7 +84,7 @@ def test_the_source_is_read_from_the_targets_connection_unless_one_is_named() ->
 
 
 @pytest.mark.parametrize(
-    ("keywords", "function", "error", "words"),
+    ("keywords", "function", "error", "message"),
     [
         ({"mode": "append"}, one, TypeError, "exactly one of target= and targets="),
         ({"target": Events, "targets": [Target(table=Events)], "mode": "append"}, one, TypeError, "exactly one"),
@@ -119,12 +119,12 @@ def test_the_source_is_read_from_the_targets_connection_unless_one_is_named() ->
     ],
 )
 def test_a_wrong_declaration_is_refused_with_its_line(
-    keywords: dict[str, Any], function: Any, error: type[Exception], words: str
+    keywords: dict[str, Any], function: Any, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error) as caught:
         ematix.pipeline(**keywords)(function)
     assert isinstance(caught.value, FlowError)
-    assert words in str(caught.value)
+    assert message in str(caught.value)
     assert caught.value.origin is not None
     assert caught.value.origin.file == __file__
     assert PROJECT.pipelines == {}
@@ -140,8 +140,8 @@ class Undecorated:
 )
 def test_what_is_no_connection_is_refused_where_it_is_written(value: Any, shown: str) -> None:
     for keyword in ("target_connection", "source_connection"):
-        words = f"{keyword}={shown} is not a connection; is @ematix.connection missing"
-        with pytest.raises(TypeError, match=words) as caught:
+        message = f"{keyword}={shown} is not a connection; is @ematix.connection missing"
+        with pytest.raises(TypeError, match=message) as caught:
             ematix.pipeline(target=Events, mode="append", **{keyword: value})(one)
         assert "secret" not in str(caught.value)
     with pytest.raises(TypeError, match="is not a connection"):

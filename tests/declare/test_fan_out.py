@@ -38,18 +38,18 @@ def declared(*targets: Any, **keywords: Any) -> Any:
     ],
 )
 def test_both_kinds_of_targets_take_over_what_the_pipeline_says(targets: tuple[Any, ...]) -> None:
-    found = declared(
+    pipeline = declared(
         *targets, mode="append", column_map={"event_id": "id"}, on_drift="warn", target_connection="warehouse"
     )
-    assert [target.column_map for target in found] == [{"event_id": "id"}] * 2
-    assert [target.write.on_drift for target in found] == ["warn"] * 2
-    assert [target.connection for target in found] == ["warehouse"] * 2
+    assert [target.column_map for target in pipeline] == [{"event_id": "id"}] * 2
+    assert [target.write.on_drift for target in pipeline] == ["warn"] * 2
+    assert [target.connection for target in pipeline] == ["warehouse"] * 2
 
 
 def test_what_a_target_says_itself_counts() -> None:
     own = ematix.target(Events, mode="append", on_drift="evolve", target_connection="lake", column_map={"name": "n"})
-    found = declared(own, mode="merge", on_drift="warn", target_connection="warehouse", column_map={"name": "other"})
-    assert found == (own,)
+    pipeline = declared(own, mode="merge", on_drift="warn", target_connection="warehouse", column_map={"name": "other"})
+    assert pipeline == (own,)
 
 
 def test_a_target_takes_over_only_what_its_mode_takes() -> None:
@@ -93,7 +93,7 @@ def test_post_steps_go_with_one_target_only() -> None:
 
 
 def test_two_targets_cannot_be_the_same_table() -> None:
-    twins = [Target(table=Events, connection="lake", prefix=prefix) for prefix in ("a", "b")]
+    duplicates = [Target(table=Events, connection="lake", prefix=prefix) for prefix in ("a", "b")]
     with pytest.raises(ValueError, match=r"two targets are the table analytics\.events of connection 'lake'"):
-        declared(*twins, mode="append")
-    assert len(declared(twins[0], Target(table=Events, connection="warehouse"), mode="append")) == 2
+        declared(*duplicates, mode="append")
+    assert len(declared(duplicates[0], Target(table=Events, connection="warehouse"), mode="append")) == 2

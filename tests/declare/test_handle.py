@@ -42,9 +42,9 @@ def test_the_handle_looks_like_the_function() -> None:
     assert repr(handle) == "<pipeline 'load_items'>"
 
 
-@pytest.mark.parametrize("word", ["sync", "preview", "dry_run", "__call__"])
-def test_the_handle_can_be_asked_to_work(word: str) -> None:
-    assert callable(getattr(_declare("merge"), word))
+@pytest.mark.parametrize("method", ["sync", "preview", "dry_run", "__call__"])
+def test_the_handle_can_be_asked_to_work(method: str) -> None:
+    assert callable(getattr(_declare("merge"), method))
 
 
 @pytest.mark.parametrize("mode", ["merge", "scd1", "scd2"])
@@ -75,6 +75,6 @@ def test_declaring_loads_nothing_heavy() -> None:
         "heavy = {'pyspark', 'pyarrow', 'duckdb', 'sqlglot', 'pandas', 'psycopg', 'pymysql', 'ematix_flow.engine'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
-    here = {**os.environ, "PYTHONPATH": str(Path(ematix_flow.__file__).parents[1])}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=here)
+    environment = {**os.environ, "PYTHONPATH": str(Path(ematix_flow.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.strip() == "[]"

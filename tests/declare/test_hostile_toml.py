@@ -14,7 +14,7 @@ from ematix_flow.errors import DeclareError
 # Whoever waits for minutes meets this instead; refusing takes milliseconds.
 pytestmark = pytest.mark.timeout(30)
 
-PLACES = """
+ENDPOINTS = """
 [source]
 kind = "kafka"
 bootstrap_servers = "broker:9092"
@@ -26,7 +26,7 @@ table = {schema = "main", name = "orders"}
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         pytest.param("x = " + "[" * 50_000, "nested too deeply", id="arrays"),
         pytest.param("x = " + "{a=" * 50_000, "nested too deeply", id="inline tables"),
@@ -39,13 +39,17 @@ table = {schema = "main", name = "orders"}
         pytest.param('x = "\0"', "Illegal character", id="NUL"),
         pytest.param("\N{ZERO WIDTH NO-BREAK SPACE}x = 1", "Invalid statement", id="byte order mark"),
         pytest.param('source = "x"\ntarget = 5\npipeline_name = "a"', r"\[source\] is no table", id="no table"),
-        pytest.param(f'pipeline_name = "a"\nidle_pause_ms = inf\nsource_query = "t"{PLACES}', "idle_pause", id="inf"),
-        pytest.param(f'pipeline_name = "a"\nidle_pause_ms = -5\nsource_query = "t"{PLACES}', "idle_pause", id="minus"),
-        pytest.param(f'pipeline_name = ["a"]\nsource_query = "t"{PLACES}', "name", id="list as name"),
+        pytest.param(
+            f'pipeline_name = "a"\nidle_pause_ms = inf\nsource_query = "t"{ENDPOINTS}', "idle_pause", id="inf"
+        ),
+        pytest.param(
+            f'pipeline_name = "a"\nidle_pause_ms = -5\nsource_query = "t"{ENDPOINTS}', "idle_pause", id="minus"
+        ),
+        pytest.param(f'pipeline_name = ["a"]\nsource_query = "t"{ENDPOINTS}', "name", id="list as name"),
     ],
 )
-def test_what_cannot_be_a_stream_is_refused_at_once(text: str, words: str) -> None:
-    with pytest.raises(DeclareError, match=words) as refused:
+def test_what_cannot_be_a_stream_is_refused_at_once(text: str, message: str) -> None:
+    with pytest.raises(DeclareError, match=message) as refused:
         stream_from_toml(text)
     assert len(str(refused.value)) < 1_000
 
@@ -55,7 +59,7 @@ def test_many_tables_are_read_in_one_go() -> None:
     count = 3_500
     lookups = "".join(f'[transform.lookups.l{n}]\nkind = "sqlite"\npath = "x"\nquery = "q"\n' for n in range(count))
     stream = stream_from_toml(
-        f'pipeline_name = "a"\nsource_query = "t"{PLACES}[transform]\nsql = "SELECT 1"\n{lookups}'
+        f'pipeline_name = "a"\nsource_query = "t"{ENDPOINTS}[transform]\nsql = "SELECT 1"\n{lookups}'
     )
     assert len(stream.lookups) == count
     assert line_of(lookups, ("transform", "lookups", f"l{count - 1}"), "path") == 4 * count - 1

@@ -35,12 +35,12 @@ def test_both_spellings_mean_the_same(written: dict[str, Any], meant: dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("word", "near"),
+    ("keyword", "near"),
     [("compare_colums", "compare_columns"), ("shedule", "schedule"), ("watermark_colum", "watermark_column")],
 )
-def test_an_unknown_keyword_is_a_type_error_that_names_the_nearest(word: str, near: str) -> None:
-    with pytest.raises(TypeError, match=f"a pipeline has no keyword '{word}'") as caught:
-        pipeline_keywords({word: 1})
+def test_an_unknown_keyword_is_a_type_error_that_names_the_nearest(keyword: str, near: str) -> None:
+    with pytest.raises(TypeError, match=f"a pipeline has no keyword '{keyword}'") as caught:
+        pipeline_keywords({keyword: 1})
     assert f"did you mean '{near}'?" in str(caught.value)
 
 
@@ -50,7 +50,7 @@ def test_a_target_has_fewer_keywords_than_a_pipeline() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "error", "words"),
+    ("written", "error", "message"),
     [
         ({"ttl": timedelta(days=1), "ttl_seconds": 1}, ValueError, "two spellings of one option"),
         (
@@ -65,21 +65,21 @@ def test_a_target_has_fewer_keywords_than_a_pipeline() -> None:
         ({"lookback": "soon"}, ValueError, "lookback='soon' is not a duration"),
     ],
 )
-def test_contradictions_are_refused(written: dict[str, Any], error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words) as caught:
+def test_contradictions_are_refused(written: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as caught:
         pipeline_keywords(written)
     assert isinstance(caught.value, FlowError)
 
 
 def test_keywords_of_quality_are_keywords_of_pipelines_and_targets() -> None:
-    said = {
+    values = {
         "expectations": print,
         "on_quality_failure": "fail",
         "freshness_column": "at",
         "alert_on_quality_warn": True,
     }
-    given = {**said, "freshness_sla": "6h"}
-    assert pipeline_keywords(given) == target_keywords(given) == {**said, "freshness_sla": timedelta(hours=6)}
+    given = {**values, "freshness_sla": "6h"}
+    assert pipeline_keywords(given) == target_keywords(given) == {**values, "freshness_sla": timedelta(hours=6)}
 
 
 @given(st.integers(0, 365_000), st.sampled_from([("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)]))

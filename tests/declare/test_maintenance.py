@@ -14,7 +14,7 @@ HOUR = timedelta(hours=1)
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"keep": HOUR}, "less than a day"),
         ({"keep": 7}, "not a duration"),
@@ -26,14 +26,16 @@ HOUR = timedelta(hours=1)
         ({"target_file_size": 0}, "not a size"),
     ],
 )
-def test_what_would_be_unsafe_is_refused(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(FlowError, match=says):
+def test_what_would_be_unsafe_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(FlowError, match=message):
         Maintenance(**options)
 
 
-@pytest.mark.parametrize(("said", "size"), [("128MB", 134217728), ("1 gb", 1 << 30), ("512KB", 1 << 19), (4096, 4096)])
-def test_sizes_are_read(said: Any, size: int) -> None:
-    assert Maintenance(target_file_size=said).file_bytes == size
+@pytest.mark.parametrize(
+    ("spelling", "size"), [("128MB", 134217728), ("1 gb", 1 << 30), ("512KB", 1 << 19), (4096, 4096)]
+)
+def test_sizes_are_read(spelling: Any, size: int) -> None:
+    assert Maintenance(target_file_size=spelling).file_bytes == size
 
 
 def test_less_than_a_day_needs_a_word() -> None:

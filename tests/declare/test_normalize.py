@@ -32,10 +32,10 @@ GOOD: list[Callable[[], object]] = [
 ]
 
 
-@pytest.mark.parametrize("make", GOOD)
-def test_normalisers_are_values(make: Callable[[], object]) -> None:
-    assert make() == make()
-    assert hash(make()) == hash(make())
+@pytest.mark.parametrize("create", GOOD)
+def test_normalisers_are_values(create: Callable[[], object]) -> None:
+    assert create() == create()
+    assert hash(create()) == hash(create())
 
 
 BAD: list[tuple[Callable[[], object], type[Exception]]] = [
@@ -75,10 +75,10 @@ BAD: list[tuple[Callable[[], object], type[Exception]]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "error"), BAD)
-def test_impossible_arguments_are_refused(make: Callable[[], object], error: type[Exception]) -> None:
+@pytest.mark.parametrize(("create", "error"), BAD)
+def test_impossible_arguments_are_refused(create: Callable[[], object], error: type[Exception]) -> None:
     with pytest.raises(error):
-        make()
+        create()
 
 
 def test_both_spellings_of_deduplicate_by() -> None:
@@ -101,9 +101,9 @@ def test_any_object_that_wraps_sql_is_a_transform() -> None:
 
 
 def test_formats_are_pieces_of_fixed_width() -> None:
-    found = read_format("DD.MM.YYYY hh24:mi:ss.msOF")
-    assert [found.start(t) for t in ("DD", "MM", "YYYY", "HH24", "MI", "SS")] == [1, 4, 7, 12, 15, 18]
-    assert (found.fraction, found.offset, found.width) == (Presence.REQUIRED, Presence.REQUIRED, 19)
+    parts = read_format("DD.MM.YYYY hh24:mi:ss.msOF")
+    assert [parts.start(t) for t in ("DD", "MM", "YYYY", "HH24", "MI", "SS")] == [1, 4, 7, 12, 15, 18]
+    assert (parts.fraction, parts.offset, parts.width) == (Presence.REQUIRED, Presence.REQUIRED, 19)
 
 
 @pytest.mark.parametrize(

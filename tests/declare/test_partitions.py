@@ -52,7 +52,7 @@ def test_a_column_may_be_called_like_a_transform() -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "says", "hint"),
+    ("texts", "message", "hint"),
     [
         (("citty",), "no such column", "did you mean 'city'"),
         (("days(att)",), "no such column", "did you mean 'at'"),
@@ -68,8 +68,8 @@ def test_a_column_may_be_called_like_a_transform() -> None:
         (("city", "city"), "the same thing", "leave one"),
     ],
 )
-def test_what_cannot_be_is_refused(texts: tuple[str, ...], says: str, hint: str) -> None:
-    with pytest.raises((DeclareError, UnknownNameError), match=says) as refused:
+def test_what_cannot_be_is_refused(texts: tuple[str, ...], message: str, hint: str) -> None:
+    with pytest.raises((DeclareError, UnknownNameError), match=message) as refused:
         of(*texts)
     refused.match(hint)
 
@@ -100,8 +100,8 @@ def test_targets_say_their_own_partitions() -> None:
     def sales(conn: object) -> str:
         return "SELECT 1"
 
-    said = [target.partition_by for target in PROJECT.pipeline("sales").targets]
-    assert said == [("city",), ("bucket(4, id)",), ("truncate(1, city)",)]
+    partitions = [target.partition_by for target in PROJECT.pipeline("sales").targets]
+    assert partitions == [("city",), ("bucket(4, id)",), ("truncate(1, city)",)]
     with pytest.raises(UnknownNameError, match="'citty'"):
         ematix.target(Sales, mode="append", partition_by=["citty"])
     with pytest.raises(DeclareTypeError, match="takes columns and transforms"):

@@ -15,14 +15,14 @@ from ematix_flow.errors import DeclareError, Origin
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HERE, THERE = Origin("flows.py", 3), Origin("flows.py", 9)
+ORIGIN, THERE = Origin("flows.py", 3), Origin("flows.py", 9)
 
 
 def _nothing() -> None:
     return None
 
 
-def _pipeline(name: str, *upstreams: str, origin: Origin | None = HERE) -> Pipeline:
+def _pipeline(name: str, *upstreams: str, origin: Origin | None = ORIGIN) -> Pipeline:
     return Pipeline(name, _nothing, (), depends_on=upstreams, origin=origin)
 
 
@@ -41,7 +41,7 @@ def test_a_name_is_taken_once_and_the_error_names_both_places(project: Project) 
 
 def test_a_transform_name_is_taken_once_but_may_equal_a_pipeline(project: Project) -> None:
     project.add_pipeline(_pipeline("mart"))
-    project.add_transform(Transform("mart", _nothing, origin=HERE))
+    project.add_transform(Transform("mart", _nothing, origin=ORIGIN))
     with pytest.raises(ValueError, match="a transform named 'mart' is declared already") as caught:
         project.add_transform(Transform("mart", _nothing, origin=THERE))
     assert "flows.py:9" in str(caught.value)
@@ -134,7 +134,7 @@ def test_a_module_that_python_would_import_its_own_for_is_refused() -> None:
 @pytest.mark.parametrize("name", ["", None, "_scheduler_singleton", "workflow:w"])
 def test_a_name_that_is_empty_or_that_the_run_log_uses_itself_is_refused(project: Project, name: str) -> None:
     with pytest.raises(DeclareError) as caught:
-        project.add_pipeline(_pipeline(name, origin=HERE))
+        project.add_pipeline(_pipeline(name, origin=ORIGIN))
     assert repr(name) in str(caught.value)
     assert "flows.py:3" in str(caught.value)
     assert not project.pipelines

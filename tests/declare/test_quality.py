@@ -57,10 +57,10 @@ def test_without_keywords_nothing_is_expected() -> None:
 
 
 def test_the_function_is_called_once_and_its_words_become_values() -> None:
-    seen: list[Tester] = []
+    testers: list[Tester] = []
 
     def expectations(t: Tester) -> None:
-        seen.append(t)
+        testers.append(t)
         t.column("amount").between(0, 10, severity="warn")
         t.column("code").is_in(["a", "b"])
         t.column("code").regex("^[a-z]+$")
@@ -73,7 +73,7 @@ def test_the_function_is_called_once_and_its_words_become_values() -> None:
         t.python("mine", lambda rows: len(rows) > 0)
 
     quality = declared(expectations=expectations, on_quality_failure="reject")
-    assert len(seen) == 1
+    assert len(testers) == 1
     first, *_ = quality.expectations
     assert first == Expectation("between", "between(amount)", ("amount",), "warn", 0, 10)
     assert quality.expectations[6].within == timedelta(hours=6)
@@ -132,7 +132,7 @@ def test_a_target_of_a_fan_out_says_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "words"),
+    ("options", "error", "message"),
     [
         ({"expectations": lambda t: t.column("amuont")}, KeyError, "did you mean 'amount'"),
         ({"expectations": [Tester().column("amuont").not_null()]}, KeyError, "did you mean 'amount'"),
@@ -164,6 +164,6 @@ def test_a_target_of_a_fan_out_says_its_own() -> None:
         ({"alert_on_quality_warn": "yes"}, TypeError, "takes true or false"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused_where_it_is_declared(options: dict[str, Any], error: type, words: str) -> None:
-    with pytest.raises(error, match=words):
+def test_what_cannot_be_is_refused_where_it_is_declared(options: dict[str, Any], error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
         declared(**options)

@@ -62,7 +62,7 @@ def test_every_spelling_of_a_retry_is_read(written: Any, meant: Retry | None) ->
 
 
 @pytest.mark.parametrize(
-    ("written", "words"),
+    ("written", "message"),
     [
         ({"max_attemps": 5}, "did you mean 'max_attempts'?"),
         ({"max_attempts": 0}, "at least 1"),
@@ -82,8 +82,8 @@ def test_every_spelling_of_a_retry_is_read(written: Any, meant: Retry | None) ->
         (5, "retry= is a dict, not int"),
     ],
 )
-def test_a_retry_that_cannot_be_is_a_value_error(written: Any, words: str) -> None:
+def test_a_retry_that_cannot_be_is_a_value_error(written: Any, message: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the words are parameters
         retry_from(written)
     assert isinstance(caught.value, FlowError)
-    assert words in str(caught.value)
+    assert message in str(caught.value)

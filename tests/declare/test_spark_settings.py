@@ -52,7 +52,7 @@ def test_conf_from_the_environment_has_two_underscores_for_a_dot_and_keeps_small
 
 
 @pytest.mark.parametrize(
-    ("table", "environ", "said"),
+    ("table", "environ", "message"),
     [
         ({"mastre": "local"}, {}, "did you mean 'master'"),
         ({}, {"EMATIX_FLOW_SPARK_PACKAGE": "x"}, "did you mean 'packages'"),
@@ -64,22 +64,22 @@ def test_conf_from_the_environment_has_two_underscores_for_a_dot_and_keeps_small
     ],
 )
 def test_wrong_shapes_are_refused_with_the_nearest_name(
-    table: dict[str, object], environ: dict[str, str], said: str
+    table: dict[str, object], environ: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(DeclareTypeError, match=said):
+    with pytest.raises(DeclareTypeError, match=message):
         settings_from(table, environ)
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "message"),
     [
         ({"profile": "fast"}, "auto, short, long"),
         ({"conf": {"sql.x": 1}}, "begin with `spark.`"),
         ({"master": "local", "remote": "sc://x"}, "both a `master` and a `remote`"),
     ],
 )
-def test_wrong_values_are_refused(table: dict[str, object], said: str) -> None:
-    with pytest.raises(DeclareError, match=said):
+def test_wrong_values_are_refused(table: dict[str, object], message: str) -> None:
+    with pytest.raises(DeclareError, match=message):
         settings_from(table, {})
 
 

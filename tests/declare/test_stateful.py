@@ -28,7 +28,7 @@ def test_lists_become_tuples_and_other_words_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keywords", "words"),
+    ("keywords", "message"),
     [
         ({"agg": "median"}, "agg='median' is not known"),
         ({"agg": "sum"}, "sum needs column="),
@@ -40,13 +40,13 @@ def test_lists_become_tuples_and_other_words_their_own() -> None:
         ({"agg": "count", "as_": ""}, "as_= is empty"),
     ],
 )
-def test_a_wrong_aggregation_is_refused(keywords: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_a_wrong_aggregation_is_refused(keywords: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         Aggregation(**{"as_": "n", **keywords})
 
 
 @pytest.mark.parametrize(
-    ("keywords", "words"),
+    ("keywords", "message"),
     [
         ({**TUMBLING, "kind": "sliding"}, "kind='sliding'"),
         ({**TUMBLING, "aggregations": []}, "at least one aggregation"),
@@ -67,14 +67,14 @@ def test_a_wrong_aggregation_is_refused(keywords: dict[str, Any], words: str) ->
         ({**SESSION, "aggregations": (Aggregation("count", "session_id"),)}, "gives column 'session_id' twice"),
     ],
 )
-def test_a_wrong_window_is_refused(keywords: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words) as caught:
+def test_a_wrong_window_is_refused(keywords: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
         Window(**keywords)
     assert isinstance(caught.value, FlowError)
 
 
 @pytest.mark.parametrize(
-    ("keywords", "words"),
+    ("keywords", "message"),
     [
         ({"right_source": "a"}, "are the same"),
         ({"left_keys": ()}, "needs at least one column"),
@@ -89,13 +89,13 @@ def test_a_wrong_window_is_refused(keywords: dict[str, Any], words: str) -> None
         ({"left_column_prefix": "right_"}, "are the same"),
     ],
 )
-def test_a_wrong_join_is_refused(keywords: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_a_wrong_join_is_refused(keywords: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         Join(**{**JOIN, **keywords})
 
 
 @pytest.mark.parametrize(
-    ("keywords", "words"),
+    ("keywords", "message"),
     [
         ({"envelope": "debezum"}, "did you mean 'debezium'?"),
         ({"delete_mode": "none"}, "delete_mode='none'"),
@@ -108,13 +108,13 @@ def test_a_wrong_join_is_refused(keywords: dict[str, Any], words: str) -> None:
         ({**CUSTOM, "key_field": None}, "a custom envelope needs key_field="),
     ],
 )
-def test_wrong_change_events_are_refused(keywords: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_wrong_change_events_are_refused(keywords: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         CDC(**keywords)
 
 
 @pytest.mark.parametrize(
-    ("make", "error", "words"),
+    ("create", "error", "message"),
     [
         (lambda: Watermark(-1), ValueError, "lateness_ms=-1"),
         (lambda: Watermark(source_idleness_ms=True), TypeError, "takes a whole number, not bool"),
@@ -129,9 +129,9 @@ def test_wrong_change_events_are_refused(keywords: dict[str, Any], words: str) -
         (lambda: Lookup({"url": "postgres://u:hidden@h"}, "t"), TypeError, "is not a connection"),  # type: ignore[arg-type]
     ],
 )
-def test_wrong_options_are_refused(make: Any, error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words) as caught:
-        make()
+def test_wrong_options_are_refused(create: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as caught:
+        create()
     assert isinstance(caught.value, FlowError)
     assert "hidden" not in str(caught.value)
 

@@ -81,7 +81,7 @@ def declare(targets: list[Target] | None = None, **keywords: Any) -> Stream:
 
 
 @pytest.mark.parametrize(
-    ("connection", "place"),
+    ("connection", "location"),
     [
         (db, {"table": ("public", "t")}),
         (delta, {"table": ("public", "t"), "partition_by": ["day"], "primary_key": ["id"]}),
@@ -97,14 +97,14 @@ def declare(targets: list[Target] | None = None, **keywords: Any) -> Stream:
         (unknown, {"prefix": "a", "csv_delimiter": ";"}),
     ],
 )
-def test_every_kind_has_its_place(connection: Connection, place: dict[str, Any]) -> None:
-    target = declare([Target(connection=connection, **place)]).targets[0]
+def test_every_kind_has_its_place(connection: Connection, location: dict[str, Any]) -> None:
+    target = declare([Target(connection=connection, **location)]).targets[0]
     assert target.connection is connection
     assert target.destination
 
 
 @pytest.mark.parametrize(
-    ("connection", "place", "words"),
+    ("connection", "location", "message"),
     [
         (db, {}, "as a target needs table="),
         (db, {"topic": "t"}, "topic= does not go with postgres"),
@@ -133,9 +133,9 @@ def test_every_kind_has_its_place(connection: Connection, place: dict[str, Any])
         ("later", {"topic": "t", "queue": "q"}, "once, not 2 times"),
     ],
 )
-def test_a_place_of_another_kind_is_refused(connection: Any, place: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        declare([Target(connection=connection, **place)])
+def test_a_place_of_another_kind_is_refused(connection: Any, location: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        declare([Target(connection=connection, **location)])
 
 
 def test_a_name_is_judged_when_its_connection_is_known() -> None:
@@ -164,7 +164,7 @@ def test_the_same_place_is_not_written_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keywords", "words"),
+    ("keywords", "message"),
     [
         ({"lookups": {"u": Lookup(db, "users")}}, "lookups= need transform_sql="),
         ({"udfs": [double]}, "need transform_sql="),
@@ -186,8 +186,8 @@ def test_the_same_place_is_not_written_twice() -> None:
         ({"dlq_store": "topic", "dead_letter_topic": "t", "sources": [Source(csv, "a")]}, "needs a Kafka source"),
     ],
 )
-def test_parts_that_do_not_go_together_are_refused(keywords: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_parts_that_do_not_go_together_are_refused(keywords: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         declare(**keywords)
 
 

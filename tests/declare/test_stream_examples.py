@@ -13,7 +13,7 @@ from ematix_flow.declare.table.class_body import table_of
 
 if TYPE_CHECKING:
     from ematix_flow.declare.stream.stream import Stream
-    from tests.declare.conftest import Asked
+    from tests.declare.conftest import StreamRequests
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "readme" / "streams"
 PAIRS = sorted(path.stem for path in FOLDER.glob("*.toml") if path.stem != "seed")
@@ -24,10 +24,10 @@ ONLY_PYTHON = {
 }
 
 
-def test_every_documented_stream_is_accepted(documented: dict[str, Stream], asked: Asked) -> None:
+def test_every_documented_stream_is_accepted(documented: dict[str, Stream], requests: StreamRequests) -> None:
     assert sorted(documented) == sorted([*PAIRS, *ONLY_PYTHON])
-    assert len(asked.streams) == 11
-    assert all(options == {} for options in asked.options)
+    assert len(requests.streams) == 11
+    assert all(options == {} for options in requests.options)
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -43,9 +43,9 @@ def test_a_stream_written_as_toml_is_the_same_stream(name: str, documented: dict
     assert toml_of(stream_from_toml(text)) == text
 
 
-@pytest.mark.parametrize(("name", "words"), ONLY_PYTHON.items())
-def test_what_only_python_can_say_has_no_toml(name: str, words: str, documented: dict[str, Stream]) -> None:
-    with pytest.raises(ValueError, match=words):
+@pytest.mark.parametrize(("name", "message"), ONLY_PYTHON.items())
+def test_what_only_python_can_say_has_no_toml(name: str, message: str, documented: dict[str, Stream]) -> None:
+    with pytest.raises(ValueError, match=message):
         toml_of(documented[name])
 
 

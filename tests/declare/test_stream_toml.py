@@ -94,7 +94,7 @@ def test_an_unknown_key_is_refused_where_it_stands(text: str, table: str, wrong:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("pipeline_name = ", "is no valid TOML"),
         (SOURCE + TARGET, "has no pipeline_name"),
@@ -122,8 +122,8 @@ def test_an_unknown_key_is_refused_where_it_stands(text: str, table: str, wrong:
         (HEAD + SOURCE + TARGET + "[state_store]\n", r"\[state_store\] has no kind"),
     ],
 )
-def test_a_wrong_file_is_a_value_error_with_a_line(text: str, words: str) -> None:
-    with pytest.raises(DeclareError, match=words) as caught:
+def test_a_wrong_file_is_a_value_error_with_a_line(text: str, message: str) -> None:
+    with pytest.raises(DeclareError, match=message) as caught:
         stream_from_toml(text, "s.toml")
     assert caught.value.origin is None or caught.value.origin.file == "s.toml"
 
@@ -185,9 +185,9 @@ def test_secrets_in_the_file_are_warned_of_once_and_not_shown(monkeypatch: pytes
     with pytest.warns(FutureWarning, match="s.toml holds secrets in plain text") as caught:
         stream = stream_from_toml(text, "s.toml")
     assert len(caught) == 1
-    said = str(caught[0].message)
-    assert "sasl_plain_password of source, url of target, url of state_store" in said
-    assert "hidden" not in said
+    message = str(caught[0].message)
+    assert "sasl_plain_password of source, url of target, url of state_store" in message
+    assert "hidden" not in message
     assert "hidden" not in repr(stream)
     monkeypatch.setenv("EMATIX_FLOW_NO_DEPRECATION", "1")
     assert stream_from_toml(text) == stream

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ematix_flow.declare.stream.stream import Stream
-    from tests.declare.conftest import Asked
+    from tests.declare.conftest import StreamRequests
 
 kafka = KafkaConnection("kafka", "localhost:9092")
 db = PostgresConnection("db", "postgres://localhost/x")
@@ -116,7 +116,7 @@ def test_two_sources_may_have_one_query_if_they_are_elsewhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keywords", "words"),
+    ("keywords", "message"),
     [
         ({"target_table": Items}, "main.items"),
         ({"target": Items, "target_table": None}, "main.items"),
@@ -128,12 +128,12 @@ def test_two_sources_may_have_one_query_if_they_are_elsewhere() -> None:
         ({"source": "kafka", "source_topic": "events", "source_query": None}, "public.events"),
     ],
 )
-def test_the_place_of_a_target_has_several_spellings(keywords: dict[str, Any], words: str) -> None:
-    assert declare(**keywords).targets[0].destination == words
+def test_the_place_of_a_target_has_several_spellings(keywords: dict[str, Any], message: str) -> None:
+    assert declare(**keywords).targets[0].destination == message
 
 
 @pytest.mark.parametrize(
-    ("keywords", "error", "words"),
+    ("keywords", "error", "message"),
     [
         ({"taget": db}, TypeError, "did you mean 'target'?"),
         ({"source_topic": "x"}, TypeError, "says source_query twice"),
@@ -184,8 +184,10 @@ def test_the_place_of_a_target_has_several_spellings(keywords: dict[str, Any], w
         ({"udfs": [print]}, TypeError, r"what @udf\(...\) made"),
     ],
 )
-def test_a_wrong_stream_is_refused_with_its_line(keywords: dict[str, Any], error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words) as caught:
+def test_a_wrong_stream_is_refused_with_its_line(
+    keywords: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message) as caught:
         ematix.streaming_pipeline(**{**LEAST, **keywords})(none)
     assert isinstance(caught.value, FlowError)
     assert caught.value.origin is not None
@@ -223,10 +225,10 @@ def test_a_name_belongs_to_one_stream_or_one_pipeline() -> None:
 
 def test_streams_are_found_by_name() -> None:
     handle = ematix.streaming_pipeline(**{**LEAST, "name": "b"})(none)
-    made = streaming.register_streaming_pipeline("a", {key: LEAST[key] for key in LEAST if key != "name"})
+    stream = streaming.register_streaming_pipeline("a", {key: LEAST[key] for key in LEAST if key != "name"})
     assert streaming.list_streaming_pipelines() == ["a", "b"]
     assert streaming.get_streaming_pipeline("b").stream is handle.stream
-    assert (made.name, handle.__name__, repr(made)) == ("a", "none", "<stream 'a'>")  # type: ignore[attr-defined]
+    assert (stream.name, handle.__name__, repr(stream)) == ("a", "none", "<stream 'a'>")  # type: ignore[attr-defined]
     assert 'pipeline_name = "a"' in streaming.render_streaming_pipeline_toml("a")
     with pytest.raises(KeyError, match="no stream named 'c'"):
         streaming.get_streaming_pipeline("c")
@@ -241,26 +243,26 @@ def test_the_public_names_are_there() -> None:
 # Running
 
 
-def test_a_call_hands_the_stream_to_the_engine(asked: Asked) -> None:
+def test_a_call_hands_the_stream_to_the_engine(requests: StreamRequests) -> None:
     handle = ematix.streaming_pipeline(**LEAST)(none)
     assert handle(metrics_port=9100, available_now=True)["shutdown_triggered"] is True
     run_streaming_pipeline(**LEAST)
-    assert [stream.metrics_port for stream in asked.streams] == [9100, None]
-    assert asked.options == [{"available_now": True}, {}]
+    assert [stream.metrics_port for stream in requests.streams] == [9100, None]
+    assert requests.options == [{"available_now": True}, {}]
     assert list(PROJECT.streams) == ["s"]
 
 
-def test_a_configuration_runs_from_a_file_or_a_text(asked: Asked, tmp_path: Path) -> None:
+def test_a_configuration_runs_from_a_file_or_a_text(requests: StreamRequests, tmp_path: Path) -> None:
     path = tmp_path / "s.toml"
     path.write_text(TOML)
     run_pipeline(config=path, metrics_port=1, run_log_url="memory://", pipeline_name="s")
     run_pipeline(config_str=TOML)
-    assert [stream.metrics_port for stream in asked.streams] == [1, None]
-    assert asked.options == [{"run_log_url": "memory://"}, {}]
+    assert [stream.metrics_port for stream in requests.streams] == [1, None]
+    assert requests.options == [{"run_log_url": "memory://"}, {}]
 
 
 @pytest.mark.parametrize(
-    ("keywords", "words"),
+    ("keywords", "message"),
     [
         ({}, "exactly one of config= and config_str="),
         ({"config": "a", "config_str": TOML}, "exactly one of"),
@@ -270,7 +272,9 @@ def test_a_configuration_runs_from_a_file_or_a_text(asked: Asked, tmp_path: Path
         ({"config_str": TOML, "metrics_port": -1}, "smaller than 0"),
     ],
 )
-def test_a_configuration_that_cannot_run_is_a_value_error(keywords: Any, words: str, asked: Asked) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_a_configuration_that_cannot_run_is_a_value_error(
+    keywords: Any, message: str, requests: StreamRequests
+) -> None:
+    with pytest.raises(ValueError, match=message):
         run_pipeline(**keywords)
-    assert asked.streams == []
+    assert requests.streams == []

@@ -25,16 +25,16 @@ def test_the_class_of_the_readme() -> None:
         name: Text | None
         received_at: TimestampTZ
 
-    found = table_of(Events)
-    assert found.qualified_name == "analytics.events"
-    assert found.primary_key == ("event_id",)
-    assert [(c.name, c.type, c.nullable) for c in found.columns] == [
+    declared = table_of(Events)
+    assert declared.qualified_name == "analytics.events"
+    assert declared.primary_key == ("event_id",)
+    assert [(c.name, c.type, c.nullable) for c in declared.columns] == [
         ("event_id", BigInt(), False),
         ("name", Text(), True),
         ("received_at", TimestampTZ(), False),
     ]
-    assert found.origin is not None
-    assert found.origin.file == __file__
+    assert declared.origin is not None
+    assert declared.origin.file == __file__
 
 
 def test_the_decorated_class_of_the_readme() -> None:
@@ -69,21 +69,21 @@ def test_column_attributes_and_a_name_of_ones_own() -> None:
 
 
 def test_local_names_attributes_and_quotes_are_found_without_evaluation() -> None:
-    here = BigInt
+    local_type = BigInt
 
     @table(schema="s", name="named")
     class Local:
-        a: Annotated[here, pk()]
+        a: Annotated[local_type, pk()]
         b: ft.String[10] | None
         c: Optional[ft.Numeric[10, 2]]  # noqa: UP045 - users write it
         d: "Text"  # noqa: UP037 - users write it
         e: Annotated[Text, nullable(), default(-1)]
         f: ClassVar[int] = 3
 
-    found = table_of(Local)
-    assert found.name == "named"
-    assert [str(c.type) for c in found.columns] == ["BigInt", "String[10]", "Numeric[10, 2]", "Text", "Text"]
-    assert [c.nullable for c in found.columns] == [False, True, True, False, True]
+    declared = table_of(Local)
+    assert declared.name == "named"
+    assert [str(c.type) for c in declared.columns] == ["BigInt", "String[10]", "Numeric[10, 2]", "Text", "Text"]
+    assert [c.nullable for c in declared.columns] == [False, True, True, False, True]
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,9 @@ def test_natural_keys_make_constraints_with_the_default_group_first() -> None:
         a: Annotated[Text, natural_key()]
         c: Annotated[Text, natural_key("b")]
 
-    found = table_of(Customer)
-    assert found.unique_constraints == (("a",), ("z", "c"))
-    assert found.natural_keys == ("a",)
+    declared = table_of(Customer)
+    assert declared.unique_constraints == (("a",), ("z", "c"))
+    assert declared.natural_keys == ("a",)
 
 
 def test_the_class_dunders_are_carried_over_and_override_markers() -> None:
@@ -136,10 +136,14 @@ def test_the_class_dunders_are_carried_over_and_override_markers() -> None:
         a: Annotated[Text, natural_key()]
         b: Text
 
-    found = table_of(Customer)
-    assert (found.merge_keys, found.unique_constraints, found.partition_columns) == (("a",), (("a", "b"),), ("b",))
-    assert found.natural_keys == ("a",)
-    assert found.primary_key == ()
+    declared = table_of(Customer)
+    assert (declared.merge_keys, declared.unique_constraints, declared.partition_columns) == (
+        ("a",),
+        (("a", "b"),),
+        ("b",),
+    )
+    assert declared.natural_keys == ("a",)
+    assert declared.primary_key == ()
 
 
 def test_abstract_bases_give_their_columns() -> None:
@@ -216,9 +220,9 @@ def test_derive_comes_first_or_not_at_all() -> None:
 
 
 def test_an_unknown_column_gets_the_nearest_name() -> None:
-    found = _declare(amount=Column(Numeric(10, 2)))
+    declared = _declare(amount=Column(Numeric(10, 2)))
     with pytest.raises(KeyError, match="did you mean 'amount'"):
-        found.column("amuont")
+        declared.column("amuont")
 
 
 def test_the_fingerprint_follows_the_shape() -> None:

@@ -19,7 +19,7 @@ def test_there_are_sixteen_types_with_their_kinds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotation", "wanted"),
+    ("annotation", "expected"),
     [
         (BigInt, (BigInt(), False)),
         (BigInt(), (BigInt(), False)),
@@ -37,8 +37,8 @@ def test_there_are_sixteen_types_with_their_kinds() -> None:
         (Optional[Annotated[Text, "note"]], (Text(), True)),  # noqa: UP045 - users write it
     ],
 )
-def test_annotations_give_a_type_and_nullability(annotation: object, wanted: tuple[ColumnType, bool]) -> None:
-    assert type_from_annotation(annotation) == wanted
+def test_annotations_give_a_type_and_nullability(annotation: object, expected: tuple[ColumnType, bool]) -> None:
+    assert type_from_annotation(annotation) == expected
 
 
 def test_markers_keep_their_order() -> None:

@@ -60,7 +60,7 @@ def test_a_batch_goes_through_a_function_by_the_names_of_columns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "error", "words"),
+    ("create", "error", "message"),
     [
         (lambda: udf(args=["Decimal"], returns="Int64"), ValueError, "unknown type 'Decimal'"),
         (lambda: udf(args=[], returns="int64"), ValueError, "did you mean 'Int64'?"),
@@ -74,21 +74,21 @@ def test_a_batch_goes_through_a_function_by_the_names_of_columns() -> None:
         (lambda: apply_udf_to_batch(value, BATCH, ["name", "qty"]), ValueError, "column 'name'"),
     ],
 )
-def test_what_cannot_be_called_is_refused(make: Any, error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words) as caught:
-        make()
+def test_what_cannot_be_called_is_refused(create: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as caught:
+        create()
     assert isinstance(caught.value, FlowError)
 
 
 @pytest.mark.parametrize(
-    ("result", "words"),
+    ("result", "message"),
     [
         ([1.0, 2.0, 3.0], "gave list"),
         (pa.array([1, 2, 3]), "gave int64"),
         (pa.array([1.0]), "gave 1 value"),
     ],
 )
-def test_what_was_not_declared_is_not_given_back(result: Any, words: str) -> None:
+def test_what_was_not_declared_is_not_given_back(result: Any, message: str) -> None:
     wrong = udf(args=["Float64"], returns="Float64", name="wrong")(lambda _: result)
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=message):
         apply_udf_to_batch(wrong, BATCH, ["price"])

@@ -16,10 +16,10 @@ PLURALS = ("MOST", "of {total", "seen {", "len(found) or", "file_format", "optio
 
 
 @pytest.mark.parametrize(
-    ("number", "said"), [(0, "0 rows"), (1, "1 row"), (2, "2 rows"), (1200, "1,200 rows"), (-1, "-1 rows")]
+    ("number", "text"), [(0, "0 rows"), (1, "1 row"), (2, "2 rows"), (1200, "1,200 rows"), (-1, "-1 rows")]
 )
-def test_a_count_has_the_form_of_its_word(number: int, said: str) -> None:
-    assert quantity(number, "row") == said
+def test_a_count_has_the_form_of_its_word(number: int, text: str) -> None:
+    assert quantity(number, "row") == text
 
 
 def test_a_plural_without_a_plain_s_is_given() -> None:
@@ -28,9 +28,9 @@ def test_a_plural_without_a_plain_s_is_given() -> None:
 
 def test_counts_in_texts_go_through_one_place() -> None:
     wrong = [
-        f"{file.relative_to(SRC)}: {found.group()}"
+        f"{file.relative_to(SRC)}: {match.group()}"
         for file in SRC.rglob("*.py")
-        for found in COUNTED.finditer(file.read_text(encoding="utf-8"))
-        if not any(word in found.group() for word in PLURALS)
+        for match in COUNTED.finditer(file.read_text(encoding="utf-8"))
+        if not any(plural in match.group() for plural in PLURALS)
     ]
     assert wrong == []

@@ -42,25 +42,25 @@ def stream(tmp_path: Path) -> str:
 
 
 def test_a_workflow_is_given_back_and_known_by_its_name() -> None:
-    made = ematix.workflow(name="nightly", jobs=["raw", "clean"], schedule="0 2 * * *", timezone="Europe/Berlin")
-    assert isinstance(made, Workflow)
-    assert (made.name, made.jobs, made.schedule, made.timezone) == (
+    nightly = ematix.workflow(name="nightly", jobs=["raw", "clean"], schedule="0 2 * * *", timezone="Europe/Berlin")
+    assert isinstance(nightly, Workflow)
+    assert (nightly.name, nightly.jobs, nightly.schedule, nightly.timezone) == (
         "nightly",
         ("raw", "clean"),
         "0 2 * * *",
         "Europe/Berlin",
     )
-    assert PROJECT.workflows == {"nightly": made}
-    assert PROJECT.jobs == {"raw": made, "clean": made}
-    assert made.origin is not None
-    assert "test_workflow.py" in str(made.origin)
+    assert PROJECT.workflows == {"nightly": nightly}
+    assert PROJECT.jobs == {"raw": nightly, "clean": nightly}
+    assert nightly.origin is not None
+    assert "test_workflow.py" in str(nightly.origin)
 
 
 def test_conditions_nest_and_tell_their_names_once_in_order() -> None:
-    made = AllOf("a", AnyOf("b", AllOf("c", "a")), "d")
-    assert made == TriggerOp("all", ("a", TriggerOp("any", ("b", TriggerOp("all", ("c", "a")))), "d"))
-    assert made.leaves() == ("a", "b", "c", "d")
-    assert str(made) == "all(a, any(b, all(c, a)), d)"
+    condition = AllOf("a", AnyOf("b", AllOf("c", "a")), "d")
+    assert condition == TriggerOp("all", ("a", TriggerOp("any", ("b", TriggerOp("all", ("c", "a")))), "d"))
+    assert condition.leaves() == ("a", "b", "c", "d")
+    assert str(condition) == "all(a, any(b, all(c, a)), d)"
 
 
 @pytest.mark.parametrize("given", ["raw", ["raw"], AllOf("raw")])
@@ -70,13 +70,13 @@ def test_a_name_or_a_list_means_all_of_them(given: Any) -> None:
 
 def test_members_may_be_the_declared_things_themselves() -> None:
     first = workflow(name="first", jobs=[PROJECT.pipelines["raw"]], schedule=HOURLY)
-    made = workflow(name="second", jobs=["mart"], triggered_by=AnyOf(first, PROJECT.pipelines["clean"]))
+    second = workflow(name="second", jobs=["mart"], triggered_by=AnyOf(first, PROJECT.pipelines["clean"]))
     assert first.jobs == ("raw",)
-    assert made.triggered_by == AnyOf("first", "clean")
+    assert second.triggered_by == AnyOf("first", "clean")
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"name": ""}, "name='' must be a name"),
         ({"name": 7}, "name=7 must be a name"),
@@ -97,8 +97,8 @@ def test_members_may_be_the_declared_things_themselves() -> None:
         ),
     ],
 )
-def test_what_cannot_work_is_refused_with_its_place(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said) as caught:
+def test_what_cannot_work_is_refused_with_its_place(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
         workflow(**{"name": "w", "jobs": ["mart"], "schedule": HOURLY, **given})
     assert "test_workflow.py" in str(caught.value)
     assert not PROJECT.workflows
@@ -106,15 +106,15 @@ def test_what_cannot_work_is_refused_with_its_place(given: dict[str, Any], said:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"depends_on": ["raw"]}, "no keyword 'depends_on'(.|\n)*triggered_by="),
         ({"scedule": HOURLY}, "no keyword 'scedule'(.|\n)*schedule"),
         ({"on_message": "topic"}, "on_message= takes Source"),
     ],
 )
-def test_words_that_a_workflow_does_not_take_are_refused(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(TypeError, match=said):
+def test_words_that_a_workflow_does_not_take_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
         workflow(**{"name": "w", "jobs": ["mart"], **given})
 
 
@@ -144,8 +144,8 @@ def test_a_job_that_moves_to_another_workflow_is_warned_of() -> None:
 def test_a_workflow_with_a_stream_takes_no_trigger(stream: str) -> None:
     with pytest.raises(ValueError, match="'events' is a stream, which runs all the time"):
         workflow(name="w", jobs=[stream, "mart"], schedule=HOURLY)
-    made = workflow(name="w", jobs=[stream, "mart"])
-    assert made.jobs == ("events", "mart")
+    declared = workflow(name="w", jobs=[stream, "mart"])
+    assert declared.jobs == ("events", "mart")
 
 
 def test_a_workflow_that_sets_itself_off_through_its_jobs_is_refused_and_the_circle_is_named() -> None:

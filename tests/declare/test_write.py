@@ -11,10 +11,10 @@ from ematix_flow.declare.pipeline.write import MODES, write
 from ematix_flow.errors import FlowError
 
 
-@pytest.mark.parametrize(("word", "mode"), list(MODES.items()))
-def test_every_mode_word_means_one_mode_and_is_remembered(word: str, mode: str) -> None:
-    value = write(word)
-    assert (value.mode, value.spelled) == (mode, word)
+@pytest.mark.parametrize(("spelling", "mode"), list(MODES.items()))
+def test_every_mode_word_means_one_mode_and_is_remembered(spelling: str, mode: str) -> None:
+    value = write(spelling)
+    assert (value.mode, value.spelled) == (mode, spelling)
 
 
 def test_scd1_is_another_word_for_merge() -> None:
@@ -34,7 +34,7 @@ def test_an_unknown_mode_is_not_implemented_and_names_the_nearest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "options", "words"),
+    ("mode", "options", "message"),
     [
         ("merge", {"handle_deletes": "harsh"}, "did you mean 'hard'?"),
         ("append", {"handle_deletes": "hard"}, "does not go with mode='append'"),
@@ -65,11 +65,11 @@ def test_an_unknown_mode_is_not_implemented_and_names_the_nearest() -> None:
         ("merge", {"keys": ["a", 1]}, "at least one column name"),
     ],
 )
-def test_options_that_do_not_fit_are_value_errors_with_a_way_out(mode: str, options: Any, words: str) -> None:
+def test_options_that_do_not_fit_are_value_errors_with_a_way_out(mode: str, options: Any, message: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the words are parameters
         write(mode, **options)
     assert isinstance(caught.value, FlowError)
-    assert words in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_merge_cannot_close_versions() -> None:
@@ -90,8 +90,8 @@ def test_merge_cannot_close_versions() -> None:
 )
 def test_options_that_fit_are_kept(mode: str, options: dict[str, Any]) -> None:
     value = write(mode, **options)
-    kept = {name: getattr(value, name) for name in options}
-    assert kept == {name: tuple(given) if isinstance(given, list) else given for name, given in options.items()}
+    values = {name: getattr(value, name) for name in options}
+    assert values == {name: tuple(given) if isinstance(given, list) else given for name, given in options.items()}
 
 
 def test_none_means_not_given() -> None:

@@ -38,18 +38,18 @@ class Bucket:
 
     @property
     def tables(self) -> FileTables:
-        """Give the bucket as a target."""
+        """Return the bucket as a target."""
         return target_of(connection_from_fields("lake", self.fields))  # type: ignore[return-value]
 
     def keys(self, prefix: str = TABLE) -> list[str]:
-        """Give the keys below a prefix."""
-        return [found.key for found in self.tables.store.listed(prefix)]
+        """Return the keys below a prefix."""
+        return [entry.key for entry in self.tables.store.listed(prefix)]
 
     def rows(self, prefix: str = TABLE) -> list[tuple[Any, ...]]:
-        """Give what readers of the folder see of a table of Parquet files, in order."""
+        """Return what readers of the folder see of a table of Parquet files, in order."""
         tables = [pq.read_table(io.BytesIO(self.tables.store.read(key) or b"")) for key in self.keys(prefix)]
-        found = pa.concat_tables(tables).to_pylist() if tables else []
-        return sorted((row["id"], row["label"]) for row in found)
+        stored_rows = pa.concat_tables(tables).to_pylist() if tables else []
+        return sorted((row["id"], row["label"]) for row in stored_rows)
 
     def put(self, key: str, data: bytes) -> None:
         """Write an object as somebody else would."""
@@ -57,7 +57,7 @@ class Bucket:
 
 
 def write_source(path: Path, rows: Iterable[tuple[Any, ...]]) -> str:
-    """Add rows to an SQLite table and give its path."""
+    """Add rows to an SQLite table and return its path."""
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE IF NOT EXISTS orders (id INTEGER, label TEXT)")
         connection.executemany("INSERT INTO orders VALUES (?, ?)", rows)

@@ -54,7 +54,7 @@ class Warehouse:
             session.close()
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        """Give the rows of a query."""
+        """Return the rows of a query."""
         session = self.database.session()
         try:
             return session.query(sql)
@@ -62,35 +62,35 @@ class Warehouse:
             session.close()
 
     def everything(self) -> list[tuple[Any, ...]]:
-        """Give every schema and table there is, with the number of its rows."""
+        """Return every schema and table there is, with the number of its rows."""
         if self.kind == "sqlite":
             names = [(name,) for (name,) in self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")]
         else:
             schemas = self.rows("SELECT schema_name FROM information_schema.schemata")
-            found = self.rows("SELECT table_schema, table_name FROM information_schema.tables")
+            rows = self.rows("SELECT table_schema, table_name FROM information_schema.tables")
             system = ("information_schema", "mysql", "performance_schema", "sys")
             # PostgreSQL keeps the empty schemas of temporary tables.
-            names = [name for name in (*schemas, *found) if name[0] not in system and not name[0].startswith("pg_")]
+            names = [name for name in (*schemas, *rows) if name[0] not in system and not name[0].startswith("pg_")]
         tables = [name for name in names if self.kind == "sqlite" or len(name) > 1]
-        mark = "`" if self.kind == "mysql" else '"'
-        quoted = [".".join(f"{mark}{part}{mark}" for part in name) for name in tables]
+        quote_char = "`" if self.kind == "mysql" else '"'
+        quoted = [".".join(f"{quote_char}{part}{quote_char}" for part in name) for name in tables]
         return [*sorted(names), *sorted((t, self.rows(f"SELECT COUNT(*) FROM {t}")[0][0]) for t in quoted)]
 
 
 @pytest.fixture(params=SYSTEMS)
 def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Warehouse:
-    """Give the warehouse on each system in turn."""
-    return make_warehouse(request.param, request, tmp_path)
+    """Return the warehouse on each system in turn."""
+    return create_warehouse(request.param, request, tmp_path)
 
 
 @pytest.fixture
 def duck(request: pytest.FixtureRequest, tmp_path: Path) -> Warehouse:
-    """Give the warehouse on DuckDB, for what does not depend on the system."""
-    return make_warehouse("duckdb", request, tmp_path)
+    """Return the warehouse on DuckDB, for what does not depend on the system."""
+    return create_warehouse("duckdb", request, tmp_path)
 
 
-def make_warehouse(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Warehouse:
-    """Give an open database of this kind with the source table in it."""
+def create_warehouse(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Warehouse:
+    """Return an open database of this kind with the source table in it."""
     if kind in ("postgres", "mysql"):
         fields = {"kind": kind, "url": request.getfixturevalue(f"{kind}_url")}
     else:
@@ -100,30 +100,30 @@ def make_warehouse(kind: str, request: pytest.FixtureRequest, tmp_path: Path) ->
     schema = database.info()["dbname"] if kind == "mysql" else "raw"
     named = {"sqlite": "raw_orders", "mysql": f"{schema}.raw_orders"}.get(kind, "raw.orders")
     target = {"sqlite": "mart_orders", "mysql": f"{schema}.orders"}.get(kind, "mart.orders")
-    made = Warehouse(kind, database, named, target)
+    created = Warehouse(kind, database, named, target)
     create = f"CREATE TABLE {named} (id BIGINT, name VARCHAR(50))"
     schemas = ["CREATE SCHEMA raw"] if kind in ("duckdb", "postgres") else []
-    made.run(*schemas, create, f"INSERT INTO {named} VALUES (1, 'a'), (2, 'b')")
-    return made
+    created.run(*schemas, create, f"INSERT INTO {named} VALUES (1, 'a'), (2, 'b')")
+    return created
 
 
 @pytest.fixture
 def rig() -> Rig:
-    """Give a run log and a clock for tests of slots."""
+    """Return a run log and a clock for tests of slots."""
     return Rig(forgotten_run_log())
 
 
 @pytest.fixture
 def fixed() -> Options:
-    """Give options with a clock that stands still."""
+    """Return options with a clock that stands still."""
     return Options(clock=Clock(now=lambda: NOW))
 
 
 @pytest.fixture
 def declare() -> Callable[..., Pipeline]:
-    """Give the function that declares a pipeline from `raw.orders` into `mart.orders`."""
+    """Return the function that declares a pipeline from `raw.orders` into `mart.orders`."""
 
-    def make(warehouse: Warehouse, sql: str | None = None, **options: Any) -> Pipeline:
+    def create(warehouse: Warehouse, sql: str | None = None, **options: Any) -> Pipeline:
         schema = warehouse.target.partition(".")[0] if warehouse.kind == "mysql" else "mart"
 
         @ematix.table(schema=schema, name="orders")
@@ -139,4 +139,4 @@ def declare() -> Callable[..., Pipeline]:
 
         return load.pipeline
 
-    return make
+    return create

@@ -66,7 +66,7 @@ def table_of(schema: str, name: str, types: Mapping[str, ColumnType] = TYPES) ->
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]], types: Mapping[str, ColumnType] = TYPES) -> pa.Table:
-    """Give rows as a frame, in the types that carry the declared ones."""
+    """Return rows as a frame, in the types that carry the declared ones."""
     columns = {name: pa.array([row[name] for row in rows], arrow_type(kind)) for name, kind in types.items()}
     return pa.table(columns)
 
@@ -100,19 +100,24 @@ class Journey:
         return run_pipeline(pipeline, Options(run_log=SqliteRunLog(self.folder / "run_log.db")))  # type: ignore[no-any-return]
 
     def rows_in(self, source: Fields, what: Any, **options: Any) -> list[dict[str, Any]]:
-        """Read a table of every type as a source and give its rows: they are loaded into DuckDB, which has all types."""
-        place = self.folder / "found.duckdb"
+        """Read a table of every type as a source and return its rows: they are loaded into DuckDB, which has all types."""
+        database_file = self.folder / "found.duckdb"
         self.load(
-            what, {"kind": "duckdb", "path": str(place)}, source=source, name="reading", mode="truncate", **options
+            what,
+            {"kind": "duckdb", "path": str(database_file)},
+            source=source,
+            name="reading",
+            mode="truncate",
+            **options,
         )
-        with duckdb.connect(str(place)) as connection:
+        with duckdb.connect(str(database_file)) as connection:
             connection.execute("SET TimeZone = 'UTC'")
-            found = connection.sql("SELECT * EXCLUDE (_loaded_at, _batch_id) FROM main.every")
-            return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
+            relation = connection.sql("SELECT * EXCLUDE (_loaded_at, _batch_id) FROM main.every")
+            return [dict(zip(relation.columns, row, strict=True)) for row in relation.fetchall()]
 
 
 def plain(rows: Iterable[Mapping[str, Any]], types: Mapping[str, ColumnType] = TYPES) -> list[dict[str, str | None]]:
-    """Give rows in the order of their keys, every value in one spelling whatever driver it came from."""
+    """Return rows in the order of their keys, every value in one spelling whatever driver it came from."""
     shown = [{name: _plain(row[name], kind) for name, kind in types.items()} for row in rows]
     return sorted(shown, key=lambda row: int(str(row["id"])))
 
@@ -124,8 +129,8 @@ def _plain(value: Any, kind: ColumnType) -> str | None:  # noqa: PLR0911 - one l
         case "json" | "jsonb":
             return json.dumps(json.loads(value) if isinstance(value, str) else value, sort_keys=True)
         case "timestamp_tz":
-            moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
-            return str(moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC))
+            instant = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+            return str(instant.astimezone(UTC) if instant.tzinfo else instant.replace(tzinfo=UTC))
         case "timestamp":
             return str(value if isinstance(value, datetime) else datetime.fromisoformat(value))
         case "boolean":

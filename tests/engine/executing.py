@@ -92,21 +92,21 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self._body()
         if "/functions/" in self.path:
-            self._say(202, b"")
+            self._respond(202, b"")
             return
         try:
             jsonschema.validate(body, JOB)
         except jsonschema.ValidationError as error:
-            self._say(422, json.dumps({"message": error.message}).encode())
+            self._respond(422, json.dumps({"message": error.message}).encode())
             return
         if not self.server.status:
             self.server.jobs[body["metadata"]["name"]] = body
-        self._say(201, json.dumps(body).encode())
+        self._respond(201, json.dumps(body).encode())
 
     def do_DELETE(self) -> None:
         self._body()
         gone = self.server.jobs.pop(self.path.rpartition("/")[2], None)
-        self._say(200 if gone else 404, b"{}")
+        self._respond(200 if gone else 404, b"{}")
 
     def _body(self) -> Any:
         data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -114,16 +114,16 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.got.append((self.command, self.path, dict(self.headers), body))
         return body
 
-    def _say(self, status: int, body: bytes) -> None:
-        asked = self.server.status
-        if asked is None:
+    def _respond(self, status: int, body: bytes) -> None:
+        status_code = self.server.status
+        if status_code is None:
             self.server.over.wait(30)
             return
-        if asked:
-            body = json.dumps({"kind": "Status", "message": f"told to answer {asked}"}).encode()
+        if status_code:
+            body = json.dumps({"kind": "Status", "message": f"told to answer {status_code}"}).encode()
         if self.server.answer is not None:
             body = self.server.answer
-        self.send_response(asked or status)
+        self.send_response(status_code or status)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("x-amzn-RequestId", "request-1")
         self.end_headers()

@@ -38,7 +38,7 @@ class Outcome:
     """How far an incremental load came."""
 
     def reasons(self, file: str) -> list[str]:
-        """Give the reasons against rows of one file."""
+        """Return the reasons against rows of one file."""
         return sorted(reason for name, _, reason in self.rejects if name == file)
 
 
@@ -53,22 +53,22 @@ def load(folder: Path, files: Mapping[str, Content], columns: Mapping[str, Any],
     result = run_pipeline(pipeline, Options(spark=options.get("spark")))
     with duckdb.connect(str(database_of(folder))) as connection:
         rows = connection.sql("SELECT * EXCLUDE (_loaded_at, _batch_id) FROM main.loaded").fetchall()
-        marks = tuple(connection.sql("SELECT last_value FROM ematix_flow.watermarks").fetchall())
-    found = list_rejects(pipeline, limit=1_000_000)
-    assert (result["rows_inserted"], result["rows_rejected"]) == (len(rows), len(found))
-    rejects = [(str(r.source_position).rpartition("/")[2], str(r.column_name), r.reason) for r in found]
-    sources = sorted((str(r.source_position), r.row_json) for r in found)
-    return Outcome({row[0]: row[1:] for row in rows}, rejects, sources, marks)
+        watermarks = tuple(connection.sql("SELECT last_value FROM ematix_flow.watermarks").fetchall())
+    rejected_rows = list_rejects(pipeline, limit=1_000_000)
+    assert (result["rows_inserted"], result["rows_rejected"]) == (len(rows), len(rejected_rows))
+    rejects = [(str(r.source_position).rpartition("/")[2], str(r.column_name), r.reason) for r in rejected_rows]
+    sources = sorted((str(r.source_position), r.row_json) for r in rejected_rows)
+    return Outcome({row[0]: row[1:] for row in rows}, rejects, sources, watermarks)
 
 
 def declared_load(folder: Path, columns: Mapping[str, Any], **options: Any) -> Pipeline:
-    """Give the pipeline of a folder into a DuckDB file beside it."""
+    """Return the pipeline of a folder into a DuckDB file beside it."""
     PROJECT.clear()
     options.pop("spark", None)
     declared = {"kind": "object_store_local", "path": str(folder), "format": options.pop("format", "csv")}
     register_connection(connection_from_fields("raw", {**declared, **options.pop("settings", {})}))
-    place = {"kind": "duckdb", "path": str(database_of(folder))}
-    register_connection(connection_from_fields("warehouse", place))
+    fields = {"kind": "duckdb", "path": str(database_of(folder))}
+    register_connection(connection_from_fields("warehouse", fields))
     table = ematix.table(schema="main", name="loaded")(type("Loaded", (), {"__annotations__": dict(columns)}))
     query = options.pop("query", "")
 
@@ -86,5 +86,5 @@ def declared_load(folder: Path, columns: Mapping[str, Any], **options: Any) -> P
 
 
 def database_of(folder: Path) -> Path:
-    """Give the DuckDB file that a folder is loaded into."""
+    """Return the DuckDB file that a folder is loaded into."""
     return folder.parent / f"{folder.name}.duckdb"

@@ -44,11 +44,11 @@ class Inbox:
 
     def put(self, name: str, *ids: object) -> Path:
         """Write a file of these rows, whole or not at all, in place of whatever is there."""
-        place = Path(self.root, "in", name)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        draft = place.with_name(f".{place.name}")
+        path = Path(self.root, "in", name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}")
         draft.write_text(content(*ids), encoding="utf-8")
-        return draft.replace(place)
+        return draft.replace(path)
 
     def pipeline(self, **options: Any) -> Pipeline:
         """Declare the load."""
@@ -74,21 +74,21 @@ class Inbox:
         return connection_from_fields("target", self.target)
 
     def ids(self) -> list[int]:
-        """Give the numbers of all rows of the target, in order."""
+        """Return the numbers of all rows of the target, in order."""
         database = target_of(self.connection)
         if isinstance(database, FileTables):
-            keys = [found.key for found in database.store.listed(f"{self.schema}/items/")]
+            keys = [entry.key for entry in database.store.listed(f"{self.schema}/items/")]
             read = [pq.read_table(io.BytesIO(database.store.read(key) or b""), columns=["id"]) for key in keys]
             return sorted(int(row["id"]) for table in read for row in table.to_pylist())
         with closing(database.session()) as session:
-            place = database.table_name(self.schema, "items")
-            if database.find_table(session, place) is None:
+            table_name = database.table_name(self.schema, "items")
+            if database.find_table(session, table_name) is None:
                 return []
-            rows = session.query(f"SELECT id FROM {native_name(place, database.dialect)}")
+            rows = session.query(f"SELECT id FROM {native_name(table_name, database.dialect)}")
         return sorted(int(row[0]) for row in rows)
 
     def remembered(self) -> list[tuple[str, int]]:
-        """Give key and size of every file that the books of the target know, in order."""
+        """Return key and size of every file that the books of the target know, in order."""
         database = target_of(self.connection, (self.schema, "items"))
         ledger = Ledger(database)
         with closing(database.session()) as session:
@@ -97,5 +97,5 @@ class Inbox:
 
 
 def content(*ids: object) -> str:
-    """Give the text of a file."""
+    """Return the text of a file."""
     return "id,label\n" + "".join(f"{number},row {number}\n" for number in ids)

@@ -42,10 +42,10 @@ def shop(query: str, more: Mapping[str, str] | None = None, **options: Any) -> P
         database.execute("INSERT INTO orders VALUES (1, 7, 1.5, ''), (2, 8, 2.5, ''), (3, 7, 3.5, ''), (4, 9, 1, '')")
     Path("people/customers").mkdir(parents=True, exist_ok=True)
     Path("people/customers/one.csv").write_text("id,name\n7,ada\n8,bob\n", "utf-8")
-    connections = {"shop": "shop_db", "people": "folder", **{word: word for word in more or {}}}
+    connections = {"shop": "shop_db", "people": "folder", **{text: text for text in more or {}}}
     connections |= {"own": "target"} if "own." in query else {}
-    for word, url in (more or {}).items():
-        register_connection(connection_from_fields(word, {"kind": "postgres", "url": url}))
+    for text, url in (more or {}).items():
+        register_connection(connection_from_fields(text, {"kind": "postgres", "url": url}))
     given = {"target": Sold, "target_connection": "target", "mode": "merge", "name": "sold", **options}
     return ematix.pipeline(**given)(lambda _: Source.sql(query, connections=connections)).pipeline
 

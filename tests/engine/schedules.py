@@ -52,7 +52,7 @@ class Rig:
         register(name=name, schedule=schedule, **more)(run)
 
     def runner(self, worker: str = "one", **more: Any) -> SlotRunner:
-        """Give who runs slots by the clock of the test."""
+        """Return who runs slots by the clock of the test."""
         bus = Bus()
         bus.subscribe(self.heard.append)
         clock = Clock(lambda: self.now, self.pass_time)
@@ -63,7 +63,7 @@ class Rig:
         self.now += timedelta(seconds=seconds)
 
     def scheduler(self, worker: str = "one", **settings: Any) -> Scheduler:
-        """Give a scheduler that does not look by itself."""
+        """Return a scheduler that does not look by itself."""
         return Scheduler(self.runner(worker), SchedulerSettings(poll_seconds=0.01, **settings))
 
     def due(self, worker: str = "one", **more: Any) -> RunDueResult:
@@ -71,23 +71,23 @@ class Rig:
         return run_due(self.runner(worker), **more)
 
     def state(self, name: str) -> PipelineState:
-        """Give what the run log knows of a pipeline."""
+        """Return what the run log knows of a pipeline."""
         return self.log.find(PipelineState, name) or PipelineState(name)
 
     def workflow(self, name: str) -> PipelineState:
-        """Give what the run log knows of a workflow."""
+        """Return what the run log knows of a workflow."""
         return self.state(workflow_key(name))
 
     def skipped(self) -> dict[str, str]:
-        """Give the last reason for which each pipeline was skipped."""
+        """Return the last reason for which each pipeline was skipped."""
         return {event.pipeline: event.reason for event in self.heard if isinstance(event, PipelineSkipped)}
 
-    def told(self, what: str) -> list[SchedulerEvent]:
-        """Give what schedulers said of one kind."""
+    def events_of(self, what: str) -> list[SchedulerEvent]:
+        """Return what schedulers said of one kind."""
         return [event for event in self.heard if isinstance(event, SchedulerEvent) and event.what == what]
 
     def ended(self) -> list[PipelineEnded]:
-        """Give the slots that ended."""
+        """Return the slots that ended."""
         return [event for event in self.heard if isinstance(event, PipelineEnded)]
 
 

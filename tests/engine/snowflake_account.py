@@ -125,7 +125,7 @@ class Cursor:
         return [tuple(row.values()) for row in rows]
 
     def fetch_arrow_batches(self) -> Iterator[pa.Table]:
-        """Give a table for each row: chunks of a result have types as narrow as their values."""
+        """Return a table for each row: chunks of a result have types as narrow as their values."""
         assert self._table is not None
         for number in range(self._table.num_rows):
             yield _narrow(self._table.slice(number, 1))

@@ -12,7 +12,7 @@ import pytest
 from ematix_flow import BigInt, Text, _core, ematix, pipeline, pk
 from ematix_flow.errors import FlowError
 from ematix_flow.source import Source
-from tests.examples.places import Place
+from tests.examples.databases import UserDatabase
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,12 +30,12 @@ SELECT = "SELECT 1 AS item_id, 'a' AS name"
 
 
 @pytest.fixture
-def duck(duckdb_path: Path) -> Place:
-    """Give a DuckDB file."""
-    return Place(f"duckdb:///{duckdb_path}")
+def duck(duckdb_path: Path) -> UserDatabase:
+    """Return a DuckDB file."""
+    return UserDatabase(f"duckdb:///{duckdb_path}")
 
 
-def test_sync_is_named_after_its_table_and_runs_like_any_pipeline(duck: Place) -> None:
+def test_sync_is_named_after_its_table_and_runs_like_any_pipeline(duck: UserDatabase) -> None:
     first = pipeline.sync(target=Items, source=SELECT, target_connection=duck.url, mode="merge")
     again = pipeline.sync(target=Items, source=SELECT, target_connection=duck.url, mode="merge")
     assert (first["status"], first["path"], first["rows_inserted"]) == ("success", "same_db", 1)
@@ -43,7 +43,7 @@ def test_sync_is_named_after_its_table_and_runs_like_any_pipeline(duck: Place) -
     assert duck.rows("SELECT DISTINCT pipeline_name FROM ematix_flow.run_history") == [("analytics.items",)]
 
 
-def test_source_and_target_may_be_handles(duck: Place) -> None:
+def test_source_and_target_may_be_handles(duck: UserDatabase) -> None:
     conn = _core.connect(duck.url)
     result = pipeline.sync(target=Items, source=Source.duckdb_query(conn, SELECT), target_connection=conn)
     conn.close()
@@ -51,7 +51,7 @@ def test_source_and_target_may_be_handles(duck: Place) -> None:
     assert duck.count("analytics.items") == 1
 
 
-def test_a_dry_run_counts_and_leaves_no_trace(duck: Place) -> None:
+def test_a_dry_run_counts_and_leaves_no_trace(duck: UserDatabase) -> None:
     duck.run("CREATE TABLE nothing (n INT)")
     result = pipeline.sync(target=Items, source=SELECT, target_connection=duck.url, dry_run=True)
     assert (result["status"], result["rows_inserted"]) == ("dry_run", 1)
@@ -84,7 +84,7 @@ def test_a_wrong_call_is_refused_at_its_line(keywords: dict[str, Any], error: ty
     assert str(caught.value.origin).startswith(__file__)
 
 
-def test_a_table_is_ensured_by_class_and_by_spec(duck: Place) -> None:
+def test_a_table_is_ensured_by_class_and_by_spec(duck: UserDatabase) -> None:
     conn = _core.connect(duck.url)
     assert Items.ensure(conn) == {"action": "created", "differences": []}
     assert conn.ensure_table(json.dumps(Items._to_spec())) == {"action": "matched", "differences": []}

@@ -13,7 +13,7 @@ from ematix_flow.commit.runlog.open import open_run_log
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.engine.rejects import replay_rejects
 from ematix_flow.errors import CommitError, PlanError, RunError
-from tests.examples.places import Place
+from tests.examples.databases import UserDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,22 +35,22 @@ class Copies:
 
 
 @pytest.fixture
-def duck(duckdb_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    """Give a DuckDB file as the connection named `default`."""
+def duck(duckdb_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[UserDatabase]:
+    """Return a DuckDB file as the connection named `default`."""
     monkeypatch.setenv("EMATIX_FLOW_DSN", f"duckdb:///{duckdb_path}")
-    place = Place(f"duckdb:///{duckdb_path}")
-    place.run("CREATE TABLE src (item_id BIGINT, name VARCHAR)")
-    yield place
+    database = UserDatabase(f"duckdb:///{duckdb_path}")
+    database.run("CREATE TABLE src (item_id BIGINT, name VARCHAR)")
+    yield database
     failpoints.arm("")
 
 
-def ids(place: Place, table: str = "analytics.items") -> list[int]:
-    return [row[0] for row in place.rows(f"SELECT item_id FROM {table} ORDER BY item_id")]
+def ids(database: UserDatabase, table: str = "analytics.items") -> list[int]:
+    return [row[0] for row in database.rows(f"SELECT item_id FROM {table} ORDER BY item_id")]
 
 
-def feed(place: Place, *numbers: int) -> None:
+def feed(database: UserDatabase, *numbers: int) -> None:
     for number in numbers:
-        place.run(f"INSERT INTO src VALUES ({number}, 'n{number}')")
+        database.run(f"INSERT INTO src VALUES ({number}, 'n{number}')")
 
 
 def declared(mode: str, **options: Any) -> Any:
@@ -61,7 +61,7 @@ def declared(mode: str, **options: Any) -> Any:
     return load
 
 
-def test_a_broken_post_step_does_not_keep_newer_rows_away(duck: Place) -> None:
+def test_a_broken_post_step_does_not_keep_newer_rows_away(duck: UserDatabase) -> None:
     load = declared("merge", transforms_post=["SELECT * FROM no_such_table"])
     for number in (1, 2):
         feed(duck, number)
@@ -72,7 +72,7 @@ def test_a_broken_post_step_does_not_keep_newer_rows_away(duck: Place) -> None:
     assert [(run.status, run.failed_step, run.rows_inserted) for run in runs] == [("failed", "transforms_post", 1)] * 2
 
 
-def test_rows_that_would_be_appended_twice_wait_for_the_broken_step(duck: Place) -> None:
+def test_rows_that_would_be_appended_twice_wait_for_the_broken_step(duck: UserDatabase) -> None:
     load = declared("append", transforms_post=["INSERT INTO later VALUES (1)"])
     feed(duck, 1)
     with pytest.raises(RunError, match="later"):
@@ -82,7 +82,7 @@ def test_rows_that_would_be_appended_twice_wait_for_the_broken_step(duck: Place)
     assert (ids(duck), duck.count("later")) == ([1], 1)
 
 
-def test_every_attempt_is_remembered_with_its_number(duck: Place) -> None:
+def test_every_attempt_is_remembered_with_its_number(duck: UserDatabase) -> None:
     load = declared("append")
     feed(duck, 1)
     duck.run("CREATE SCHEMA analytics", "CREATE VIEW analytics.items AS SELECT 1 AS item_id")
@@ -96,7 +96,7 @@ def test_every_attempt_is_remembered_with_its_number(duck: Place) -> None:
     assert duck.rows("SELECT path FROM ematix_flow.run_history") == [("same_db",)]
 
 
-def test_a_broken_target_does_not_keep_newer_rows_from_the_others(duck: Place) -> None:
+def test_a_broken_target_does_not_keep_newer_rows_from_the_others(duck: UserDatabase) -> None:
     duck.run("CREATE SCHEMA analytics", "CREATE VIEW analytics.copies AS SELECT 1 AS item_id, 'x' AS name")
 
     @ematix.pipeline(targets=[ematix.target(Items, mode="merge"), ematix.target(Copies, mode="merge")],
@@ -113,7 +113,7 @@ def test_a_broken_target_does_not_keep_newer_rows_from_the_others(duck: Place) -
     assert ids(duck, "analytics.copies") == [1, 2]
 
 
-def test_two_names_of_one_place_are_not_two_targets(duck: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_names_of_one_place_are_not_two_targets(duck: UserDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     feed(duck, 1)
     for name in ("ONE", "OTHER"):
         monkeypatch.setenv(f"EMATIX_FLOW_DSN_{name}", duck.url)
@@ -127,7 +127,7 @@ def test_two_names_of_one_place_are_not_two_targets(duck: Place, monkeypatch: py
         twice()
 
 
-def test_a_load_that_died_is_resumed_by_itself_and_by_no_other(duck: Place) -> None:
+def test_a_load_that_died_is_resumed_by_itself_and_by_no_other(duck: UserDatabase) -> None:
     def sync(number: int) -> Any:
         return pipeline.sync(target=Items, source=f"SELECT {number} AS item_id, 'a' AS name", mode="append")
 
@@ -140,7 +140,7 @@ def test_a_load_that_died_is_resumed_by_itself_and_by_no_other(duck: Place) -> N
     assert ids(duck) == [1, 2]
 
 
-def test_rejects_are_marked_by_the_load_that_brings_them(duck: Place) -> None:
+def test_rejects_are_marked_by_the_load_that_brings_them(duck: UserDatabase) -> None:
     load = declared("append", on_bad_row="reject", force_path="cross_db", transforms_pre=[])
     duck.run("INSERT INTO src VALUES (1, NULL), (2, 'fine'), (3, NULL)")
     assert load()["rows_rejected"] == 2
@@ -154,7 +154,7 @@ def test_rejects_are_marked_by_the_load_that_brings_them(duck: Place) -> None:
     assert ids(duck) == [1, 2, 3]
 
 
-def test_a_reject_that_another_run_replayed_is_refused(duck: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reject_that_another_run_replayed_is_refused(duck: UserDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     load = declared("append", on_bad_row="reject", force_path="cross_db")
     duck.run("INSERT INTO src VALUES (1, NULL)")
     load()
@@ -169,7 +169,7 @@ def test_a_reject_that_another_run_replayed_is_refused(duck: Place, monkeypatch:
         replay_rejects(load.pipeline)
 
 
-def test_a_pipeline_as_post_step_is_loaded_once_per_load(duck: Place) -> None:
+def test_a_pipeline_as_post_step_is_loaded_once_per_load(duck: UserDatabase) -> None:
     feed(duck, 1)
 
     @ematix.pipeline(target=Copies, mode="append")
@@ -185,7 +185,7 @@ def test_a_pipeline_as_post_step_is_loaded_once_per_load(duck: Place) -> None:
 
 
 @pytest.mark.parametrize("value", ["'infinity'::TIMESTAMP", "'nan'::DOUBLE", "'inf'::DOUBLE"])
-def test_a_watermark_that_nothing_comes_after_is_refused(duck: Place, value: str) -> None:
+def test_a_watermark_that_nothing_comes_after_is_refused(duck: UserDatabase, value: str) -> None:
     duck.run(f"CREATE TABLE stamped AS SELECT 1 AS item_id, 'a' AS name, {value} AS at")
 
     @ematix.pipeline(target=Items, mode="append", incremental_column="at")

@@ -13,7 +13,7 @@ from ematix_flow.engine import apply_plan, diff_pipeline, run_pipeline
 from ematix_flow.engine.rejects import list_rejects
 from ematix_flow.errors import StalePlanError
 from ematix_flow.plan.sql.render import native_name
-from tests.engine.conftest import make_warehouse
+from tests.engine.conftest import create_warehouse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,14 +53,14 @@ def test_a_target_that_anybody_changed_is_refused(warehouse: Warehouse, declare:
 def test_a_fingerprint_follows_the_rows_and_not_their_order(warehouse: Warehouse, declare: Declare) -> None:
     run_pipeline(declare(warehouse))
     schema, _, name = ("", "", "mart_orders") if warehouse.kind == "sqlite" else warehouse.target.partition(".")
-    place = warehouse.database.table_name(schema, name)
+    table_name = warehouse.database.table_name(schema, name)
 
     def now() -> str:
         with closing(warehouse.database.session()) as session:
-            return warehouse.database.fingerprint(session, place, ("id", "name"))
+            return warehouse.database.fingerprint(session, table_name, ("id", "name"))
 
     first = now()
-    seen = {first}
+    fingerprints = {first}
     for statement in (
         f"UPDATE {warehouse.target} SET name = 'B' WHERE id = 2",
         f"UPDATE {warehouse.target} SET id = 20 WHERE id = 2",
@@ -68,8 +68,8 @@ def test_a_fingerprint_follows_the_rows_and_not_their_order(warehouse: Warehouse
         f"UPDATE {warehouse.target} SET id = 1, name = 'a'",
     ):
         warehouse.run(statement)
-        assert now() not in seen
-        seen.add(now())
+        assert now() not in fingerprints
+        fingerprints.add(now())
     warehouse.run(f"DELETE FROM {warehouse.target}")
     run_pipeline(declare(warehouse, f"SELECT id, name FROM {warehouse.orders} ORDER BY id DESC", name="again"))
     assert now() == first
@@ -80,13 +80,13 @@ def test_a_fingerprint_follows_the_rows_and_not_their_order(warehouse: Warehouse
 def test_nobody_else_writes_between_the_check_and_the_change(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, declare: Declare
 ) -> None:
-    warehouse = make_warehouse(kind, request, tmp_path)
+    warehouse = create_warehouse(kind, request, tmp_path)
     run_pipeline(declare(warehouse))
     database = warehouse.database
-    place = database.table_name(*warehouse.target.split("."))
+    table_name = database.table_name(*warehouse.target.split("."))
     wait = "SET lock_timeout = '200ms'" if kind == "postgres" else "SET SESSION innodb_lock_wait_timeout = 1"
     with closing(database.session()) as alone, closing(database.session()) as other:
-        database.begin_alone(alone, [place])
+        database.begin_alone(alone, [table_name])
         other.execute(wait)
         new = f"INSERT INTO {warehouse.target} SELECT 7, 'g', _loaded_at, _batch_id FROM {warehouse.target} LIMIT 1"
         with pytest.raises(database.errors):
@@ -135,8 +135,8 @@ def test_a_table_that_is_widened_first(warehouse: Warehouse, declare: Declare) -
 def _columns(warehouse: Warehouse) -> list[str]:
     schema, _, name = ("", "", "mart_orders") if warehouse.kind == "sqlite" else warehouse.target.partition(".")
     with closing(warehouse.database.session()) as session:
-        found = warehouse.database.find_table(session, warehouse.database.table_name(schema, name))
-    return [column.name for column in found.columns] if found else []
+        existing = warehouse.database.find_table(session, warehouse.database.table_name(schema, name))
+    return [column.name for column in existing.columns] if existing else []
 
 
 def test_a_fan_out_has_one_plan_for_all_targets(duck: Warehouse, declare: Declare) -> None:
@@ -185,11 +185,11 @@ def test_a_watermark_moves_with_the_plan_and_stops_it_when_it_moved_before(duck:
     pipeline = declare(duck, mode="append", incremental_column="id")
     run_pipeline(pipeline)
     duck.run(f"INSERT INTO {duck.orders} VALUES (3, 'c')")
-    marks = "SELECT last_value FROM ematix_flow.watermarks"
+    watermark_sql = "SELECT last_value FROM ematix_flow.watermarks"
     result, stale = diff_pipeline(pipeline), diff_pipeline(pipeline)
-    assert duck.rows(marks) == [("2",)]
+    assert duck.rows(watermark_sql) == [("2",)]
     apply_plan(result.plan_id)
-    assert duck.rows(marks) == [("3",)]
+    assert duck.rows(watermark_sql) == [("3",)]
     duck.run(f"DELETE FROM {duck.target} WHERE id = 3")
     with pytest.raises(StalePlanError, match="watermark"):
         apply_plan(stale.plan_id)
@@ -198,8 +198,8 @@ def test_a_watermark_moves_with_the_plan_and_stops_it_when_it_moved_before(duck:
 
 def test_a_fingerprint_outlives_wider_types(warehouse: Warehouse) -> None:
     database, schema = warehouse.database, warehouse.target.partition(".")[0]
-    place = database.table_name(schema if warehouse.kind == "mysql" else "raw", "wide")
-    name = native_name(place, database.dialect)
+    table_name = database.table_name(schema if warehouse.kind == "mysql" else "raw", "wide")
+    name = native_name(table_name, database.dialect)
     warehouse.run(
         f"CREATE TABLE {name} (a INTEGER, b DECIMAL(10, 2), c FLOAT, d VARCHAR(10))",
         f"INSERT INTO {name} VALUES (1, 100.50, 0.1, 'x'), (NULL, NULL, NULL, NULL), (-7, 100, 1.5, '')",
@@ -207,7 +207,7 @@ def test_a_fingerprint_outlives_wider_types(warehouse: Warehouse) -> None:
 
     def now() -> str:
         with closing(database.session()) as session:
-            return database.fingerprint(session, place, ("a", "b", "c", "d"))
+            return database.fingerprint(session, table_name, ("a", "b", "c", "d"))
 
     before = now()
     wider = {"a": "BIGINT", "b": "DECIMAL(14, 4)", "c": "DOUBLE PRECISION"} if warehouse.kind != "sqlite" else {}

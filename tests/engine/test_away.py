@@ -80,15 +80,15 @@ def test_a_target_that_only_the_driver_has_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("staging", "way"), [("", "through the results of tasks"), ("s3://between/here?region=x", "through a store")]
+    ("staging", "path"), [("", "through the results of tasks"), ("s3://between/here?region=x", "through a store")]
 )
 def test_folders_that_executors_see_too_are_read_and_rows_for_files_of_the_driver_are_carried(
-    staging: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    staging: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EMATIX_FLOW_SPARK_SHARED_PATHS", f"/nowhere,{tmp_path / 'files'}")
     monkeypatch.setenv("EMATIX_FLOW_SPARK_STAGING", staging)
     shown = _previewed("object_store_local", "duckdb", tmp_path).text()
-    assert f"rows come here {way}: executors cannot write next to {tmp_path}/raw.duckdb.flow_stage" in shown
+    assert f"rows come here {path}: executors cannot write next to {tmp_path}/raw.duckdb.flow_stage" in shown
 
 
 def test_this_machine_moves_what_only_it_has_when_it_is_told_to(

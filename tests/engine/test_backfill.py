@@ -49,11 +49,11 @@ def test_slots_from_the_first_instant_up_to_the_last_one_which_is_left_out(rig: 
 
 
 def test_a_function_is_told_its_slot(rig: Rig) -> None:
-    seen: list[Slot | None] = []
-    rig.add("a", work=lambda: seen.append(current_slot()))
+    slots: list[Slot | None] = []
+    rig.add("a", work=lambda: slots.append(current_slot()))
     backfilled(rig, "a")
     rig.due()
-    assert seen == [Slot(NINE + timedelta(hours=n - 1), NINE + timedelta(hours=n)) for n in range(4)]
+    assert slots == [Slot(NINE + timedelta(hours=n - 1), NINE + timedelta(hours=n)) for n in range(4)]
     assert current_slot() is None
 
 
@@ -153,11 +153,11 @@ def note():
 
 def test_a_kill_between_two_slots_repeats_none_of_them() -> None:
     Path("killed.py").write_text(KILLED, encoding="utf-8")
-    asked = ["backfill", "note", "-m", "killed", "--from", "2026-03-01T09:00Z", "--to", "2026-03-01T12:00Z"]
+    command = ["backfill", "note", "-m", "killed", "--from", "2026-03-01T09:00Z", "--to", "2026-03-01T12:00Z"]
     codes = []
     for failpoints in ("backfill.noted=kill@2", "", ""):
         done = subprocess.run(
-            [sys.executable, "-m", "ematix_flow", *asked, "--run-log-path", "log.db"],
+            [sys.executable, "-m", "ematix_flow", *command, "--run-log-path", "log.db"],
             env={**os.environ, "PYTHONPATH": SRC, "FLOW_FAILPOINTS": failpoints},
             capture_output=True, text=True, check=False, timeout=120,
         )  # fmt: skip

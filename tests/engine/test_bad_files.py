@@ -52,8 +52,8 @@ CSV = {
 
 
 @pytest.fixture(params=["here", pytest.param("spark", marks=pytest.mark.spark)])
-def way(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Give what makes this process or Spark shape the rows."""
+def shaping(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Return what makes this process or Spark shape the rows."""
     if request.param == "here":
         return {}
     request.getfixturevalue("spark")
@@ -61,26 +61,26 @@ def way(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_every_csv_row_is_loaded_as_it_is_or_rejected(way: dict[str, Any], tmp_path: Path) -> None:
-    found = load(_folder(tmp_path), CSV, PLAIN, **way)
-    assert found.rows == {
+def test_every_csv_row_is_loaded_as_it_is_or_rejected(shaping: dict[str, Any], tmp_path: Path) -> None:
+    outcome = load(_folder(tmp_path), CSV, PLAIN, **shaping)
+    assert outcome.rows == {
         "bom": ("x", 1), "crlf1": ("z", 3), "crlf2": ("q\r\nr", 4),
         "m1": ("x", 1), "m2": ("y", 2), "m3": ("z", 3), "m4": ("w", 4),
         "e1": ("", 5), "e2": (None, 6), "e3": ("  pad ", 7), "e4": ('a"b', 8), "e5": ('x"y', 9),
         "n1": ("nu\0l", 1), "\0n2": ("x", 2), "r3": ("ok", 3), "l2": ("café", 2),
         "i3": ("x", -(2**63)), "o1": ("y", 2), "f1": (LONG, 1), "g1": ("x", 1), "g2": ("x", 2), "b1": ("y", 2),
     }  # fmt: skip
-    assert found.reasons("ragged.csv") == [
+    assert outcome.reasons("ragged.csv") == [
         "is NULL but the column is NOT NULL",
         "malformed line r1,short",
         "malformed line r2,long,1,9",
     ]
-    assert found.reasons("latin.csv") == [
+    assert outcome.reasons("latin.csv") == [
         "malformed line l3,\\xff",
         "malformed line with bytes that are not UTF-8: l1,caf\\xe9,1",
     ]
-    assert [column for file, column, _ in found.rejects if file == "numbers.csv"] == ["n", "n"]
-    assert len(found.rejects) == 7
+    assert [column for file, column, _ in outcome.rejects if file == "numbers.csv"] == ["n", "n"]
+    assert len(outcome.rejects) == 7
 
 
 JSON_LINES = {
@@ -107,11 +107,11 @@ JSON_LINES = {
 
 
 @pytest.mark.slow
-def test_every_json_line_is_loaded_with_all_its_digits_or_rejected(way: dict[str, Any], tmp_path: Path) -> None:
+def test_every_json_line_is_loaded_with_all_its_digits_or_rejected(shaping: dict[str, Any], tmp_path: Path) -> None:
     columns = {**KEYED, "name": Text | None, "n": WIDE | None, "doc": JSON | None, "ok": Boolean | None}
-    found = load(_folder(tmp_path), JSON_LINES, columns, format="json_lines", **way)
+    outcome = load(_folder(tmp_path), JSON_LINES, columns, format="json_lines", **shaping)
     nested = '{"a":[1,2.50,{"b":null}]}'
-    assert found.rows == {
+    assert outcome.rows == {
         "a1": ("x", Decimal(1), nested, True),
         "a2": (None, Decimal("12345678901234567890.123"), None, None),
         "a3": ("12345678901234567890123", None, "[1.10,1e400,12345678901234567890123]", None),
@@ -122,9 +122,9 @@ def test_every_json_line_is_loaded_with_all_its_digits_or_rejected(way: dict[str
         "a8": (None, None, "[" * 200 + "]" * 200, None),
         "b1": ("x", Decimal(1), nested, True),
     }
-    assert len(found.reasons("bad.jsonl")) == len(JSON_LINES["bad.jsonl"].splitlines())
-    assert len(found.reasons("latin.jsonl")) == 1
-    assert len(found.rejects) == len(JSON_LINES["bad.jsonl"].splitlines()) + 1
+    assert len(outcome.reasons("bad.jsonl")) == len(JSON_LINES["bad.jsonl"].splitlines())
+    assert len(outcome.reasons("latin.jsonl")) == 1
+    assert len(outcome.rejects) == len(JSON_LINES["bad.jsonl"].splitlines()) + 1
 
 
 def _parquet(table: pa.Table, **options: Any) -> Callable[[Path], None]:
@@ -141,7 +141,7 @@ def _one(key: str, value: Any, kind: pa.DataType) -> pa.Table:
 
 NESTED = pa.struct([("k", pa.list_(pa.int64())), ("t", pa.string())])
 NANOS = 1577934245678901234
-MOMENT = datetime(2020, 1, 2, 3, 4, 5, 678901)  # noqa: DTZ001 - the column has no zone
+TIMESTAMP = datetime(2020, 1, 2, 3, 4, 5, 678901)  # noqa: DTZ001 - the column has no zone
 
 
 @pytest.mark.spark
@@ -150,13 +150,13 @@ def test_typed_files_keep_their_values(spark: SparkSession, tmp_path: Path, writ
     columns = {**KEYED, "at": Timestamp, "amount": WIDE, "n": BigInt, "doc": JSON, "name": Text}
     wide = Decimal("12345678901234567890123456789012345.678")
 
-    def table(key: str, count: pa.Array, moment: pa.DataType, text: pa.DataType) -> pa.Table:
+    def table(key: str, count: pa.Array, instant: pa.DataType, text: pa.DataType) -> pa.Table:
         names = pa.array(["x"], text)
         return pa.table(
             {
                 "id": [key],
                 "n": count,
-                "at": pa.array([NANOS if moment.unit == "ns" else NANOS // 1000], moment),
+                "at": pa.array([NANOS if instant.unit == "ns" else NANOS // 1000], instant),
                 "amount": pa.array([wide], pa.decimal128(38, 3)),
                 "doc": pa.array([{"k": [1, None], "t": None}], NESTED),
                 "name": names.dictionary_encode() if text == pa.string() and write is _parquet else names,
@@ -170,15 +170,15 @@ def test_typed_files_keep_their_values(spark: SparkSession, tmp_path: Path, writ
     if write is _parquet:
         old = table("c", pa.array([3]), pa.timestamp("ns"), pa.large_string())
         files["9.parquet"] = _parquet(old, use_deprecated_int96_timestamps=True)
-    found = load(_folder(tmp_path), files, columns, format=suffix)
+    outcome = load(_folder(tmp_path), files, columns, format=suffix)
     same = '{"k":[1,null],"t":null}'
     counts = {"a": 1, "b": 2**40, **({"c": 3} if write is _parquet else {})}
-    assert found.rows == {key: (MOMENT, wide, n, same, "x") for key, n in counts.items()}
-    assert found.rejects == []
+    assert outcome.rows == {key: (TIMESTAMP, wide, n, same, "x") for key, n in counts.items()}
+    assert outcome.rejects == []
 
 
 def _scrambled() -> bytes:
-    """Give a Parquet file whose footer is right and whose pages are not."""
+    """Return a Parquet file whose footer is right and whose pages are not."""
     buffer = io.BytesIO()
     pq.write_table(pa.table({"id": [str(n) for n in range(9999)], "v": [str(n * 7919) for n in range(9999)]}), buffer)
     data = bytearray(buffer.getvalue())
@@ -188,7 +188,7 @@ def _scrambled() -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "message"),
     [
         ({"a.csv": H + b"a,x,1\n", "b.csv": b"id,nmae,n\nb,y,2\n"}, "b.csv has other columns than"),
         ({"a.csv": b"id,name,n,n\na,x,1,2\n"}, "a.csv cannot be read: it has the column 'n' twice"),
@@ -215,13 +215,13 @@ def _scrambled() -> bytes:
         ),
     ],
 )
-def test_a_file_that_cannot_be_read_is_refused_by_name(files: dict[str, Any], said: str, tmp_path: Path) -> None:
-    _refused(tmp_path, files, said)
+def test_a_file_that_cannot_be_read_is_refused_by_name(files: dict[str, Any], message: str, tmp_path: Path) -> None:
+    _refused(tmp_path, files, message)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "message"),
     [
         (
             {"a.csv": H + b'a,x,1\nb,2,"never\nc,z,3\n'},
@@ -237,22 +237,22 @@ def test_a_file_that_cannot_be_read_is_refused_by_name(files: dict[str, Any], sa
     ids=["unclosed", "storm", "truncated", "pages"],
 )
 def test_a_file_that_breaks_while_it_is_read_is_refused_by_name(
-    way: dict[str, Any], files: dict[str, Any], said: str, tmp_path: Path
+    shaping: dict[str, Any], files: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    _refused(tmp_path, files, said, **way)
+    _refused(tmp_path, files, message, **shaping)
 
 
 @pytest.mark.spark
 def test_a_query_over_files_stops_at_a_row_that_it_would_lose(spark: SparkSession, tmp_path: Path) -> None:
-    said = "ragged.csv has a malformed line: r1,short"
-    _refused(tmp_path, {"ragged.csv": CSV["ragged.csv"]}, said, query="SELECT id, 'x' AS name, 1 AS n FROM source")
+    message = "ragged.csv has a malformed line: r1,short"
+    _refused(tmp_path, {"ragged.csv": CSV["ragged.csv"]}, message, query="SELECT id, 'x' AS name, 1 AS n FROM source")
 
 
-def _refused(tmp_path: Path, files: dict[str, Any], said: str, **options: Any) -> None:
+def _refused(tmp_path: Path, files: dict[str, Any], message: str, **options: Any) -> None:
     columns = PLAIN if next(iter(files)).startswith(("a.csv", "ragged")) else TYPED
     with pytest.raises(FlowError) as caught:
         load(_folder(tmp_path), files, columns, **options)
-    assert said in caught.value.what
+    assert message in caught.value.what
     assert len(str(caught.value).splitlines()) <= 4
     assert "java" not in str(caught.value)
 

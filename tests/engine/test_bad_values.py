@@ -56,10 +56,10 @@ def test_an_error_shows_the_value_of_the_source(system: Existing, path: str) -> 
     system.run("INSERT INTO source_rows VALUES (1, '5', 'tea'), (22, 'five', 'salt')")
     with pytest.raises(FlowError) as refused:
         run_pipeline(pipeline(system, path), Options())
-    said = str(refused.value)
-    assert "\n  n: 'five' could not be parsed; row {" in said
-    assert '"id":22' in said.replace(" ", "")
-    assert "salt" in said
+    message = str(refused.value)
+    assert "\n  n: 'five' could not be parsed; row {" in message
+    assert '"id":22' in message.replace(" ", "")
+    assert "salt" in message
 
 
 @pytest.mark.slow
@@ -75,8 +75,8 @@ def test_rejects_tell_the_same(system: Existing) -> None:
     system.run("INSERT INTO source_rows VALUES (1, 'five', 'tea'), (22, '5', 'seventeen letters'), (3, '3', 'ok')")
     load = pipeline(system, "cross_db", on_bad_row="reject")
     assert run_pipeline(load, Options())["rows_inserted"] == 1
-    told = {(reject.column_name, reject.reason) for reject in list_rejects(load)}
-    assert told == {("n", "'five' could not be parsed"), ("word", "is longer than 8 characters (17)")}
+    reasons = {(reject.column_name, reject.reason) for reject in list_rejects(load)}
+    assert reasons == {("n", "'five' could not be parsed"), ("word", "is longer than 8 characters (17)")}
 
 
 @pytest.mark.slow
@@ -87,10 +87,10 @@ def test_a_constraint_of_the_target_is_told_with_the_row_that_breaks_it(system: 
     system.run("DELETE FROM source_rows", "INSERT INTO source_rows VALUES (9, '1', 'tea'), (2, '8', 'milk')")
     with pytest.raises(FlowError) as refused:
         run_pipeline(pipeline(system, path), Options(slot="second"))
-    said = str(refused.value)
-    assert "refused; row {" in said
-    assert '"id":2,' in said.replace(" ", "")
-    assert "milk" in said
+    message = str(refused.value)
+    assert "refused; row {" in message
+    assert '"id":2,' in message.replace(" ", "")
+    assert "milk" in message
 
 
 @pytest.mark.slow

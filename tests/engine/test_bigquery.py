@@ -34,8 +34,8 @@ def project(monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     project.database.close()
 
 
-def pipeline(sql: str = "SELECT * FROM orders", made: str | None = None, **more: Any) -> Callable[[], Any]:
-    return copying(CONNECTION, sql, made, **more)
+def pipeline(sql: str = "SELECT * FROM orders", transform: str | None = None, **more: Any) -> Callable[[], Any]:
+    return copying(CONNECTION, sql, transform, **more)
 
 
 @pytest.mark.slow

@@ -35,9 +35,9 @@ def test_a_broker_without_its_package_can_only_be_knocked_at(
     cluster = KafkaConnection("events", bootstrap_servers=kafka_broker.address)
     assert "brokers: 1," in report(cluster).detail
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
-    found = report(cluster)
-    assert found.status == "ok"
-    assert "accepts connections; the login was not checked" in found.detail
+    health = report(cluster)
+    assert health.status == "ok"
+    assert "accepts connections; the login was not checked" in health.detail
 
 
 def test_a_login_at_rabbitmq_is_tried(rabbitmq_server: RabbitMQServer) -> None:

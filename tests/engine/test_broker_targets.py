@@ -60,8 +60,8 @@ def test_bytes_are_passed_on_with_their_keys_and_deletions(kafka_broker: KafkaBr
         target_message_key_column="_key", fields={"payload_format": "raw_bytes"},
     )  # fmt: skip
     flow.run()
-    found = committed(kafka_broker.address, flow.target)
-    assert sorted((one.key(), one.value()) for one in found) == [(b"a", b"\xff\x00"), (b"b", None)]
+    messages = committed(kafka_broker.address, flow.target)
+    assert sorted((one.key(), one.value()) for one in messages) == [(b"a", b"\xff\x00"), (b"b", None)]
 
 
 def test_a_key_of_payloads_that_nobody_reads_is_refused(kafka_broker: KafkaBroker) -> None:
@@ -131,12 +131,12 @@ def test_a_stream_into_kinesis_sends_each_message_under_its_id(kafka_broker: Kaf
     totals = [run_stream(stream, StreamOptions(available_now=True))["total_rows"] for _ in range(2)]
     assert totals == [2, 0]
     client = s3_server.client("kinesis")
-    place = {"StreamName": name, "ShardId": client.list_shards(StreamName=name)["Shards"][0]["ShardId"]}
-    start = client.get_shard_iterator(**place, ShardIteratorType="TRIM_HORIZON")["ShardIterator"]
-    found = client.get_records(ShardIterator=start)["Records"]
-    assert [record["Data"] for record in found] == [b'{"id":1}', b'{"id":2}']
-    assert len({record["PartitionKey"] for record in found}) == 2
-    assert all(record["PartitionKey"].startswith("orders-") for record in found)
+    shard = {"StreamName": name, "ShardId": client.list_shards(StreamName=name)["Shards"][0]["ShardId"]}
+    start = client.get_shard_iterator(**shard, ShardIteratorType="TRIM_HORIZON")["ShardIterator"]
+    messages = client.get_records(ShardIterator=start)["Records"]
+    assert [record["Data"] for record in messages] == [b'{"id":1}', b'{"id":2}']
+    assert len({record["PartitionKey"] for record in messages}) == 2
+    assert all(record["PartitionKey"].startswith("orders-") for record in messages)
 
 
 def test_objects_become_messages_of_avro(kafka_broker: KafkaBroker, registry_server: RegistryServer) -> None:
@@ -148,7 +148,7 @@ def test_objects_become_messages_of_avro(kafka_broker: KafkaBroker, registry_ser
     assert TopicFlow(first.address, first.source, first.target, key).run()["total_rows"] == 2
     assert all(message.value()[0] == 0 for message in committed(first.address, first.target))
     back = kafka_broker.create_topic()
-    onward = {"source": with_schema, "target_message_key_column": "_key"}
-    assert TopicFlow(first.address, first.target, back, onward).run()["total_rows"] == 2
-    found = [(message.key(), json.loads(message.value())) for message in committed(first.address, back)]
-    assert sorted(found) == [(b"1", {"id": 1, "name": "a"}), (b"2", {"id": 2})]
+    options = {"source": with_schema, "target_message_key_column": "_key"}
+    assert TopicFlow(first.address, first.target, back, options).run()["total_rows"] == 2
+    messages = [(message.key(), json.loads(message.value())) for message in committed(first.address, back)]
+    assert sorted(messages) == [(b"1", {"id": 1, "name": "a"}), (b"2", {"id": 2})]

@@ -52,10 +52,10 @@ def shows_secret(*texts: object) -> bool:
 
 def test_a_bucket_that_answers(fields: dict[str, Any]) -> None:
     register_connection(connection_from_fields("lake", fields))
-    fine, said = check_connection("lake")
-    assert (fine, said) == (True, f"bucket {fields['bucket']} at {fields['endpoint']}")
+    fine, message = check_connection("lake")
+    assert (fine, message) == (True, f"bucket {fields['bucket']} at {fields['endpoint']}")
     (report,) = run_doctor()
-    assert (report.name, report.kind, report.status, report.detail) == ("lake", "object_store_s3", "ok", said)
+    assert (report.name, report.kind, report.status, report.detail) == ("lake", "object_store_s3", "ok", message)
 
 
 @pytest.mark.parametrize("what", WRONG)
@@ -65,9 +65,9 @@ def test_what_is_wrong_with_a_connection_is_said(
     change, expected = WRONG[what]
     wrong = {**fields, **change}
     register_connection(connection_from_fields("lake", wrong))
-    fine, said = check_connection("lake")
+    fine, message = check_connection("lake")
     assert not fine
-    assert expected in said
+    assert expected in message
     (report,) = run_doctor()
     assert (report.status, expected in report.detail) == ("fail", True)
     reading = pipeline_of(wrong, source, "in", name="reading")
@@ -76,7 +76,7 @@ def test_what_is_wrong_with_a_connection_is_said(
         with pytest.raises((FlowError, OSError)) as refused:
             run_pipeline(pipeline, Options())
         assert expected in str(refused.value)
-        assert not shows_secret(said, report, refused.value)
+        assert not shows_secret(message, report, refused.value)
 
 
 def test_what_a_load_would_do(fields: dict[str, Any], source: dict[str, Any], tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ EVERYWHERE = pytest.mark.parametrize("bucket", SERVICES, indirect=True)
 
 @pytest.fixture
 def bucket(request: pytest.FixtureRequest) -> Bucket:
-    """Give an empty bucket of S3, or of the service that a test names."""
+    """Return an empty bucket of S3, or of the service that a test names."""
     return Bucket(bucket_fields(request, getattr(request, "param", "s3"), prefix="lake"))
 
 
@@ -182,11 +182,11 @@ def test_whatever_moment_a_load_is_killed_at_the_next_run_repairs_it(bucket: Buc
     command = [sys.executable, "-m", "tests.engine.bucket_loads", json.dumps(arguments)]
     load(**arguments)
     # The first record of a load opens the run, the second one holds the files.
-    for number, (point, told) in enumerate((("before_record=kill@2", False), ("after_record=kill@2", True)), 2):
+    for number, (point, recorded) in enumerate((("before_record=kill@2", False), ("after_record=kill@2", True)), 2):
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "FLOW_FAILPOINTS": f"store.{point}"}
         assert subprocess.run(command, check=False, env=environment).returncode == -signal.SIGKILL
         store = bucket.tables.store
-        assert ("added" in record_of(store, head_of(store).number)) == told
+        assert ("added" in record_of(store, head_of(store).number)) == recorded
         assert bucket.rows() == sorted(ORDERS * (number - 1)), f"{point}: a file is seen under its name only"
         load(**arguments)
         assert bucket.rows() == sorted(ORDERS * number), f"{point}: the next run ends it, and adds nothing"

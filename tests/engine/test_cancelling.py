@@ -29,7 +29,7 @@ from ematix_flow.events import RunStarted
 from ematix_flow.observe.bus import Bus
 from ematix_flow.records import RunRecord
 from tests.crash.proxy import Proxy
-from tests.engine.conftest import make_warehouse
+from tests.engine.conftest import create_warehouse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,7 @@ GIVE_UP_SECONDS = 60
 
 
 @pytest.fixture(autouse=True)
-def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def _check_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ematix_flow.engine.schedule.lease.CHECK_SECONDS", 0.02)
     monkeypatch.setattr("ematix_flow.engine.schedule.cancel.CHECK_SECONDS", 0.02)
 
@@ -156,7 +156,7 @@ def test_a_cancelled_run_does_not_wait_for_the_next_attempt_at_its_commit(
     declare: Callable[..., Pipeline],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lite = make_warehouse("sqlite", request, tmp_path)
+    lite = create_warehouse("sqlite", request, tmp_path)
     pipeline = declare(lite)
     run_pipeline(pipeline, Options(run_log=rig.log))
     monkeypatch.setattr(sqlite_session, "LOCK_WAIT_SECONDS", 0.05)
@@ -188,9 +188,9 @@ def test_a_cancelled_run_does_not_wait_for_the_next_attempt_at_its_commit(
 class _Gone(Proxy):
     """A network that is away from the next COMMIT on."""
 
-    def _interfere(self, server: Any, said: bytes) -> bool:
+    def _interfere(self, server: Any, data: bytes) -> bool:
         self.refuse()
-        return super()._interfere(server, said)
+        return super()._interfere(server, data)
 
 
 @pytest.mark.service
@@ -203,7 +203,7 @@ def test_a_run_that_is_cancelled_while_its_commit_is_looked_up_tells_what_became
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     proxy = _Gone(postgres_url)
-    direct = make_warehouse("postgres", request, tmp_path)
+    direct = create_warehouse("postgres", request, tmp_path)
     register_connection(connection_from_fields("warehouse", {"kind": "postgres", "url": proxy.url}))
     pipeline = declare(direct)
     run_pipeline(pipeline, Options(run_log=rig.log))
@@ -267,16 +267,16 @@ def test_a_timeout_that_no_run_could_keep_is_refused(rig: Rig, value: object) ->
 def test_every_attempt_at_a_slot_has_a_record_with_its_number(rig: Rig) -> None:
     rig.add("a", retry={"max_attempts": 3})
     rig.broken.add("a")
-    seen: list[list[RunRecord]] = []
+    records: list[list[RunRecord]] = []
     for _ in range(3):
         rig.due()
         rig.pass_time(1)
     runs, total = rig.log.list_runs(pipeline="a")
     assert (total, [(run.attempt, run.status) for run in runs]) == (3, [(3, "failed"), (2, "failed"), (1, "failed")])
     assert len({run.run_id for run in runs}) == 1
-    rig.add("b", work=lambda: seen.append(rig.log.list_runs(status="running")[0]))
+    rig.add("b", work=lambda: records.append(rig.log.list_runs(status="running")[0]))
     rig.due()
-    assert [(run.pipeline, run.attempt) for run in seen[0]] == [("b", 1)]
+    assert [(run.pipeline, run.attempt) for run in records[0]] == [("b", 1)]
     assert rig.log.list_runs(status="running") == ([], 0)
 
 

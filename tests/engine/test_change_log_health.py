@@ -28,7 +28,7 @@ pytestmark = pytest.mark.service
 
 @pytest.fixture
 def reader_url(postgres_url: str) -> Iterator[str]:
-    """Give the URL of a role that may read tables and no log."""
+    """Return the URL of a role that may read tables and no log."""
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute("DROP ROLE IF EXISTS plain_reader")
         connection.execute("CREATE ROLE plain_reader LOGIN PASSWORD 'canary-role-1'")

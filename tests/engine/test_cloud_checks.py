@@ -78,14 +78,14 @@ def shows_secret(*texts: object) -> bool:
 @pytest.mark.parametrize("fields", CLOUDS, indirect=True)
 def test_a_bucket_that_answers(fields: dict[str, Any]) -> None:
     register_connection(connection_from_fields("lake", fields))
-    fine, said = check_connection("lake")
+    fine, message = check_connection("lake")
     name = fields.get("bucket") or fields["container"]
-    assert (fine, said.split(" at ")) == (
+    assert (fine, message.split(" at ")) == (
         True,
         [f"{'bucket' if 'bucket' in fields else 'container'} {name}", fields["endpoint"]],
     )
     (report,) = run_doctor()
-    assert (report.name, report.kind, report.status, report.detail) == ("lake", fields["kind"], "ok", said)
+    assert (report.name, report.kind, report.status, report.detail) == ("lake", fields["kind"], "ok", message)
 
 
 @pytest.mark.parametrize("what", WRONG)
@@ -96,9 +96,9 @@ def test_what_is_wrong_with_a_connection_is_said(
     service, change, expected = WRONG[what]
     wrong = {**bucket_fields(request, service), **change}
     register_connection(connection_from_fields("lake", wrong))
-    fine, said = check_connection("lake")
+    fine, message = check_connection("lake")
     assert not fine
-    assert expected in said
+    assert expected in message
     (report,) = run_doctor()
     assert (report.status, expected in report.detail) == ("fail", True)
     for pipeline in (
@@ -108,7 +108,7 @@ def test_what_is_wrong_with_a_connection_is_said(
         with pytest.raises((FlowError, OSError)) as refused:
             run_pipeline(pipeline, Options())
         assert expected in str(refused.value)
-        assert not shows_secret(said, report, refused.value)
+        assert not shows_secret(message, report, refused.value)
 
 
 @pytest.mark.parametrize("fields", CLOUDS, indirect=True)
@@ -177,9 +177,9 @@ def test_the_key_of_a_service_account(
         with pytest.raises(FlowError, match=refused):
             probe({**fields, **change})
     gate.gives_tokens = False
-    with pytest.raises(FlowError, match="refused by the service that gives out tokens") as said:
+    with pytest.raises(FlowError, match="refused by the service that gives out tokens") as raised:
         probe(keyed)
-    assert not shows_secret(said.value)
+    assert not shows_secret(raised.value)
 
 
 @pytest.mark.parametrize(

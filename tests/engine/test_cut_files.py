@@ -13,8 +13,8 @@ from ematix_flow.connect.files.source import Files
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.errors import RunError
 from ematix_flow.plan.columns import ORDER
-from ematix_flow.run.local import threads as here
-from ematix_flow.run.read import file_partitions as file_pieces
+from ematix_flow.run.local import threads
+from ematix_flow.run.read import file_partitions
 from ematix_flow.run.read.arrival import numbered_partitions
 from ematix_flow.run.read.file_frames import file_frame
 from ematix_flow.run.stage import file_tasks as file_task
@@ -46,22 +46,22 @@ def as_json() -> bytes:
 
 
 @pytest.fixture
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def small_partitions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Let files of a few hundred bytes be large, and note how many pieces are staged."""
-    for module, name in ((file_pieces, "PARTITION_BYTES"), (file_pieces, "SMALLEST"), (file_task, "TOGETHER")):
+    for module, name in ((file_partitions, "PARTITION_BYTES"), (file_partitions, "SMALLEST"), (file_task, "TOGETHER")):
         monkeypatch.setattr(module, name, 700)
     counts: list[int] = []
-    in_threads, in_tasks = here.stage_in_threads, tasks.stage_partitions
+    in_threads, in_tasks = threads.stage_in_threads, tasks.stage_partitions
 
-    def counted(pieces: Any, at_once: int | None = None) -> Any:
-        counts.append(len(pieces))
-        return in_threads(pieces, at_once)
+    def counted(partitions: Any, at_once: int | None = None) -> Any:
+        counts.append(len(partitions))
+        return in_threads(partitions, at_once)
 
-    def counted_on_spark(spark: Any, pieces: Any, *more: Any) -> Any:
-        counts.append(len(pieces))
-        return in_tasks(spark, pieces, *more)
+    def counted_on_spark(spark: Any, partitions: Any, *more: Any) -> Any:
+        counts.append(len(partitions))
+        return in_tasks(spark, partitions, *more)
 
-    monkeypatch.setattr(here, "stage_in_threads", counted)
+    monkeypatch.setattr(threads, "stage_in_threads", counted)
     monkeypatch.setattr(tasks, "stage_partitions", counted_on_spark)
     return counts
 
@@ -77,7 +77,7 @@ def test_a_cut_file_is_loaded_as_a_whole_one(
     assert len(whole.rows) > ROWS * 0.9
     assert whole.rejects
     (tmp_path / "raw.duckdb").unlink()
-    counts = request.getfixturevalue("small_pieces")
+    counts = request.getfixturevalue("small_partitions")
     spark = request.getfixturevalue("spark") if engine == "spark" else None
     cut = load(tmp_path / "raw", {"a": data}, COLUMNS, format=form, query="a", spark=spark)
     assert counts == [pytest.approx(len(data) / 700, rel=0.3)]
@@ -91,42 +91,44 @@ def files_of(path: Path, data: bytes, name: str = "a.csv") -> Any:
     return Files(connection_from_fields("in", fields)).file_set("", {})  # type: ignore[arg-type]
 
 
-@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.usefixtures("small_partitions")
 def test_rows_of_a_cut_file_keep_their_order(tmp_path: Path) -> None:
     files = files_of(tmp_path, b"id\n" + b"".join(b"%d\n" % number for number in range(3_000)))
-    pieces = numbered_partitions(file_pieces.split_files(files, slots=lambda: 2), files.paths)
-    assert len(pieces) > 10
-    rows = pa.concat_tables([table for piece in reversed(pieces) for table in piece.read()]).sort_by(ORDER)
+    partitions = numbered_partitions(file_partitions.split_files(files, slots=lambda: 2), files.paths)
+    assert len(partitions) > 10
+    rows = pa.concat_tables([table for partition in reversed(partitions) for table in partition.read()]).sort_by(ORDER)
     assert rows.column("id").to_pylist() == [str(number) for number in range(3_000)]
 
 
 def test_pieces_are_as_large_as_the_slots_make_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = files_of(tmp_path, b"id\n" + b"1234567\n" * 10_000)
-    monkeypatch.setattr(file_pieces, "PARTITION_BYTES", 40_000)
-    monkeypatch.setattr(file_pieces, "SMALLEST", 5_000)
-    counts = [len(file_pieces.split_files(files, slots=lambda slots=slots: slots)) for slots in (1, 2, 8, 1_000)]
-    assert len(file_pieces.split_files(files)) == 1, "whoever reads one after the other need not look for places to cut"
+    monkeypatch.setattr(file_partitions, "PARTITION_BYTES", 40_000)
+    monkeypatch.setattr(file_partitions, "SMALLEST", 5_000)
+    counts = [len(file_partitions.split_files(files, slots=lambda slots=slots: slots)) for slots in (1, 2, 8, 1_000)]
+    assert len(file_partitions.split_files(files)) == 1, (
+        "whoever reads one after the other need not look for places to cut"
+    )
     assert counts == [2, 2, 8, 16]
 
 
-@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.usefixtures("small_partitions")
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
 def test_pieces_of_two_files_under_one_name_are_never_mixed(tmp_path: Path, name: str) -> None:
     data = {"a.csv": as_csv, "a.jsonl": as_json}[name]()
     files = files_of(tmp_path, data, name)
-    first, second, *_ = file_pieces.split_files(files, slots=lambda: 2)
+    first, second, *_ = file_partitions.split_files(files, slots=lambda: 2)
     reading = first.read()
     next(reading)
     (tmp_path / "new").write_bytes(data[:3] + data)
     (tmp_path / "new").replace(tmp_path / name)
     list(reading)  # who has opened the file reads on in it
-    for piece in (first, second):
+    for partition in (first, second):
         with pytest.raises(RunError, match="replaced while it was read"):
-            list(piece.read())
+            list(partition.read())
 
 
 @pytest.mark.spark
-@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.usefixtures("small_partitions")
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
 def test_spark_reads_a_cut_file(spark: SparkSession, tmp_path: Path, name: str) -> None:
     files = files_of(tmp_path, {"a.csv": as_csv, "a.jsonl": as_json}[name](), name)

@@ -256,9 +256,9 @@ def test_evolve_widens_what_can_be_widened(tmp_path: Path, request: pytest.Fixtu
     sync(target=table, source=rows, target_connection=existing.connection, mode="append", on_drift="evolve")
     assert existing.rows("SELECT v FROM things") == [(2**40,)]
     with closing(target_of(existing.connection).session()) as session:
-        found = existing.database.find_table(session, existing.database.table_name(table.schema, table.name))
-    assert found is not None
-    assert {column.name: column.type for column in found.columns}["v"] == "BIGINT"
+        existing_table = existing.database.find_table(session, existing.database.table_name(table.schema, table.name))
+    assert existing_table is not None
+    assert {column.name: column.type for column in existing_table.columns}["v"] == "BIGINT"
 
 
 def test_ensure_table_says_that_such_a_table_matches(tmp_path: Path, request: pytest.FixtureRequest) -> None:

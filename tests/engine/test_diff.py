@@ -73,7 +73,7 @@ def change_source(warehouse: Warehouse) -> None:
 
 
 def totals(result: DiffResult) -> tuple[int, int, int, int]:
-    """Give added, changed, removed and unchanged of the only target."""
+    """Return added, changed, removed and unchanged of the only target."""
     (diff,) = result.targets
     return diff.added, diff.changed, diff.removed, diff.unchanged
 
@@ -116,10 +116,10 @@ def test_samples_tell_old_and_new_values(warehouse: Warehouse, declare: Declare,
     change_source(warehouse)
     (diff,) = diff_pipeline(pipeline).targets
     assert dict(diff.columns)["name"] == 1
-    told = {sample.kind: asdict(sample) for sample in diff.samples}
-    assert (told["added"]["key"], told["added"]["old"]) == ({"id": 9}, None)
-    assert told["added"]["new"]["name"] is None
-    assert told["changed"]["key"] == {"id": 2}
-    assert (told["changed"]["old"]["name"], told["changed"]["new"]["name"]) == ("b", "two")
-    assert told["changed"]["new"]["seen"].startswith("2026-01-02")
-    assert (told["removed"]["old"]["name"], told["removed"]["new"]) == ("a", None)
+    samples = {sample.kind: asdict(sample) for sample in diff.samples}
+    assert (samples["added"]["key"], samples["added"]["old"]) == ({"id": 9}, None)
+    assert samples["added"]["new"]["name"] is None
+    assert samples["changed"]["key"] == {"id": 2}
+    assert (samples["changed"]["old"]["name"], samples["changed"]["new"]["name"]) == ("b", "two")
+    assert samples["changed"]["new"]["seen"].startswith("2026-01-02")
+    assert (samples["removed"]["old"]["name"], samples["removed"]["new"]) == ("a", None)

@@ -26,7 +26,7 @@ def _check(more: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("peers", "words"),
+    ("peers", "message"),
     [
         ("", 'write master = "spark://host:7077" under [spark]'),
         ('peers = ["http://one:50051", "http://two:50051"]\n', "with peers http://one:50051, http://two:50051, and work"),
@@ -34,10 +34,10 @@ def _check(more: str) -> None:
         ('peers = ["sc://one:15002"]\n', 'write remote = "sc://one:15002" under [spark]'),
     ],
 )  # fmt: skip
-def test_a_stream_that_nothing_distributes_is_refused_with_what_does(peers: str, words: str) -> None:
+def test_a_stream_that_nothing_distributes_is_refused_with_what_does(peers: str, message: str) -> None:
     with pytest.raises(UnsupportedError) as caught:
         _check(f'engine = "distributed"\n{peers}')
-    assert words in str(caught.value)
+    assert message in str(caught.value)
     assert "docs/cluster.md" in str(caught.value)
 
 

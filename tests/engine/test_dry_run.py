@@ -155,13 +155,13 @@ def test_an_incremental_load_is_counted_from_its_watermark(duck: Warehouse, decl
     pipeline = declare(duck, mode="append", incremental_column="id")
     run_pipeline(pipeline)
     duck.run(f"INSERT INTO {duck.orders} VALUES (3, 'c')")
-    marks = "SELECT last_value FROM ematix_flow.watermarks"
-    before = duck.rows(marks)
+    watermark_sql = "SELECT last_value FROM ematix_flow.watermarks"
+    before = duck.rows(watermark_sql)
     result = dry_run_pipeline(pipeline)
     assert counts(result)["rows_inserted"] == 1
     bounds = result.targets[0].plan.read.bounds
     assert (bounds.lo, bounds.hi, bounds.fixed) == ("2", "3", True)
-    assert duck.rows(marks) == before
+    assert duck.rows(watermark_sql) == before
 
 
 @pytest.mark.parametrize("kind", [DuckDBConnection, SQLiteConnection])
@@ -249,9 +249,9 @@ def test_a_query_over_files_is_planned_with_the_columns_it_gives(
 @pytest.mark.spark
 def test_staging_on_a_server_is_dropped(warehouse: Warehouse, declare: Declare, spark: SparkSession) -> None:
     pipeline = declare(warehouse, force_path="cross_db")
-    before = [found for found in warehouse.everything() if "stage" not in found[0]]
+    before = [table for table in warehouse.everything() if "stage" not in table[0]]
     result = dry_run_pipeline(pipeline, Options(spark=spark))
     assert counts(result)["rows_inserted"] == 2
     assert result.targets[0].path == "cross_db"
     after = warehouse.everything()
-    assert [found for found in after if found != ("ematix_flow_stage",)] == before
+    assert [table for table in after if table != ("ematix_flow_stage",)] == before

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.engine.schedules import Rig
 
 
-class Told:
+class AlertKinds:
     def __init__(self) -> None:
         self.kinds: list[tuple[str, str]] = []
 
@@ -36,13 +36,13 @@ def test_due_pipelines_run_in_their_order_and_everybody_hears_of_them(rig: Rig) 
     rig.add("bad")
     rig.add("worse", depends_on=["bad"])
     rig.broken.add("bad")
-    told, sink = Told(), MemorySink()
+    alerts, sink = AlertKinds(), MemorySink()
     names = ["worse", "mart", "bad", "raw"]
-    result = run_due_with_dag_detailed(names, now=NOON, run_log=rig.log, alerters=[told], metrics=sink)
+    result = run_due_with_dag_detailed(names, now=NOON, run_log=rig.log, alerters=[alerts], metrics=sink)
     assert result.fired == [FiredEvent("raw", {"rows": 1}), FiredEvent("mart", {"rows": 1})]
     assert result.failed == [FailedEvent("bad", "bad is broken", "OSError", 1, True)]
     assert result.skipped == [SkippedEvent("worse", "upstream not fresh: bad")]
-    assert ("bad", "failed") in told.kinds
+    assert ("bad", "failed") in alerts.kinds
     assert sink.counters["raw", "success"] == sink.counters["bad", "failure"] == sink.counters["worse", "skipped"] == 1
 
 

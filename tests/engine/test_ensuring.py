@@ -36,16 +36,16 @@ class Items(ManagedTable):
 
 
 def test_a_table_without_a_key_is_made(tmp_path: Path) -> None:
-    place = f"sqlite:///{tmp_path / 'x.db'}"
-    assert Keyless.ensure(place)["action"] == "created"
-    assert Keyless.ensure(place)["action"] == "matched"
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+    assert Keyless.ensure(url)["action"] == "created"
+    assert Keyless.ensure(url)["action"] == "matched"
 
 
 def test_drift_is_told_with_the_name_that_was_declared(tmp_path: Path) -> None:
-    place = f"sqlite:///{tmp_path / 'x.db'}"
-    Items.ensure(place)
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+    Items.ensure(url)
     with closing(sqlite3.connect(tmp_path / "x.db")) as connection:
         [(name,)] = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         connection.execute(f"ALTER TABLE {name} ADD COLUMN more TEXT")
     with pytest.raises(ValueError, match=r"schema drift detected: mart\.items\n"):
-        Items.ensure(place)
+        Items.ensure(url)

@@ -24,7 +24,7 @@ def test_a_spark_of_this_machine_answers_that_all_is_fine(spark: SparkSession) -
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("answered", "message"),
     [
         ({"python": "3.9.1"}, "Python 3.9.1 there"),
         ({"packages": {"pyarrow": None}}, "package pyarrow is missing"),
@@ -35,14 +35,14 @@ def test_a_spark_of_this_machine_answers_that_all_is_fine(spark: SparkSession) -
         ({"scratch_error": "disk full"}, "cannot be written: disk full"),
     ],
 )
-def test_what_is_wrong_with_an_executor_is_said(said: dict[str, Any], words: str) -> None:
-    report = _report(answer(Questions(("pyarrow",), {})) | {"skew": 0.0} | said)
-    assert report.status == ("fail" if words else "ok")
-    assert words in report.detail
+def test_what_is_wrong_with_an_executor_is_said(answered: dict[str, Any], message: str) -> None:
+    report = _report(answer(Questions(("pyarrow",), {})) | {"skew": 0.0} | answered)
+    assert report.status == ("fail" if message else "ok")
+    assert message in report.detail
 
 
 def test_a_process_says_which_packages_it_has_and_what_it_reaches() -> None:
-    said = answer(Questions(("pyarrow", "no-such-package"), {"shut": ("127.0.0.1", 1)}))
-    assert said["packages"] == {"pyarrow": installed("pyarrow"), "no-such-package": None}
-    assert said["unreached"]["shut"].startswith("127.0.0.1:1 ")
-    assert not said["scratch_error"]
+    answered = answer(Questions(("pyarrow", "no-such-package"), {"shut": ("127.0.0.1", 1)}))
+    assert answered["packages"] == {"pyarrow": installed("pyarrow"), "no-such-package": None}
+    assert answered["unreached"]["shut"].startswith("127.0.0.1:1 ")
+    assert not answered["scratch_error"]

@@ -39,7 +39,7 @@ def note():
 
 @pytest.fixture
 def rig(monkeypatch: pytest.MonkeyPatch) -> Rig:
-    """Give a rig whose run log is a file, and the module `worked` in the working folder."""
+    """Return a rig whose run log is a file, and the module `worked` in the working folder."""
     monkeypatch.setenv("PYTHONPATH", SRC)
     monkeypatch.setattr(sys, "path", list(sys.path))
     Path("worked.py").write_text(MODULE.replace("\\\\", "\\"), encoding="utf-8")

@@ -67,9 +67,9 @@ def test_a_column_of_any_type_takes_its_values_and_the_others_become_dead_letter
     )
     existing.drain(transform_on_error="dlq")
     shown = SHOWN[kind].format(native.replace("'", ""))
-    found = dict(existing.rows(f"SELECT id, {shown} FROM things"))
-    assert found == {**{n: text for n, (_, text) in enumerate(good)}, 100: None, 300: good[0][1]}
-    rejected = existing.rows(f"SELECT row_json, column_name, reason FROM {_books(kind)}rejects")
+    rows = dict(existing.rows(f"SELECT id, {shown} FROM things"))
+    assert rows == {**{n: text for n, (_, text) in enumerate(good)}, 100: None, 300: good[0][1]}
+    rejected = existing.rows(f"SELECT row_json, column_name, reason FROM {_metadata_prefix(kind)}rejects")
     assert sorted(json.loads(row)["id"] for row, *_ in rejected) == [200 + n for n in range(len(bad))]
     assert {column for _, column, _ in rejected} <= {"v"}
 
@@ -92,16 +92,16 @@ def test_a_refused_value_is_named_with_its_column_and_its_row(
     existing.put({"id": 1, "v": good[0][0]}, {"id": 22, "v": bad[0]}, {"id": 3, "v": good[0][0]})
     with pytest.raises(FlowError) as refused:
         existing.drain()
-    said = str(refused.value)
+    message = str(refused.value)
     value = bad[0] if isinstance(bad[0], str) else json.dumps(bad[0])
     digits = value[:10] if native.startswith(("TIMESTAMP", "DATETIME(")) else value[:40]
-    assert digits in said.replace('\\"', '"')
-    assert "\n  v: " in said
-    assert '"id":22' in said.replace(" ", "")
+    assert digits in message.replace('\\"', '"')
+    assert "\n  v: " in message
+    assert '"id":22' in message.replace(" ", "")
     assert existing.rows("SELECT COUNT(*) FROM things") == [(0,)]
 
 
-def _books(kind: str) -> str:
+def _metadata_prefix(kind: str) -> str:
     return "ematix_flow_" if kind in ("sqlite", "mysql") else "ematix_flow."
 
 
@@ -128,8 +128,8 @@ def test_a_declared_text_column_stands_for_a_type_that_has_no_declaration(
     rows = [{"id": 1, "v": "happy", "w": "Ada", "t": "10:00", "a": "10.0.0.1"}, {"id": 2, **dict.fromkeys(names)}]
     first = sync(target=table, source=rows, target_connection=existing.connection, mode=mode)
     assert first["rows_inserted"] == 2
-    found = existing.rows("SELECT v::text, w::text, t::text, a::text FROM things WHERE id = 1")
-    assert found == [("happy", "Ada", "10:00:00", "10.0.0.1/32")]
+    stored_rows = existing.rows("SELECT v::text, w::text, t::text, a::text FROM things WHERE id = 1")
+    assert stored_rows == [("happy", "Ada", "10:00:00", "10.0.0.1/32")]
     if mode == "merge":
         rows[1]["v"] = "so so"
         again = sync(target=table, source=rows, target_connection=existing.connection, mode=mode)

@@ -32,7 +32,7 @@ def folder(path: Path, file_format: str) -> Connection:
 
 
 def written(path: Path, file_format: str, **options: Any) -> list[Path]:
-    """Load the rows with options of a target, and give the files."""
+    """Load the rows with options of a target, and return the files."""
     table = ematix.table(schema="main", name="things")(type("Things", (), {"__annotations__": dict(COLUMNS)}))
     chosen = Target(table=table, connection=folder(path, file_format), **options)
 
@@ -41,7 +41,7 @@ def written(path: Path, file_format: str, **options: Any) -> list[Path]:
         return ROWS
 
     run_pipeline(things.pipeline, Options())
-    return [found for found in path.rglob("*") if found.suffix in (".csv", ".parquet")]
+    return [file for file in path.rglob("*") if file.suffix in (".csv", ".parquet")]
 
 
 @pytest.mark.parametrize(
@@ -95,51 +95,51 @@ def test_parquet_is_compressed_as_the_target_says(compression: str, tmp_path: Pa
 def test_csv_is_read_as_the_connection_says(
     options: dict[str, Any], content: bytes, rows: dict[int, tuple[Any, ...]], tmp_path: Path
 ) -> None:
-    place = tmp_path / "in"
-    place.mkdir()
-    found = load(place, {"a.csv": content}, COLUMNS, settings={"csv_read_options": options})
-    assert (found.rows, found.rejects) == (rows, [])
+    path = tmp_path / "in"
+    path.mkdir()
+    outcome = load(path, {"a.csv": content}, COLUMNS, settings={"csv_read_options": options})
+    assert (outcome.rows, outcome.rejects) == (rows, [])
 
 
 @pytest.mark.slow
 def test_a_file_without_names_gets_some(tmp_path: Path) -> None:
-    place = tmp_path / "in"
-    place.mkdir()
+    path = tmp_path / "in"
+    path.mkdir()
     settings = {"csv_read_options": {"has_header": False}}
     mapped = {"id": "_c0", "what": "_c1"}
-    assert load(place, {"a.csv": b"1,a\n"}, COLUMNS, settings=settings, column_map=mapped).rows == {1: ("a",)}
+    assert load(path, {"a.csv": b"1,a\n"}, COLUMNS, settings=settings, column_map=mapped).rows == {1: ("a",)}
 
 
 @pytest.mark.parametrize(
-    ("terminator", "said"), [("||", "is not one ASCII character"), (",", "are the same character")]
+    ("terminator", "message"), [("||", "is not one ASCII character"), (",", "are the same character")]
 )
-def test_a_terminator_is_one_character_of_its_own(tmp_path: Path, terminator: str, said: str) -> None:
-    place = tmp_path / "in"
-    place.mkdir()
-    with pytest.raises(DeclareError, match=said):
-        load(place, {"a.csv": b"id,what|1,a|"}, COLUMNS, settings={"csv_read_options": {"terminator": terminator}})
+def test_a_terminator_is_one_character_of_its_own(tmp_path: Path, terminator: str, message: str) -> None:
+    path = tmp_path / "in"
+    path.mkdir()
+    with pytest.raises(DeclareError, match=message):
+        load(path, {"a.csv": b"id,what|1,a|"}, COLUMNS, settings={"csv_read_options": {"terminator": terminator}})
 
 
 @pytest.mark.slow
 def test_quotes_that_do_not_match_are_told_with_the_record(tmp_path: Path) -> None:
-    place = tmp_path / "in"
-    place.mkdir()
+    path = tmp_path / "in"
+    path.mkdir()
     with pytest.raises(RunError, match="the quotes of the record at line 3 do not match"):
-        load(place, {"a.csv": b'id,what|1,a|2,"b|'}, COLUMNS, settings={"csv_read_options": {"terminator": "|"}})
+        load(path, {"a.csv": b'id,what|1,a|2,"b|'}, COLUMNS, settings={"csv_read_options": {"terminator": "|"}})
 
 
 @pytest.mark.slow
 def test_what_was_written_in_a_dialect_is_read_in_it(tmp_path: Path) -> None:
     (file,) = written(tmp_path, "csv", csv_delimiter=";", csv_quote="'", csv_escape="\\", csv_null_value="~")
     options = {"delimiter": ";", "quote": "'", "escape": "\\", "null_regex": "^~$"}
-    place = tmp_path / "in"
-    place.mkdir()
-    found = load(place, {"a.csv": file.read_bytes()}, COLUMNS, settings={"csv_read_options": options})
-    assert found.rows == {1: ('a;b\'s "c"\\d',), 2: (None,), 3: ("",)}
+    path = tmp_path / "in"
+    path.mkdir()
+    outcome = load(path, {"a.csv": file.read_bytes()}, COLUMNS, settings={"csv_read_options": options})
+    assert outcome.rows == {1: ('a;b\'s "c"\\d',), 2: (None,), 3: ("",)}
 
 
 def lines(path: Path, **options: Any) -> Any:
-    """Give the files of a folder with thirteen lines of JSON, the last of which has a key of its own."""
+    """Return the files of a folder with thirteen lines of JSON, the last of which has a key of its own."""
     rows = [*({"id": number} for number in range(12)), {"id": 12, "what": "late"}]
     (path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
     fields = {"kind": "object_store_local", "path": str(path), "format": "json_lines", "json_read_options": options}
@@ -154,8 +154,8 @@ def test_keys_are_looked_for_in_as_many_lines_as_the_connection_says(tmp_path: P
 
 def test_lines_are_read_as_many_at_a_time_as_the_connection_says(tmp_path: Path) -> None:
     def batches(**options: Any) -> list[int]:
-        (piece,) = split_files(lines(tmp_path, **options).file_set("", {}))
-        return [table.num_rows for table in piece.read() if table.num_rows]
+        (partition,) = split_files(lines(tmp_path, **options).file_set("", {}))
+        return [table.num_rows for table in partition.read() if table.num_rows]
 
     assert (batches(), batches(batch_size=5)) == ([13], [5, 5, 3])
 
@@ -163,8 +163,8 @@ def test_lines_are_read_as_many_at_a_time_as_the_connection_says(tmp_path: Path)
 def test_a_source_may_say_how_its_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"id;what\n1;a\n")
     source = Source.files(folder(tmp_path, "csv"), "a.csv", csv_read_options={"delimiter": ";"})
-    found = Files(source.connection).file_set(str(source.path), source.options)
-    assert [column.name for column in found.columns] == ["id", "what"]
+    file_set = Files(source.connection).file_set(str(source.path), source.options)
+    assert [column.name for column in file_set.columns] == ["id", "what"]
     for wrong in (
         {"csv_read_option": {}},
         {"csv_read_options": {"delim": ";"}},

@@ -21,8 +21,8 @@ from ematix_flow.run.read.infer_files import valued
 
 def _run(target: dict[str, Any], form: str = "csv", **keywords: Any) -> dict[str, Any]:
     source = connection_from_fields("inbox", {"kind": "object_store_local", "path": "inbox", "format": form})
-    place = connection_from_fields("place", target)
-    settings = {"name": "inbox", "source": source, "source_query": "in", "target": place, **keywords}
+    connection = connection_from_fields("place", target)
+    settings = {"name": "inbox", "source": source, "source_query": "in", "target": connection, **keywords}
     return run_stream(stream_from_keywords(settings, None), StreamOptions(available_now=True))
 
 
@@ -33,7 +33,7 @@ def _write(name: str, text: str) -> None:
 
 @pytest.fixture
 def table() -> dict[str, Any]:
-    """Give the connection of a database that has a table of parts."""
+    """Return the connection of a database that has a table of parts."""
     with closing(duckdb.connect("place.duckdb")) as connection:
         connection.execute("CREATE TABLE parts (id BIGINT, code VARCHAR, price DECIMAL(30,10))")
     return {"kind": "duckdb", "path": "place.duckdb"}
@@ -90,8 +90,8 @@ def test_a_folder_gets_files_in_the_types_that_values_show() -> None:
     target = {"kind": "object_store_local", "path": "outbox", "format": "json_lines"}
     assert _run(target, "json_lines", target_prefix="copies")["total_rows"] == 2
     (file,) = Path("outbox/copies").glob("*.jsonl")
-    found = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
-    assert found == [{"id": 1, "code": "007", "on": True}, {"id": 2, "code": "12"}]
+    documents = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    assert documents == [{"id": 1, "code": "007", "on": True}, {"id": 2, "code": "12"}]
 
 
 @pytest.mark.parametrize(
@@ -108,5 +108,5 @@ def test_a_folder_gets_files_in_the_types_that_values_show() -> None:
     ],
 )
 def test_texts_are_numbers_where_all_of_them_are_written_as_such(texts: list[str | None], expected: pa.Array) -> None:
-    found = valued(pa.chunked_array([pa.array(texts, pa.string())]))
-    assert found.combine_chunks().equals(expected)
+    valued_texts = valued(pa.chunked_array([pa.array(texts, pa.string())]))
+    assert valued_texts.combine_chunks().equals(expected)

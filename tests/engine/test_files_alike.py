@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-WORDS = [
+TEXTS = [
     "",
     " ",
     " pad ",
@@ -64,7 +64,7 @@ WORDS = [
 NUMBERS = ["0", "-0", "007", "1.5", "2.675", "-2.5", "1e3", "1E+400", ".5", "5.", "+7", " 7", "x", "NaN", "Infinity",
            "32768", "2147483648", "9223372036854775807", "9223372036854775808", "-9223372036854775808", "9" * 39,
            "0.123456789012345678901234567890123456789", "99999999.995", "1_000", "0x10", "\uff11"]  # fmt: skip
-MOMENTS = ["2024-02-29", "2023-02-29", "2024-01-02T03:04:05Z", "2024-01-02 03:04:05", "2024-01-02T03:04:05.123456+02:00",
+TIMESTAMPS = ["2024-02-29", "2023-02-29", "2024-01-02T03:04:05Z", "2024-01-02 03:04:05", "2024-01-02T03:04:05.123456+02:00",
            "2024-01-02T03:04:05.1-0330", "2024-01-02T23:04:05+14", "2024-01-02T03:04:05z", "0001-01-01T00:00:00Z",
            "0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59-01:00", "0000-01-01",
            "2024-01-02T24:00:00", "2024-1-2", "02.01.2024", "2024-01-02T03:04:05.1234567Z", "2024-01-02T03:04:05\n",
@@ -76,21 +76,21 @@ UUIDS = ["6F9619FF-8B86-D011-B42D-00C04FC964FF", "6f9619ff8b86d011b42d00c04fc964
 
 Case = tuple[Any, "Sequence[str]"]
 CASES: dict[str, Case] = {
-    "plain": (Text | None, WORDS),
-    "short": (String[5] | None, WORDS),
-    "trimmed": (Annotated[Text | None, n.trim()], WORDS),
-    "lowered": (Annotated[Text | None, n.lower()], WORDS),
-    "raised": (Annotated[Text | None, n.upper()], WORDS),
-    "no_empty": (Annotated[Text | None, n.empty_to_null()], WORDS),
-    "no_blank": (Annotated[Text | None, n.whitespace_to_null()], WORDS),
-    "replaced": (Annotated[Text | None, n.replace("a", "ß")], WORDS),
-    "matched": (Annotated[Text | None, n.regex_replace(r"(a+)b", r"<\1\\\&>", "g")], WORDS),
-    "first": (Annotated[Text | None, n.regex_replace(r"A", "$1", "i")], WORDS),
-    "cut": (Annotated[String[3] | None, n.truncate(3)], WORDS),
-    "email": (Annotated[Text | None, n.email_normalize()], [" ADA@Example.COM ", *WORDS]),
-    "phone": (Annotated[Text | None, n.phone_normalize()], ["+41 (0)79 1", *WORDS]),
-    "filled": (Annotated[Text | None, n.default("?")], WORDS),
-    "no_null": (Annotated[Text | None, n.nullif("null")], WORDS),
+    "plain": (Text | None, TEXTS),
+    "short": (String[5] | None, TEXTS),
+    "trimmed": (Annotated[Text | None, n.trim()], TEXTS),
+    "lowered": (Annotated[Text | None, n.lower()], TEXTS),
+    "raised": (Annotated[Text | None, n.upper()], TEXTS),
+    "no_empty": (Annotated[Text | None, n.empty_to_null()], TEXTS),
+    "no_blank": (Annotated[Text | None, n.whitespace_to_null()], TEXTS),
+    "replaced": (Annotated[Text | None, n.replace("a", "ß")], TEXTS),
+    "matched": (Annotated[Text | None, n.regex_replace(r"(a+)b", r"<\1\\\&>", "g")], TEXTS),
+    "first": (Annotated[Text | None, n.regex_replace(r"A", "$1", "i")], TEXTS),
+    "cut": (Annotated[String[3] | None, n.truncate(3)], TEXTS),
+    "email": (Annotated[Text | None, n.email_normalize()], [" ADA@Example.COM ", *TEXTS]),
+    "phone": (Annotated[Text | None, n.phone_normalize()], ["+41 (0)79 1", *TEXTS]),
+    "filled": (Annotated[Text | None, n.default("?")], TEXTS),
+    "no_null": (Annotated[Text | None, n.nullif("null")], TEXTS),
     "small": (SmallInt | None, NUMBERS),
     "whole": (Integer | None, NUMBERS),
     "big": (BigInt | None, NUMBERS),
@@ -107,19 +107,19 @@ CASES: dict[str, Case] = {
     "clamped": (Annotated[Numeric[20, 5] | None, n.clamp(-1, 2)], NUMBERS),
     "flag": (Boolean | None, FLAGS),
     "a_flag": (Annotated[Boolean | None, n.parse_bool()], FLAGS),
-    "day": (Date | None, MOMENTS),
-    "at": (Timestamp | None, MOMENTS),
-    "instant": (TimestampTZ | None, MOMENTS),
-    "a_day": (Annotated[Date | None, n.parse_date("DD.MM.YYYY")], MOMENTS),
-    "a_time": (Annotated[TimestampTZ | None, n.parse_timestamp()], MOMENTS),
-    "formatted": (Annotated[Timestamp | None, n.parse_timestamp("YYYY-MM-DD HH24:MI:SS")], MOMENTS),
-    "in_berlin": (Annotated[Timestamp | None, n.to_timezone("Europe/Berlin")], MOMENTS),
-    "in_week": (Annotated[Timestamp | None, n.date_trunc("week")], MOMENTS),
-    "in_hour": (Annotated[TimestampTZ | None, n.date_trunc("hour")], MOMENTS),
-    "in_month": (Annotated[Date | None, n.date_trunc("month")], MOMENTS),
+    "day": (Date | None, TIMESTAMPS),
+    "at": (Timestamp | None, TIMESTAMPS),
+    "instant": (TimestampTZ | None, TIMESTAMPS),
+    "a_day": (Annotated[Date | None, n.parse_date("DD.MM.YYYY")], TIMESTAMPS),
+    "a_time": (Annotated[TimestampTZ | None, n.parse_timestamp()], TIMESTAMPS),
+    "formatted": (Annotated[Timestamp | None, n.parse_timestamp("YYYY-MM-DD HH24:MI:SS")], TIMESTAMPS),
+    "in_berlin": (Annotated[Timestamp | None, n.to_timezone("Europe/Berlin")], TIMESTAMPS),
+    "in_week": (Annotated[Timestamp | None, n.date_trunc("week")], TIMESTAMPS),
+    "in_hour": (Annotated[TimestampTZ | None, n.date_trunc("hour")], TIMESTAMPS),
+    "in_month": (Annotated[Date | None, n.date_trunc("month")], TIMESTAMPS),
     "id_of": (UUID | None, UUIDS),
     "doc": (JSON | None, JSONS),
-    "bytes": (Bytes | None, WORDS),
+    "bytes": (Bytes | None, TEXTS),
 }
 
 
@@ -128,7 +128,7 @@ def columns() -> dict[str, Any]:
 
 
 def rows() -> list[dict[str, str]]:
-    """Give rows that each have one value: whatever is wrong with a row is wrong with that."""
+    """Return rows that each have one value: whatever is wrong with a row is wrong with that."""
     return [
         {"id": f"{name} {number}", name: value}
         for name, (_, values) in CASES.items()
@@ -136,38 +136,41 @@ def rows() -> list[dict[str, str]]:
     ]
 
 
-def as_csv(found: Sequence[Mapping[str, str]]) -> bytes:
+def as_csv(rows_given: Sequence[Mapping[str, str]]) -> bytes:
     def field(value: str | None) -> str:
         return "" if value is None else '"' + value.replace('"', '""') + '"'
 
     names = list(columns())
-    lines = [",".join(names), *(",".join(field(row.get(name)) for name in names) for row in found), "short,line"]
+    lines = [",".join(names), *(",".join(field(row.get(name)) for name in names) for row in rows_given), "short,line"]
     return "\n".join([*lines, '"quoted, and short"']).encode() + b'\n"caf\xe9"' + b"," * (len(names) - 1) + b"\n"
 
 
-def as_json_lines(found: Sequence[Mapping[str, str]]) -> bytes:
+def as_json_lines(given: Sequence[Mapping[str, str]]) -> bytes:
     # The first line has every key, so that none is looked for in vain.
-    lines = [json.dumps(dict.fromkeys(columns()) | {"id": f"keys {len(found)}"}), *(json.dumps(row) for row in found)]
+    lines = [json.dumps(dict.fromkeys(columns()) | {"id": f"keys {len(given)}"}), *(json.dumps(row) for row in given)]
     nested = '","whole":1.50,"doc":{"b":[null,1.10]},"flag":true}'
-    return "\n".join([*lines, "{broken", f'{{"id":"n {len(found)}{nested}']).encode()
+    return "\n".join([*lines, "{broken", f'{{"id":"n {len(given)}{nested}']).encode()
 
 
-def three_ways(
+def loaded_three_times(
     spark: SparkSession, folder: Path, files: Mapping[str, Content], columns: Mapping[str, Any], **options: Any
 ) -> list[Outcome]:
     """Load the same files three times: shaped in this process, in tasks of Spark, and by Spark."""
     for number in range(3):
         (folder / str(number)).mkdir()
-    return [load(folder / str(number), files, columns, **options, **way) for number, way in enumerate(ways(spark))]
+    return [
+        load(folder / str(number), files, columns, **options, **shaping)
+        for number, shaping in enumerate(shapings(spark))
+    ]
 
 
-def ways(spark: SparkSession) -> list[dict[str, Any]]:
-    """Give the options with which this process, tasks of Spark and Spark shape the rows."""
+def shapings(spark: SparkSession) -> list[dict[str, Any]]:
+    """Return the options with which this process, tasks of Spark and Spark shape the rows."""
     return [{}, {"spark": spark}, {"spark": spark, "transforms_pre": [filter_where("1 = 1")]}]
 
 
 def load_more(folder: Path, values: pa.Array, declared: Any, **options: Any) -> dict[str, Any]:
-    """Load what is new among the values of a file, and give the result."""
+    """Load what is new among the values of a file, and return the result."""
     pq.write_table(pa.table({"id": [str(key) for key in range(len(values))], "w": values}), folder / "a.parquet")
     columns = {"id": Annotated[Text, pk()], "w": declared}
     pipeline = declared_load(folder, columns, format="parquet", incremental_column="w", **options)
@@ -175,7 +178,7 @@ def load_more(folder: Path, values: pa.Array, declared: Any, **options: Any) -> 
 
 
 def agree(outcomes: Sequence[Outcome]) -> Outcome:
-    """Compare three loads value by value, and give the first."""
+    """Compare three loads value by value, and return the first."""
     first, *others = outcomes
     for other in others:
         assert repr_by_key(first) == repr_by_key(other)
@@ -184,13 +187,13 @@ def agree(outcomes: Sequence[Outcome]) -> Outcome:
     return first
 
 
-def repr_by_key(found: Outcome) -> dict[Any, str]:
+def repr_by_key(outcome: Outcome) -> dict[Any, str]:
     # NaN is not equal to itself.
-    return {key: repr(row) for key, row in found.rows.items()}
+    return {key: repr(row) for key, row in outcome.rows.items()}
 
 
-def rejected(found: Outcome) -> list[tuple[str, str]]:
-    sources = [(path.rpartition("/")[2], json.loads(row, parse_float=_digits)) for path, row in found.sources]
+def rejected(outcome: Outcome) -> list[tuple[str, str]]:
+    sources = [(path.rpartition("/")[2], json.loads(row, parse_float=_digits)) for path, row in outcome.sources]
     return sorted((name, repr(sorted(row.items()))) for name, row in sources)
 
 
@@ -203,15 +206,15 @@ def test_text_becomes_the_same_rows_and_rejects(
     spark: SparkSession, tmp_path: Path, file_format: str, written: Any
 ) -> None:
     name = {"csv": "ä +%20.csv", "json_lines": "a.jsonl"}[file_format]
-    made = {name: written(rows()), f"b {name}": written([{"id": "alone"}])}
-    found = agree(three_ways(spark, tmp_path, made, columns(), format=file_format))
-    assert found.rows["raised 4"][list(CASES).index("raised")] == "STRASSE"
-    assert found.rows["instant 4"][list(CASES).index("instant")] == datetime(2024, 1, 2, 1, 4, 5, 123456, UTC)
-    assert any(column == "money" and reason.endswith(" could not be parsed") for _, column, reason in found.rejects)
-    assert {path.rpartition("/")[2] for path, _ in found.sources} <= {name, f"b {name}"}
+    files = {name: written(rows()), f"b {name}": written([{"id": "alone"}])}
+    outcome = agree(loaded_three_times(spark, tmp_path, files, columns(), format=file_format))
+    assert outcome.rows["raised 4"][list(CASES).index("raised")] == "STRASSE"
+    assert outcome.rows["instant 4"][list(CASES).index("instant")] == datetime(2024, 1, 2, 1, 4, 5, 123456, UTC)
+    assert any(column == "money" and reason.endswith(" could not be parsed") for _, column, reason in outcome.rejects)
+    assert {path.rpartition("/")[2] for path, _ in outcome.sources} <= {name, f"b {name}"}
 
 
-MOMENT = datetime(2024, 2, 29, 23, 59, 59, 123456)  # noqa: DTZ001 - wall time
+TIMESTAMP = datetime(2024, 2, 29, 23, 59, 59, 123456)  # noqa: DTZ001 - wall time
 OLD = datetime(1969, 12, 31, 23, 59, 59, 999999)  # noqa: DTZ001
 TYPED: dict[str, tuple[Any, pa.DataType, list[Any]]] = {
     "text": (Annotated[String[4] | None, n.trim()], pa.string(), [" ä ", "long text", None]),
@@ -229,11 +232,11 @@ TYPED: dict[str, tuple[Any, pa.DataType, list[Any]]] = {
     "flag_int": (Integer | None, pa.bool_(), [True, False, None]),
     "day": (Date | None, pa.date32(), [date(1, 1, 1), date(9999, 12, 31), None]),
     "day_text": (Text | None, pa.date32(), [date(2024, 2, 29), None, None]),
-    "at": (Timestamp | None, pa.timestamp("us"), [MOMENT, OLD, None]),
-    "at_day": (Date | None, pa.timestamp("us"), [MOMENT, OLD, None]),
-    "at_text": (Text | None, pa.timestamp("us"), [MOMENT, MOMENT.replace(microsecond=0), None]),
-    "instant": (TimestampTZ | None, pa.timestamp("us", "UTC"), [MOMENT, OLD, None]),
-    "inst_day": (Date | None, pa.timestamp("ms", "Europe/Berlin"), [MOMENT.replace(microsecond=0), None, None]),
+    "at": (Timestamp | None, pa.timestamp("us"), [TIMESTAMP, OLD, None]),
+    "at_day": (Date | None, pa.timestamp("us"), [TIMESTAMP, OLD, None]),
+    "at_text": (Text | None, pa.timestamp("us"), [TIMESTAMP, TIMESTAMP.replace(microsecond=0), None]),
+    "instant": (TimestampTZ | None, pa.timestamp("us", "UTC"), [TIMESTAMP, OLD, None]),
+    "inst_day": (Date | None, pa.timestamp("ms", "Europe/Berlin"), [TIMESTAMP.replace(microsecond=0), None, None]),
     "nanos": (Timestamp | None, pa.timestamp("ns"), [1577934245678901999, -1, None]),
     "bytes": (Bytes | None, pa.binary(), [b"\0\xff", b"", None]),
     "big": (BigInt | None, pa.int64(), [2**63 - 1, -(2**63), None]),
@@ -241,47 +244,49 @@ TYPED: dict[str, tuple[Any, pa.DataType, list[Any]]] = {
 
 
 def typed_table() -> pa.Table:
-    """Give rows that each have one value, as `rows` does."""
+    """Return rows that each have one value, as `rows` does."""
     keys = [(name, number) for name, (_, _, values) in TYPED.items() for number in range(len(values))]
-    made = {"id": pa.array([f"{name} {number}" for name, number in keys])}
+    data = {"id": pa.array([f"{name} {number}" for name, number in keys])}
     for name, (_, kind, values) in TYPED.items():
-        made[name] = pa.array([values[number] if column == name else None for column, number in keys], kind)
-    return pa.table(made)
+        data[name] = pa.array([values[number] if column == name else None for column, number in keys], kind)
+    return pa.table(data)
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "orc"])
 def test_typed_files_become_the_same_rows_and_rejects(spark: SparkSession, tmp_path: Path, file_format: str) -> None:
     table = typed_table()
     if file_format == "parquet":
-        made: dict[str, Content] = {"ä b.parquet": lambda path: pq.write_table(table, path, row_group_size=7)}
+        files: dict[str, Content] = {"ä b.parquet": lambda path: pq.write_table(table, path, row_group_size=7)}
     else:
         # Spark's own reader of ORC knows no instants, and days and fractions of seconds long ago are not its own.
         table = table.drop_columns(["instant", "inst_day", "at", "at_day", "nanos", "day"])
-        made = {"a.orc": lambda path: orc.write_table(table, path)}
+        files = {"a.orc": lambda path: orc.write_table(table, path)}
     chosen = {name: kind for name, (kind, _, _) in TYPED.items() if name in table.column_names}
     declared = {"id": Annotated[Text, pk()], **chosen}
-    found = agree(three_ways(spark, tmp_path, made, declared, format=file_format))
+    outcome = agree(loaded_three_times(spark, tmp_path, files, declared, format=file_format))
     if "nanos" in chosen:
-        assert found.rows["nanos 1"][list(chosen).index("nanos")] == OLD
-    assert len(found.rows) + len(found.rejects) == table.num_rows
+        assert outcome.rows["nanos 1"][list(chosen).index("nanos")] == OLD
+    assert len(outcome.rows) + len(outcome.rejects) == table.num_rows
 
 
 @pytest.mark.parametrize("file_format", ["csv", deep("parquet")])
 def test_the_bound_of_an_incremental_load_is_the_same(spark: SparkSession, tmp_path: Path, file_format: str) -> None:
-    moments = [datetime(2024, 1, 1, tzinfo=UTC) + timedelta(hours=number) for number in range(9)]
+    instants = [datetime(2024, 1, 1, tzinfo=UTC) + timedelta(hours=number) for number in range(9)]
     narrow = pa.array([number + 0.1 for number in range(9)], pa.float32())
     doubles = [1767225600.123451 + number for number in range(9)]
-    table = pa.table({"id": list("abcdefghi"), "n": list(range(9)), "at": moments, "f": narrow, "d": doubles})
+    table = pa.table({"id": list("abcdefghi"), "n": list(range(9)), "at": instants, "f": narrow, "d": doubles})
     lines = [",".join(map(str, (*row.values(),))) for row in table.to_pylist()]
-    made: dict[str, Content] = {"a.csv": "\n".join(["id,n,at,f,d", *lines]).encode()}
+    files: dict[str, Content] = {"a.csv": "\n".join(["id,n,at,f,d", *lines]).encode()}
     if file_format == "parquet":
-        made = {"a.parquet": lambda path: pq.write_table(table, path)}
+        files = {"a.parquet": lambda path: pq.write_table(table, path)}
     declared = {"id": Annotated[Text, pk()], "n": BigInt, "at": TimestampTZ, "f": Float, "d": Double}
     for column in ("n", "at", "f", "d"):
         (tmp_path / column).mkdir()
-        found = three_ways(spark, tmp_path / column, made, declared, format=file_format, incremental_column=column)
-        assert len(agree(found).rows) == len(moments)
-        assert len({outcome.watermark for outcome in found}) == 1
+        outcomes = loaded_three_times(
+            spark, tmp_path / column, files, declared, format=file_format, incremental_column=column
+        )
+        assert len(agree(outcomes).rows) == len(instants)
+        assert len({outcome.watermark for outcome in outcomes}) == 1
 
 
 NEW_VALUES: dict[str, tuple[Any, pa.DataType, list[Any]]] = {
@@ -296,17 +301,17 @@ def test_each_way_goes_on_where_another_one_ended(spark: SparkSession, tmp_path:
     declared, stored, values = NEW_VALUES[kind]
     (tmp_path / "files").mkdir()
     for number, value in enumerate(values):
-        way = ways(spark)[number % 3]
-        made = load_more(tmp_path / "files", pa.array(values[: number + 1], stored), declared, **way)
-        assert made["rows_inserted"] == 1, value
+        shaping = shapings(spark)[number % 3]
+        outcome = load_more(tmp_path / "files", pa.array(values[: number + 1], stored), declared, **shaping)
+        assert outcome["rows_inserted"] == 1, value
 
 
 def test_each_way_looks_back_to_the_same_instant(spark: SparkSession, tmp_path: Path) -> None:
     at = datetime(2024, 1, 1, tzinfo=UTC)
     inside, outside = at - timedelta(seconds=1.499), at - timedelta(seconds=1.501)
-    for number, way in enumerate(ways(spark)):
+    for number, shaping in enumerate(shapings(spark)):
         folder = tmp_path / str(number)
         folder.mkdir()
-        options = {"mode": "merge", "lookback": timedelta(seconds=1.5), **way}
+        options = {"mode": "merge", "lookback": timedelta(seconds=1.5), **shaping}
         load_more(folder, pa.array([at]), TimestampTZ, **options)
         assert load_more(folder, pa.array([at, inside, outside]), TimestampTZ, **options)["rows_inserted"] == 1

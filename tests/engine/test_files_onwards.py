@@ -66,7 +66,7 @@ class StreamContext:
         return self.load("raw", self.origin, self.lake["csv"], "SELECT * FROM raw", "append")
 
     def onwards(self) -> list[tuple[Any, ...]]:
-        """Load what is in the lake from CSV to ORC to DuckDB and give the rows there."""
+        """Load what is in the lake from CSV to ORC to DuckDB and return the rows there."""
         self.load("clean", self.lake["csv"], self.lake["orc"], "raw/events", "truncate")
         self.load("mart", self.lake["orc"], self.warehouse, "clean/events", "merge")
         with duckdb.connect(str(self.folder / "warehouse.duckdb")) as connection:
@@ -77,7 +77,7 @@ class StreamContext:
 @pytest.fixture
 def dying(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let a load end after its record as if its process had been killed: nothing is told to anybody."""
-    monkeypatch.setattr(loading, "_note_failure", lambda *_told: None)
+    monkeypatch.setattr(loading, "_note_failure", lambda *_: None)
     yield
     failpoints.arm("")
 

@@ -158,7 +158,7 @@ def test_files_reach_a_queue(rabbitmq_server: RabbitMQServer, tmp_path: Path) ->
         (tmp_path / "in" / f"{name}.jsonl").write_text(f'{{"id": {number}}}\n', "utf-8")
         assert run_stream(stream_from_keywords(given, None), StreamOptions(available_now=True))["total_rows"] == 1
     channel = rabbitmq_server.channel()
-    found = [channel.basic_get(queue, auto_ack=True) for _ in range(3)]
+    messages = [channel.basic_get(queue, auto_ack=True) for _ in range(3)]
     channel.connection.close()
-    assert [body for _, _, body in found] == [b'{"id":1}', b'{"id":2}', None]
-    assert found[0][1].message_id != found[1][1].message_id
+    assert [body for _, _, body in messages] == [b'{"id":1}', b'{"id":2}', None]
+    assert messages[0][1].message_id != messages[1][1].message_id

@@ -75,7 +75,7 @@ def connection_to(kind: str, request: pytest.FixtureRequest) -> Connection:
 
 @pytest.fixture
 def it(request: pytest.FixtureRequest) -> Connection:
-    """Give a connection to an empty database of the kind of the test."""
+    """Return a connection to an empty database of the kind of the test."""
     return connection_to(getattr(request, "param", "duckdb"), request)
 
 
@@ -304,7 +304,7 @@ def test_a_dataset_is_named_by_its_pipeline_or_its_table(it: Connection) -> None
         ematix.dataset("load_ordres")
 
 
-class OfNobody:
+class UnknownFrame:
     """A frame of a library that nobody has heard of, which knows Arrow's protocol."""
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -316,7 +316,7 @@ def test_frames_of_any_library_are_known(it: Connection) -> None:
     import narwhals as nw
 
     frames = [
-        OfNobody(),
+        UnknownFrame(),
         pl.LazyFrame({"id": [1]}),
         duckdb.sql("SELECT 1 AS id"),
         nw.from_native(pd.DataFrame({"id": [1]})),

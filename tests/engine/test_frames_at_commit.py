@@ -48,24 +48,24 @@ def frames() -> int:
 
 @pytest.fixture
 def depths(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Give how many frames of ours there are right before the commit of a database, or where Delta's next version is written."""
-    seen: list[int] = []
+    """Return how many frames of ours there are right before the commit of a database, or where Delta's next version is written."""
+    counts: list[int] = []
     write_next = delta_commit._write_next
 
     def noted(*arguments: Any) -> None:
-        seen[:] = [frames()]
+        counts[:] = [frames()]
         write_next(*arguments)
 
-    monkeypatch.setattr(failpoints, "_act", lambda *_: seen.append(frames()) if not seen else None)
+    monkeypatch.setattr(failpoints, "_act", lambda *_: counts.append(frames()) if not counts else None)
     monkeypatch.setattr(delta_commit, "_write_next", noted)
     failpoints.arm("commit.before_commit=raise")
-    yield seen
+    yield counts
     failpoints.arm("")
 
 
 def run(name: str, query: str, **connections: dict[str, str]) -> None:
-    made = "".join(f"@ematix.connection\nclass {key}:\n{fields(value)}\n" for key, value in connections.items())
-    Path(f"{name}.py").write_text(MODULE.format(connections=made, query=query))
+    declarations = "".join(f"@ematix.connection\nclass {key}:\n{fields(value)}\n" for key, value in connections.items())
+    Path(f"{name}.py").write_text(MODULE.format(connections=declarations, query=query))
     assert main(["run", "things", "-m", name, "--no-run-log"]) == 0
 
 
@@ -91,5 +91,5 @@ def test_postgres_into(kind: str, depths: list[int], postgres_server: PostgresSe
     query = "SELECT id, name FROM origin_things"
     run(f"into_{kind}", query, origin={"kind": "postgres", "url": url}, target={"kind": kind, **target})
     assert 0 < depths[0] <= MOST_FRAMES
-    for made in (url, other):
-        postgres_server.drop_database(made)
+    for address in (url, other):
+        postgres_server.drop_database(address)

@@ -41,9 +41,9 @@ def succeeded(log: SqliteRunLog, pipeline: str, at: datetime, target: str = "mai
 
 
 def declared(**options: Any) -> None:
-    place = SQLiteConnection(name="lite", path="lite.db")
+    connection = SQLiteConnection(name="lite", path="lite.db")
 
-    @ematix.pipeline(target=Events, target_connection=place, mode="append", source_table="main.raw", **options)
+    @ematix.pipeline(target=Events, target_connection=connection, mode="append", source_table="main.raw", **options)
     def load() -> None: ...
 
 
@@ -53,8 +53,8 @@ def test_without_a_success_it_is_too_old_and_a_success_makes_it_fresh(log: Sqlit
     assert (never.pipeline, never.target, never.state, never.lag) == ("load", "main.events", "breached", None)
     succeeded(log, "load", NOW - 5 * HOUR)
     log.record(RunRecord("f", "load", "failed", NOW.isoformat(), NOW.isoformat(), target="main.events"))
-    (seen,) = evaluate_freshness(now=NOW, run_log=log)
-    assert (seen.state, seen.lag, seen.basis) == ("warning", 5 * HOUR, "last success")
+    (freshness,) = evaluate_freshness(now=NOW, run_log=log)
+    assert (freshness.state, freshness.lag, freshness.basis) == ("warning", 5 * HOUR, "last success")
 
 
 def test_the_newest_value_of_a_column_counts_where_there_is_one(log: SqliteRunLog) -> None:
@@ -66,17 +66,17 @@ def test_the_newest_value_of_a_column_counts_where_there_is_one(log: SqliteRunLo
     with closing(sqlite3.connect("lite.db")) as connection, connection:
         connection.execute("CREATE TABLE events (id BIGINT, at TIMESTAMPTZ)")
         connection.execute("INSERT INTO events VALUES (1, '2026-01-02 11:00:00.000000+00:00'), (2, NULL)")
-    (seen,) = evaluate_freshness(now=NOW, run_log=log)
-    assert (seen.state, seen.lag, seen.last) == ("healthy", HOUR, NOW - HOUR)
+    (freshness,) = evaluate_freshness(now=NOW, run_log=log)
+    assert (freshness.state, freshness.lag, freshness.last) == ("healthy", HOUR, NOW - HOUR)
 
 
 def test_a_table_that_cannot_be_asked_is_judged_by_its_last_success(log: SqliteRunLog) -> None:
     declared(freshness_sla="6h", freshness_column="at")
     Path("lite.db").write_text("this is no database, but it is long enough to be taken for one")
     succeeded(log, "load", NOW)
-    (seen,) = evaluate_freshness(now=NOW, run_log=log)
-    assert (seen.state, seen.basis) == ("healthy", "last success")
-    assert "could not be queried" in seen.note
+    (freshness,) = evaluate_freshness(now=NOW, run_log=log)
+    assert (freshness.state, freshness.basis) == ("healthy", "last success")
+    assert "could not be queried" in freshness.note
 
 
 def test_limits_can_be_registered_for_any_pipeline(log: SqliteRunLog) -> None:
@@ -96,22 +96,22 @@ def test_limits_can_be_registered_for_any_pipeline(log: SqliteRunLog) -> None:
 
 def test_only_the_edges_into_and_out_of_breached_are_told(log: SqliteRunLog) -> None:
     declared(freshness_sla="1h")
-    told: list[Event] = []
+    events: list[Event] = []
     bus = Bus()
-    bus.subscribe(told.append)
+    bus.subscribe(events.append)
     evaluator = FreshnessEvaluator(bus, log)
     succeeded(log, "load", NOW)
     for minutes in (0, 50, 61, 70, 80):
         evaluator.evaluate(NOW + timedelta(minutes=minutes))
     succeeded(log, "load", NOW + 2 * HOUR)
     evaluator.evaluate(NOW + 2 * HOUR)
-    assert [(one.state, one.before) for one in told] == [("breached", "warning"), ("healthy", "breached")]  # type: ignore[attr-defined]
+    assert [(one.state, one.before) for one in events] == [("breached", "warning"), ("healthy", "breached")]  # type: ignore[attr-defined]
 
 
 def test_a_first_look_that_finds_it_too_old_is_told(log: SqliteRunLog) -> None:
     declared(freshness_sla="1h")
-    told: list[Event] = []
+    events: list[Event] = []
     bus = Bus()
-    bus.subscribe(told.append)
+    bus.subscribe(events.append)
     FreshnessEvaluator(bus, log).evaluate(NOW)
-    assert [(one.state, one.before, one.lag_seconds) for one in told] == [("breached", "", None)]  # type: ignore[attr-defined]
+    assert [(one.state, one.before, one.lag_seconds) for one in events] == [("breached", "", None)]  # type: ignore[attr-defined]

@@ -44,11 +44,11 @@ class Widest:
 def declared(query: str, **more: Any) -> Any:
     Path("inbox").mkdir(exist_ok=True)
     Path("inbox/orders.csv").write_text("id,customer,amount\n1,ada,10\n2,ada,30\n3,bob,5\n")
-    places = {
+    connections = {
         "inbox": {"kind": "object_store_local", "path": "inbox", "format": "csv"},
         "warehouse": {"kind": "duckdb", "path": "warehouse.duckdb"},
     }
-    for name, fields in places.items():
+    for name, fields in connections.items():
         register_connection(connection_from_fields(name, fields))
 
     @ematix.table(schema="main")

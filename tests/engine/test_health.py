@@ -50,9 +50,9 @@ def test_a_query_of_a_warehouse_is_a_source_that_names_what_it_needs(
 
 
 def test_the_run_log_is_told_with_the_project_whose_part_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    def said() -> str:
+    def output() -> str:
         return next(report.detail for report in machine_health() if report.name == "run log")
 
-    assert said().endswith("run_log.db")
+    assert output().endswith("run_log.db")
     monkeypatch.setenv("EMATIX_FLOW_PROJECT", "shop")
-    assert said().endswith("run_log.db, for project shop")
+    assert output().endswith("run_log.db, for project shop")

@@ -25,18 +25,18 @@ def test_no_hint_names_a_column_of_ours() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({}, "lacks raw"),
         ({"mode": "scd2", "event_timestamp_column": "flow_raw", "column_map": {"raw": "id"}}, "time of an event"),
     ],
 )
 def test_what_a_source_has_is_told_without_our_columns(
-    tmp_path: Path, request: pytest.FixtureRequest, options: dict[str, Any], said: str
+    tmp_path: Path, request: pytest.FixtureRequest, options: dict[str, Any], message: str
 ) -> None:
     existing = existing_on("duckdb", tmp_path, request)
     table = Table("main", "things", COLUMNS)
-    with pytest.raises(PlanError, match=said) as refused:
+    with pytest.raises(PlanError, match=message) as refused:
         sync(target=table, source=[{"id": 1, "word": "a"}], target_connection=existing.connection, **options)
     assert "_flow_" not in str(refused.value)
     assert "word" in str(refused.value)

@@ -103,11 +103,11 @@ def same_time(inbox: Inbox, file: Path) -> None:
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def in_place(inbox: Inbox, file: Path) -> None:
+def overwritten(inbox: Inbox, file: Path) -> None:
     file.write_text(content(2, 3), encoding="utf-8")
 
 
-@pytest.mark.parametrize("replace_file", [same_size, same_time, in_place])
+@pytest.mark.parametrize("replace_file", [same_size, same_time, overwritten])
 def test_a_file_that_changed_under_its_name_is_refused(
     inbox: Inbox, replace_file: Callable[[Inbox, Path], None]
 ) -> None:
@@ -160,19 +160,19 @@ def test_bad_rows_are_rejects_of_a_loaded_file_or_fail_all_files(inbox: Inbox) -
 
 
 def test_a_file_that_changes_while_it_is_read_fails_the_load(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ematix_flow.run.local import threads as here
+    from ematix_flow.run.local import threads
 
     file = inbox.put("a.csv", 1)
 
-    def write_on(*pieces: Any) -> Any:
-        parts = staged(*pieces)
+    def write_on(*partitions: Any) -> Any:
+        parts = staged(*partitions)
         with file.open("a", encoding="utf-8") as writer:
             writer.write("2,late\n")
         return parts
 
-    staged = here.stage_in_threads
+    staged = threads.stage_in_threads
     with monkeypatch.context() as patch:
-        patch.setattr(here, "stage_in_threads", write_on)
+        patch.setattr(threads, "stage_in_threads", write_on)
         with pytest.raises(RunError, match=r"a\.csv changed while it was read"):
             inbox.run()
     assert inbox.ids() == []
@@ -233,10 +233,10 @@ def test_a_plan_says_which_files_are_new(inbox: Inbox) -> None:
     inbox.run()
     inbox.put("a.csv", 3)
     inbox.put("c.csv", 4)
-    seen = preview_pipeline(inbox.pipeline())
+    preview = preview_pipeline(inbox.pipeline())
     files = {"new": ["in/c.csv"], "known": 1, "replaced": ["in/a.csv"], "on_replaced": "error"}
-    assert seen.to_dict()["targets"][0]["read"]["files"] == files
-    assert any("a run would be refused: 1 file " in note for note in seen.notes)
+    assert preview.to_dict()["targets"][0]["read"]["files"] == files
+    assert any("a run would be refused: 1 file " in note for note in preview.notes)
     assert "in/a.csv" in str(dry_run_pipeline(inbox.pipeline()).errors)
     counted = dry_run_pipeline(inbox.pipeline(on_replaced="load")).targets[0].dry_run_rows_affected
     assert counted == {"rows_staged": 2, "rows_inserted": 2, "rows_deleted": 0, "rows_rejected": 0}
@@ -244,15 +244,15 @@ def test_a_plan_says_which_files_are_new(inbox: Inbox) -> None:
     assert inbox.remembered() == [("in/a.csv", len(content(1))), ("in/b.csv", len(content(2)))]
 
 
-@pytest.mark.parametrize("look", [preview_pipeline, run_pipeline])
-def test_only_files_can_be_new(inbox: Inbox, look: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("refused", [preview_pipeline, run_pipeline])
+def test_only_files_can_be_new(inbox: Inbox, refused: Callable[..., Any]) -> None:
     inbox.put("a.csv", 1)
     with pytest.raises(PlanError, match="a query may need those that were loaded before"):
-        look(replace(inbox.pipeline(), function=lambda: "SELECT * FROM source"))
+        refused(replace(inbox.pipeline(), function=lambda: "SELECT * FROM source"))
     base = connection_from_fields("source", {"kind": "sqlite", "path": inbox.target["path"]})
     rows = replace(inbox.pipeline(), function=lambda: "SELECT 1 AS id, 'a' AS label", source_connection=base)
     with pytest.raises(PlanError, match="needs a source of files, and this one is a database"):
-        look(rows)
+        refused(rows)
 
 
 def test_a_trial_takes_rows_in_the_place_of_files(inbox: Inbox) -> None:
@@ -295,6 +295,6 @@ def test_new_files_that_spark_shapes(inbox: Inbox, spark: Any) -> None:
 def test_a_preview_without_the_target_says_that_it_cannot_know(inbox: Inbox) -> None:
     inbox.put("a.csv", 1)
     away = replace(inbox, target={"kind": "postgres", "url": "postgresql://nobody@127.0.0.1:9/none"})
-    seen = preview_pipeline(away.pipeline())
-    assert any("which files are new is not known" in note for note in seen.notes)
-    assert "files" not in seen.to_dict()["targets"][0]["read"]
+    preview = preview_pipeline(away.pipeline())
+    assert any("which files are new is not known" in note for note in preview.notes)
+    assert "files" not in preview.to_dict()["targets"][0]["read"]

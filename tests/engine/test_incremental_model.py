@@ -57,7 +57,7 @@ class Model:
     rows: Counter[int] = field(default_factory=Counter)
 
     def chosen(self, policy: str) -> list[str] | None:
-        """Give the files that a load must bring; None when it must be refused."""
+        """Return the files that a load must bring; None when it must be refused."""
         changed = [name for name in self.loaded if name in self.there and self.there[name] != self.loaded[name]]
         if (policy == "error" and changed) or not (self.there or self.loaded):
             return None
@@ -93,7 +93,7 @@ class Day:
         try:
             result = self._loaded(policy, chosen)
         except FailpointError:
-            self._settle(chosen)
+            self._resolve(chosen)
             return
         if result is not None and not result.get("recovered"):
             assert chosen is not None
@@ -105,7 +105,7 @@ class Day:
         assert self.rows() == self.model.rows
 
     def _loaded(self, policy: str, chosen: list[str] | None) -> dict[str, Any] | None:
-        """Give the result, or None for a load that was refused as it must be."""
+        """Return the result, or None for a load that was refused as it must be."""
         try:
             return self.inbox.run(on_replaced=policy)
         except FailpointError:
@@ -114,7 +114,7 @@ class Day:
             assert chosen is None
             return None
 
-    def _settle(self, chosen: list[str] | None) -> None:
+    def _resolve(self, chosen: list[str] | None) -> None:
         """Find out whether a load that failed is there: whole or not at all."""
         if self.rows() != self.model.rows:
             self.model.load(chosen or [])
@@ -125,7 +125,7 @@ class Day:
         return sum(len(self.model.there[name]) for name in chosen)
 
     def rows(self) -> Counter[int]:
-        """Give every row of the target, as often as it is there."""
+        """Return every row of the target, as often as it is there."""
         return Counter(self.inbox.ids())
 
 

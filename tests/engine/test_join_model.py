@@ -46,8 +46,8 @@ def query_of(random: Random) -> str:
 def test_joins_give_what_one_database_gives(examples: int, tmp_path: Path) -> None:
     spark = spark_session(session_settings())
     sides = [
-        Side(word, word, system_of(connection_from_fields(word, {"kind": kind, "path": str(tmp_path / word)})))
-        for word, kind in (("a", "duckdb"), ("b", "sqlite"))
+        Side(name, name, system_of(connection_from_fields(name, {"kind": kind, "path": str(tmp_path / name)})))
+        for name, kind in (("a", "duckdb"), ("b", "sqlite"))
     ]
     layout = "(id BIGINT, customer BIGINT, amount DECIMAL(8, 2), day DATE, note VARCHAR)"
     with duckdb.connect(str(tmp_path / "a")) as database:
@@ -63,11 +63,11 @@ def test_joins_give_what_one_database_gives(examples: int, tmp_path: Path) -> No
     random, sent = Random(examples), 0  # noqa: S311 - examples, and the same ones every time
     for _ in range(examples):
         query = query_of(random)
-        with ExitStack() as kept:
-            look = inspect_join(query, sides, wait_for)
-            sent += sum(" WHERE " in one.sql for one in look.tables)
-            found = [tuple(row) for row in joined_frame(spark, look, kept).collect()]
-        assert in_order(found) == in_order(model.execute(query).fetchall()), query
+        with ExitStack() as stack:
+            inspection = inspect_join(query, sides, wait_for)
+            sent += sum(" WHERE " in one.sql for one in inspection.tables)
+            rows = [tuple(row) for row in joined_frame(spark, inspection, stack).collect()]
+        assert in_order(rows) == in_order(model.execute(query).fetchall()), query
     assert sent
 
 

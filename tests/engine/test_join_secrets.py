@@ -67,7 +67,7 @@ def test_the_event_log_of_spark_holds_no_secret(postgres_url: str, tmp_path: Pat
         assert done.returncode == 0, done.stderr
         assert PASSWORD not in done.stdout + done.stderr
     logs = [file for file in tmp_path.rglob("*") if file.is_file()]
-    kept = b"".join(file.read_bytes() for file in logs)
-    assert b"MapInArrow" in kept
-    assert b"ematix" in kept
-    assert PASSWORD.encode() not in kept
+    content = b"".join(file.read_bytes() for file in logs)
+    assert b"MapInArrow" in content
+    assert b"ematix" in content
+    assert PASSWORD.encode() not in content

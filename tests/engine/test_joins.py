@@ -22,7 +22,7 @@ def test_a_source_names_its_connections() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "message"),
     [
         ({}, "names no connection"),
         ({"p g": "x"}, "'p g', which cannot stand for a connection"),
@@ -30,8 +30,8 @@ def test_a_source_names_its_connections() -> None:
         ({"pg": 3}, "connections\\['pg'\\]=3 is not a connection"),
     ],
 )
-def test_words_that_cannot_stand_for_a_connection_are_refused(given: Any, words: str) -> None:
-    with pytest.raises((DeclareError, DeclareTypeError), match=words):
+def test_words_that_cannot_stand_for_a_connection_are_refused(given: Any, message: str) -> None:
+    with pytest.raises((DeclareError, DeclareTypeError), match=message):
         Source.sql("SELECT 1", connections=given)
 
 
@@ -53,7 +53,7 @@ def test_the_engine_that_has_no_spark_refuses_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "words", "hint"),
+    ("query", "message", "hint"),
     [
         ("SELECT o.id FROM shopp.orders o", "connections= has no 'shopp'", "shop"),
         ("SELECT o.id FROM shop.order o", "reads 'shop.order', which duckdb cannot give", "shop.orders"),
@@ -61,11 +61,11 @@ def test_the_engine_that_has_no_spark_refuses_it() -> None:
     ],
 )
 def test_what_is_not_there_is_named_with_its_place(
-    query: str, words: str, hint: str, monkeypatch: pytest.MonkeyPatch
+    query: str, message: str, hint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EMATIX_FLOW_ENGINE", "spark")
     pipeline = shop(query)
-    with pytest.raises(FlowError, match=words) as caught:
+    with pytest.raises(FlowError, match=message) as caught:
         preview_pipeline(pipeline)
     assert hint in str(caught.value.hint)
     assert caught.value.origin is not None

@@ -25,7 +25,7 @@ from ematix_flow.run_log import SqliteRunLog
 from tests.engine.every_type import ROWS, Journey, frame_of, plain
 from tests.engine.joined_shop import QUERY, loaded, shop
 from tests.engine.test_types_round import TEXTS, as_digits, fields_of, within_orc
-from tests.lakes.lanes import lake_fields
+from tests.lakes.targets import lake_fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,9 +58,9 @@ def test_a_join_is_loaded_like_any_source() -> None:
     assert run_pipeline(pipeline, Options())["rows_unchanged"] == 2
     (planned, *_) = (event for event in heard if isinstance(event, RunPlanned))
     facts = planned.facts()
-    here = str(Path.cwd())
+    folder = str(Path.cwd())
     assert [(one.namespace, one.name) for one in facts.inputs] == [
-        (f"duckdb://{here}/shop.duckdb", "main.orders"), ("file", f"{here}/people/customers")
+        (f"duckdb://{folder}/shop.duckdb", "main.orders"), ("file", f"{folder}/people/customers")
     ]  # fmt: skip
     assert [(one.dataset.name, one.field) for one in facts.origins["amount"]] == [("main.orders", "amount")]
 
@@ -166,9 +166,9 @@ def test_one_query_joins_every_system(request: pytest.FixtureRequest, tmp_path: 
         folder = tmp_path / system
         folder.mkdir()
         fields, schema, table = side_of(system, request, folder)
-        kept = [row for row in MODEL if row["id"] != 100 + number]
+        others = [row for row in MODEL if row["id"] != 100 + number]
         types = {"id": BigInt(), "words": Text()}
-        rows = [{**row, "words": f"{row['words']} {system}" if row["words"] else None} for row in kept]
+        rows = [{**row, "words": f"{row['words']} {system}" if row["words"] else None} for row in others]
         Journey(folder).load(frame_of(rows, types), fields, schema=schema, types=types)
         connections[system] = connection_from_fields(system, fields)
         tables.append(table.replace("s.", f"{system}.", 1))
@@ -177,13 +177,15 @@ def test_one_query_joins_every_system(request: pytest.FixtureRequest, tmp_path: 
         f"JOIN {table} {name} ON t0.id = CAST({name}.id AS BIGINT)"
         for table, name in zip(tables[1:], names[1:], strict=True)
     )
-    all_words = ", ".join(f"{name}.words" for name in names)
-    query = f"SELECT t0.id, concat_ws('|', {all_words}) AS words FROM {tables[0]} t0 {joins} WHERE t0.id <> 3"
+    all_texts = ", ".join(f"{name}.words" for name in names)
+    query = f"SELECT t0.id, concat_ws('|', {all_texts}) AS words FROM {tables[0]} t0 {joins} WHERE t0.id <> 3"
     types = {"id": BigInt(), "words": Text()}
     what = Source.sql(query, connections=connections)
-    found = Journey(tmp_path).rows_in({"kind": "duckdb", "path": str(tmp_path / "none.duckdb")}, what, types=types)
+    stored_rows = Journey(tmp_path).rows_in(
+        {"kind": "duckdb", "path": str(tmp_path / "none.duckdb")}, what, types=types
+    )
     expected = [(1, "|".join(f"ünï ✂ {system}" for system in SIDES)), (2, "")]
-    assert sorted((row["id"], row["words"]) for row in found) == expected
+    assert sorted((row["id"], row["words"]) for row in stored_rows) == expected
 
 
 @pytest.mark.service
@@ -198,8 +200,8 @@ def test_types_come_through_a_join_as_through_a_load(
     journey.load(frame_of(rows), fields, schema=schema)
     connections = {"s": connection_from_fields("side", fields), "other": other(tmp_path)}
     query = f"SELECT e.* FROM {table} e CROSS JOIN other.one"
-    found = journey.rows_in(fields, Source.sql(query, connections=connections))
-    assert plain(found) == plain([as_digits(row) for row in rows] if system in TEXTS else rows)
+    stored_rows = journey.rows_in(fields, Source.sql(query, connections=connections))
+    assert plain(stored_rows) == plain([as_digits(row) for row in rows] if system in TEXTS else rows)
 
 
 def other(folder: Path) -> Any:

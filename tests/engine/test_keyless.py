@@ -59,8 +59,8 @@ def test_rows_are_loaded_planned_and_rehearsed(system: Existing, mode: str) -> N
     [diff] = planned.targets
     assert (diff.added, diff.removed) == (3, 3 if mode == "truncate" else 0)
     apply_plan(planned.plan_id)
-    found = system.rows("SELECT n, word FROM events ORDER BY n")
-    assert sorted(found, key=str) == sorted(
+    rows = system.rows("SELECT n, word FROM events ORDER BY n")
+    assert sorted(rows, key=str) == sorted(
         [(1, "tea"), (1, "tea"), (None, None)] * (2 if mode == "append" else 1), key=str
     )
 
@@ -86,13 +86,13 @@ def test_merge_and_scd2_need_a_key(system: Existing, mode: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("fields", [{"kind": "delta_local"}, {"kind": "object_store_local", "format": "parquet"}])
 def test_lakes_and_folders_take_them_too(tmp_path: Path, fields: dict[str, Any]) -> None:
-    place = connection_from_fields("target", {**fields, "path": str(tmp_path / "there")})
+    connection = connection_from_fields("target", {**fields, "path": str(tmp_path / "there")})
     table = Table("shop", "events", COLUMNS[:2])
     for number in range(2):
         done = sync(
             target=table,
             source=[{"n": 1, "word": "tea"}] * 2,
-            target_connection=place,
+            target_connection=connection,
             mode="append",
             pipeline_name=f"events_{number}",
         )

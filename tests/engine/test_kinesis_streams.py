@@ -45,8 +45,8 @@ class Flow:
 
     def put(self, *numbers: int) -> None:
         records = [{"Data": json.dumps({"id": n}).encode(), "PartitionKey": f"key {n}"} for n in numbers]
-        told = self.client.put_records(StreamName=self.name, Records=records)
-        assert told["FailedRecordCount"] == 0
+        response = self.client.put_records(StreamName=self.name, Records=records)
+        assert response["FailedRecordCount"] == 0
 
     def run(self, **options: Any) -> dict[str, Any]:
         columns = (
@@ -75,7 +75,7 @@ class Flow:
         return [row[0] for row in self.rows()]
 
     def merged(self, records: list[tuple[str, str]]) -> list[tuple[Any, ...]]:
-        """Give what a table has after states of one key came, each with the key of its shard."""
+        """Return what a table has after states of one key came, each with the key of its shard."""
         import sqlite3
 
         for key, state in records:
@@ -116,8 +116,8 @@ def test_children_of_a_shard_that_was_split_come_after_it(flow: Flow) -> None:
     middle = (int(shard["HashKeyRange"]["StartingHashKey"]) + int(shard["HashKeyRange"]["EndingHashKey"])) // 2
     flow.client.split_shard(StreamName=flow.name, ShardToSplit=shard["ShardId"], NewStartingHashKey=str(middle))
     flow.put(*range(60))
-    found = flow.client.list_shards(StreamName=flow.name)["Shards"]
-    children = {one["ShardId"] for one in found if one.get("ParentShardId")}
+    shards = flow.client.list_shards(StreamName=flow.name)["Shards"]
+    children = {one["ShardId"] for one in shards if one.get("ParentShardId")}
     source = open_stream(flow.connection, flow.name)
     position = source.start(EARLIEST)
     while position["shards"].get(shard["ShardId"]) != "END":
@@ -143,13 +143,13 @@ def test_a_stretch_is_read_again_without_what_is_in_memory(flow: Flow) -> None:
     begin = source.start(EARLIEST)
     end = source.ahead(begin, 20)
     flow.put(*range(30, 40))
-    wanted = ["_sequence", "_shard"]
+    columns = ["_sequence", "_shard"]
 
     def read(from_: Any) -> list[Any]:
         return sorted(
             (row["_shard"], row["_sequence"], row["value"])
-            for piece in from_.plan_partitions(begin, end, wanted)
-            for table in piece.read()
+            for partition in from_.plan_partitions(begin, end, columns)
+            for table in partition.read()
             for row in table.to_pylist()
         )
 

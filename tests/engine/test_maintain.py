@@ -11,7 +11,7 @@ import pytest
 from ematix_flow import BigInt, Maintenance, Text, ematix, pk, register_connection  # noqa: TC001 - read from annotations
 from ematix_flow.clock import Clock
 from ematix_flow.commit import cleanup as gc
-from ematix_flow.commit import metadata_cleanup as upkeep
+from ematix_flow.commit import metadata_cleanup
 from ematix_flow.commit.ledger import Ledger
 from ematix_flow.connect.base.stage import StageColumn, StageSpec
 from ematix_flow.connect.metadata import session as store_session
@@ -45,7 +45,7 @@ SERVERS = [pytest.param(kind, marks=pytest.mark.service) for kind in ("postgres"
 
 @pytest.fixture(params=["duckdb", "sqlite", "object_store_local", *SERVERS])
 def pipeline(request: pytest.FixtureRequest, tmp_path: Path) -> Pipeline:
-    """Give a pipeline into a database or a folder that has been loaded once."""
+    """Return a pipeline into a database or a folder that has been loaded once."""
     fields: dict[str, Any] = {"kind": request.param, "path": str(tmp_path / "target")}
     if request.param in ("postgres", "mysql"):
         fields = {"kind": request.param, "url": request.getfixturevalue(f"{request.param}_url")}
@@ -63,8 +63,8 @@ def pipeline(request: pytest.FixtureRequest, tmp_path: Path) -> Pipeline:
     return orders.pipeline
 
 
-def at(moment: datetime, **options: Any) -> Options:
-    return Options(clock=Clock(now=lambda: moment, wait=lambda *_: False), **options)
+def at(now: datetime, **options: Any) -> Options:
+    return Options(clock=Clock(now=lambda: now, wait=lambda *_: False), **options)
 
 
 def stage(name: str) -> None:
@@ -85,8 +85,8 @@ def test_staging_of_dead_loads_goes_and_the_rest_stays(pipeline: Pipeline, monke
     stage("stg_0123456789abcdef_000000000000")
     assert maintain_pipeline(pipeline, at(NOW))[0].steps["staging"] == {"removed": 0}
     monkeypatch.setattr(maintaining, "STAGING_SECONDS", 0.0)
-    seen = maintain_pipeline(pipeline, at(NOW), dry_run=True)[0]
-    assert (seen.status, seen.steps["staging"]) == ("would_do", {"removed": 1})
+    simulated = maintain_pipeline(pipeline, at(NOW), dry_run=True)[0]
+    assert (simulated.status, simulated.steps["staging"]) == ("would_do", {"removed": 1})
     heard: list[Event] = []
     bus = Bus()
     bus.subscribe(heard.append)
@@ -115,11 +115,11 @@ def test_old_tokens_go_but_not_the_newest_of_a_pipeline(pipeline: Pipeline, monk
         run_pipeline(pipeline, at(NOW + number * DAY, slot=str(number)))
     later = NOW + 92 * DAY + timedelta(hours=1)
     assert maintain_pipeline(pipeline, at(later))[0].steps["ledger"] == {"tokens": 0, "history": 0}
-    monkeypatch.setattr(upkeep, "LOADS", upkeep.LoadRetention(2, upkeep.LOADS.age))
+    monkeypatch.setattr(metadata_cleanup, "LOADS", metadata_cleanup.LoadRetention(2, metadata_cleanup.LOADS.age))
     # The loads of the first three days are older than 90 days, those of the last two are not.
     assert maintain_pipeline(pipeline, at(later), dry_run=True)[0].steps["ledger"] == {"tokens": 3, "history": 3}
     assert maintain_pipeline(pipeline, at(later))[0].steps["ledger"] == {"tokens": 3, "history": 3}
-    monkeypatch.setattr(upkeep, "LOADS", upkeep.LoadRetention(1, upkeep.LOADS.age))
+    monkeypatch.setattr(metadata_cleanup, "LOADS", metadata_cleanup.LoadRetention(1, metadata_cleanup.LOADS.age))
     assert maintain_pipeline(pipeline, at(later + 9 * DAY))[0].steps["ledger"] == {"tokens": 1, "history": 1}
     database = open_target("place")
     with closing(database.session()) as session:
@@ -129,8 +129,8 @@ def test_old_tokens_go_but_not_the_newest_of_a_pipeline(pipeline: Pipeline, monk
 
 @pytest.mark.slow
 def test_superseded_books_of_a_folder_go(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = {store_session.STATES: (1, 0.0), store_session.COMMITS: (1, 0.0)}
-    monkeypatch.setattr(store_session, "RETAINED", kept)
+    rules = {store_session.STATES: (1, 0.0), store_session.COMMITS: (1, 0.0)}
+    monkeypatch.setattr(store_session, "RETAINED", rules)
     result = maintain_pipeline(pipeline, at(NOW))[0]
     if "metadata" not in result.steps:
         assert list(result.steps) == ["staging", "ledger"]

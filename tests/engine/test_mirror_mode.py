@@ -31,19 +31,19 @@ def test_rows_that_the_source_no_longer_has_are_deleted(tmp_path: Path) -> None:
 
         return pa.Table.from_pylist(rows, schema=pa.schema([("id", pa.int64()), ("what", pa.string())]))
 
-    def found() -> list[tuple[int, str]]:
+    def mirrored() -> list[tuple[int, str]]:
         with closing(sqlite3.connect(tmp_path / "t.db")) as connection:
             return connection.execute("SELECT id, what FROM things ORDER BY id").fetchall()
 
     things.sync()
-    assert found() == [(1, "a"), (2, "b")]
+    assert mirrored() == [(1, "a"), (2, "b")]
     rows[:] = [{"id": 2, "what": "B"}, {"id": 3, "what": "c"}]
     things.sync()
-    assert found() == [(2, "B"), (3, "c")]
+    assert mirrored() == [(2, "B"), (3, "c")]
     rows.clear()
     with pytest.raises(FlowError, match="empty"):
         things.sync()
-    assert found() == [(2, "B"), (3, "c")]
+    assert mirrored() == [(2, "B"), (3, "c")]
 
 
 def test_a_mirror_needs_the_whole_source() -> None:

@@ -21,7 +21,7 @@ DECIMAL = {"name": "org.apache.kafka.connect.data.Decimal", "type": "bytes", "pa
 
 
 def type_of(*written: str, schema: dict[str, object] | None = None) -> ColumnType:
-    """Give the type of a column with values as JSON writes them."""
+    """Return the type of a column with values as JSON writes them."""
     payloads = [f'{{"op": "c", "after": {{"id": 1, "n": {one}}}}}' for one in written]
     if schema is not None:
         fields = json.dumps({"fields": [{"field": "after", "fields": [{"field": "n", **schema}]}]})

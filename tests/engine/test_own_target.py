@@ -61,9 +61,9 @@ def test_the_first_run_reads_its_target_as_empty(
     assert [note for note in preview.notes if NOTE in note]
     assert preview.source_sql == sql.replace("own", warehouse.target)
     assert validate_pipeline(pipeline, fixed).errors == ()
-    rehearsed = dry_run_pipeline(pipeline, fixed)
-    assert rehearsed.errors == ()
-    assert (rehearsed.targets[0].dry_run_rows_affected or {})["rows_inserted"] == 1
+    simulated = dry_run_pipeline(pipeline, fixed)
+    assert simulated.errors == ()
+    assert (simulated.targets[0].dry_run_rows_affected or {})["rows_inserted"] == 1
     assert run_pipeline(pipeline, fixed)["rows_inserted"] == 1
     assert warehouse.rows(f"SELECT id, name FROM {warehouse.target}") == [(1, "a")]
     assert run_pipeline(pipeline, fixed)["rows_inserted"] == (1 if sql == NEXT else 0)
@@ -78,9 +78,9 @@ def test_the_first_merge_reads_its_target_as_empty_and_the_next_one_reads_its_ro
     warehouse: Warehouse, fixed: Options, path: str | None
 ) -> None:
     pipeline = flow(warehouse, UPSERT, mode="merge", path=path)
-    rehearsed = dry_run_pipeline(pipeline, fixed)
-    assert rehearsed.errors == ()
-    assert (rehearsed.targets[0].dry_run_rows_affected or {})["rows_inserted"] == 2
+    simulated = dry_run_pipeline(pipeline, fixed)
+    assert simulated.errors == ()
+    assert (simulated.targets[0].dry_run_rows_affected or {})["rows_inserted"] == 2
     assert run_pipeline(pipeline, fixed)["rows_inserted"] == 2
     warehouse.run(f"UPDATE {warehouse.target} SET name = 'kept' WHERE id = 1")
     again = run_pipeline(pipeline, fixed)
@@ -90,8 +90,8 @@ def test_the_first_merge_reads_its_target_as_empty_and_the_next_one_reads_its_ro
 
 @pytest.mark.slow
 def test_a_table_of_every_type_can_be_asked_about_before_it_exists(warehouse: Warehouse, fixed: Options) -> None:
-    mark = "`" if warehouse.kind == "mysql" else '"'
-    columns = ", ".join(f"{mark}{name}{mark}" for name in TYPES)
+    quote_char = "`" if warehouse.kind == "mysql" else '"'
+    columns = ", ".join(f"{quote_char}{name}{quote_char}" for name in TYPES)
     pipeline = flow(warehouse, f"SELECT {columns} FROM own", every=True)
     assert dry_run_pipeline(pipeline, fixed).errors == ()
     assert validate_pipeline(pipeline, fixed).errors == ()
@@ -101,8 +101,8 @@ def test_a_table_of_every_type_can_be_asked_about_before_it_exists(warehouse: Wa
 @pytest.mark.slow
 def test_a_plan_of_it_can_be_kept_and_applied(duck: Warehouse, fixed: Options) -> None:
     pipeline = flow(duck, NEXT)
-    kept = diff_pipeline(pipeline, fixed)
-    apply_plan(kept.plan_id, fixed)
+    planned = diff_pipeline(pipeline, fixed)
+    apply_plan(planned.plan_id, fixed)
     assert duck.rows(f"SELECT id, name FROM {duck.target}") == [(1, "a")]
 
 
@@ -122,7 +122,7 @@ def test_a_query_that_is_wrong_otherwise_creates_no_table(warehouse: Warehouse, 
 def test_a_load_reads_columns_of_every_type_of_its_own_database(
     warehouse: Warehouse, fixed: Options, policy: str
 ) -> None:
-    mark = "`" if warehouse.kind == "mysql" else '"'
-    columns = ", ".join(f"{mark}{name}{mark}" for name in TYPES)
+    quote_char = "`" if warehouse.kind == "mysql" else '"'
+    columns = ", ".join(f"{quote_char}{name}{quote_char}" for name in TYPES)
     pipeline = flow(warehouse, f"SELECT {columns} FROM own", every=True, policy=policy)
     assert run_pipeline(pipeline, fixed)["rows_inserted"] == 0

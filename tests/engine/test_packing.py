@@ -20,18 +20,18 @@ def test_a_packed_python_runs_elsewhere_with_its_packages_and_without_the_produc
     python = executor_python(tmp_path / "small", only=("click", "py4j", "rich", "pygments", "markdown_it", "mdurl"))
     command = [str(python), "-m", "ematix_flow", "engine", "pack", "--output", "made/env.tar.gz"]
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    said = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert said.returncode == 0, said.stderr
+    completed = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
     archive = tmp_path / "made" / "env.tar.gz"
-    assert f'"spark.archives" = "{archive}#environment"' in said.stdout
-    assert '"spark.pyspark.python" = "./environment/bin/python"' in said.stdout
+    assert f'"spark.archives" = "{archive}#environment"' in completed.stdout
+    assert '"spark.pyspark.python" = "./environment/bin/python"' in completed.stdout
     with tarfile.open(archive) as packed:
         packed.extractall(tmp_path / "elsewhere", filter="tar")
-    asked = "import click, sys, ssl, decimal, importlib.util as u; print(sys.prefix, u.find_spec('ematix_flow'), sys.version_info[:2])"
-    told = subprocess.run(
-        ["elsewhere/bin/python", "-c", asked], cwd=tmp_path, env={}, capture_output=True, text=True, check=False
+    program = "import click, sys, ssl, decimal, importlib.util as u; print(sys.prefix, u.find_spec('ematix_flow'), sys.version_info[:2])"
+    moved = subprocess.run(
+        ["elsewhere/bin/python", "-c", program], cwd=tmp_path, env={}, capture_output=True, text=True, check=False
     )
-    assert told.stdout.strip() == f"{tmp_path / 'elsewhere'} None {sys.version_info[:2]}", told.stderr
+    assert moved.stdout.strip() == f"{tmp_path / 'elsewhere'} None {sys.version_info[:2]}", moved.stderr
 
 
 def test_a_name_that_spark_would_not_unpack_is_refused(tmp_path: Path) -> None:

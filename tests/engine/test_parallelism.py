@@ -21,7 +21,7 @@ from ematix_flow.declare.connection.registry import DuckDBConnection, PostgresCo
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.spark.parallelism import DEFAULT_CONNECTIONS, most_connected, slots_of
 from ematix_flow.engine.spark.session import session_for
-from ematix_flow.run.local import threads as here
+from ematix_flow.run.local import threads
 from ematix_flow.run.read.frames import database_frame
 from ematix_flow.run.spark.slots import session_slots
 from ematix_flow.run.stage import tasks
@@ -65,31 +65,31 @@ def test_a_session_of_somebody_else_is_asked_for_its_slots(
 
 @pytest.mark.spark
 def test_spark_stages_all_pieces_in_as_few_tasks_as_may_be_connected(spark: SparkSession, tmp_path: Path) -> None:
-    def piece(place: tuple[int, int]) -> TaskReport:
+    def partition(attempt: tuple[int, int]) -> TaskReport:
         from ematix_flow.records import TaskReport
 
         busy = tmp_path / "busy"
         busy.touch(exist_ok=False)  # two at a time would find it there
         busy.unlink()
-        return TaskReport(*place, rows=place[0])
+        return TaskReport(*attempt, rows=attempt[0])
 
-    parts = stage_partitions(spark, [piece] * 5, 1)
+    parts = stage_partitions(spark, [partition] * 5, 1)
     assert [(part.partition, part.rows) for part in parts] == [(number, number) for number in range(5)]
     assert len({part.attempt for part in parts}) == 5
 
 
 @pytest.mark.spark
 def test_a_task_that_fails_between_its_pieces_reports_each_of_them_once(spark: SparkSession, tmp_path: Path) -> None:
-    def piece(place: tuple[int, int]) -> TaskReport:
+    def partition(attempt: tuple[int, int]) -> TaskReport:
         from ematix_flow.records import TaskReport
 
-        began = tmp_path / f"{place[0]}-{place[1]}"
+        began = tmp_path / f"{attempt[0]}-{attempt[1]}"
         began.touch(exist_ok=False)  # no number is used twice
-        if place[0] == 2 and len(list(tmp_path.glob("2-*"))) == 1:
+        if attempt[0] == 2 and len(list(tmp_path.glob("2-*"))) == 1:
             raise RuntimeError("in passing")
-        return TaskReport(*place, rows=1)
+        return TaskReport(*attempt, rows=1)
 
-    parts = stage_partitions(spark, [piece] * 4, 1)
+    parts = stage_partitions(spark, [partition] * 4, 1)
     assert [part.partition for part in parts] == [0, 1, 2, 3]
     began = {tuple(map(int, file.name.split("-"))) for file in tmp_path.iterdir()}
     assert len(began) == 3 + 4, "three pieces of the first attempt, all of the second"
@@ -160,24 +160,24 @@ def test_a_load_is_split_by_the_slots_and_connects_as_often_as_it_may(
     table = ematix.table(schema="copies", name="items")(
         type("Items", (), {"__annotations__": {"id": Annotated[BigInt, pk()], "name": Text}})
     )
-    seen: list[tuple[int, int | None]] = []
-    in_threads, in_tasks = here.stage_in_threads, tasks.stage_partitions
+    calls: list[tuple[int, int | None]] = []
+    in_threads, in_tasks = threads.stage_in_threads, tasks.stage_partitions
 
-    def watch(pieces: Any, at_once: int | None) -> None:
-        seen.append((len(pieces), at_once))
+    def watch(partitions: Any, at_once: int | None) -> None:
+        calls.append((len(partitions), at_once))
         # What comes now belongs to none of the parts: all of them read one snapshot.
         with psycopg.connect(postgres_url, autocommit=True) as connection:
             connection.execute("INSERT INTO items SELECT g, 'late' FROM generate_series(-400, 0) AS g")
 
-    def watched(pieces: Any, at_once: int | None = None) -> Any:
-        watch(pieces, at_once)
-        return in_threads(pieces, at_once)
+    def watched(partitions: Any, at_once: int | None = None) -> Any:
+        watch(partitions, at_once)
+        return in_threads(partitions, at_once)
 
-    def watched_on_spark(spark: Any, pieces: Any, at_once: int | None, carrier: Any) -> Any:
-        watch(pieces, at_once)
-        return in_tasks(spark, pieces, at_once, carrier)
+    def watched_on_spark(spark: Any, partitions: Any, at_once: int | None, carrier: Any) -> Any:
+        watch(partitions, at_once)
+        return in_tasks(spark, partitions, at_once, carrier)
 
-    monkeypatch.setattr(here, "stage_in_threads", watched)
+    monkeypatch.setattr(threads, "stage_in_threads", watched)
     monkeypatch.setattr(tasks, "stage_partitions", watched_on_spark)
 
     @ematix.pipeline(
@@ -188,7 +188,7 @@ def test_a_load_is_split_by_the_slots_and_connects_as_often_as_it_may(
 
     result = copies()
     assert (result["engine"], result["rows_inserted"]) == (engine, ROWS)
-    ((pieces, at_once),) = seen
-    assert pieces == 4
+    ((partitions, at_once),) = calls
+    assert partitions == 4
     assert at_once is not None
-    assert min(pieces, at_once) == workers
+    assert min(partitions, at_once) == workers

@@ -45,8 +45,8 @@ def test_the_preview_is_the_plan_that_a_run_executes(warehouse: Warehouse, decla
     target = pipeline.targets[0]
     token = token_for(pipeline, target, PREVIEW_SLOT)
     source = open_source(pipeline, spark=no_spark)
-    asked = LoadRequest(pipeline, target, source, warehouse.database, token, fixed.clock.now())
-    assert plan_load(asked, load_inspector(no_spark))[0] == shown
+    request = LoadRequest(pipeline, target, source, warehouse.database, token, fixed.clock.now())
+    assert plan_load(request, load_inspector(no_spark))[0] == shown
 
 
 def test_a_preview_changes_nothing(warehouse: Warehouse, declare: Declare) -> None:

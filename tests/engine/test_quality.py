@@ -86,11 +86,11 @@ def test_a_plan_that_would_be_refused_is_not_kept(duck: Warehouse, declare: Decl
 
 
 def test_a_plan_with_functions_needs_the_module_they_are_in(duck: Warehouse, declare: Declare) -> None:
-    seen: list[int] = []
-    pipeline = declare(duck, expectations=lambda t: t.python("mine", lambda found: seen.append(len(found))))
+    lengths: list[int] = []
+    pipeline = declare(duck, expectations=lambda t: t.python("mine", lambda batch: lengths.append(len(batch))))
     plan_id = diff_pipeline(pipeline).plan_id
     assert apply_plan(plan_id)["quality"]["outcome"] == "pass"
-    assert seen == [2, 2]
+    assert lengths == [2, 2]
     plan_id = diff_pipeline(pipeline).plan_id
     PROJECT.clear()
     with pytest.raises(DeclareError, match="its expectations are Python"):
@@ -142,13 +142,13 @@ def test_rows_that_a_constraint_refuses_are_found_beside_them(duck: Warehouse, d
 
 
 def test_what_was_measured_is_told_to_observers(duck: Warehouse, declare: Declare) -> None:
-    told: list[Event] = []
+    events: list[Event] = []
     bus = Bus()
-    bus.subscribe(told.append)
+    bus.subscribe(events.append)
     run_pipeline(declare(duck, expectations=no_b, alert_on_quality_warn=True), Options(bus=bus))
     with pytest.raises(QualityCheckFailed):
         run_pipeline(declare(duck, name="strict", expectations=no_b, on_quality_failure="fail"), Options(bus=bus))
-    measured = [event for event in told if isinstance(event, QualityMeasured)]
+    measured = [event for event in events if isinstance(event, QualityMeasured)]
     assert [(one.pipeline, one.audited.outcome, one.alert_on_warn) for one in measured] == [
         ("load", "fail", True),
         ("strict", "fail", False),
@@ -199,7 +199,7 @@ def test_folders_of_files_cannot_be_measured(duck: Warehouse, declare: Declare, 
 
 
 @pytest.mark.parametrize(
-    ("expectations", "words"),
+    ("expectations", "message"),
     [
         (lambda t: t.sql("typo", "nmae = 'a'"), "did you mean 'name'"),
         (lambda t: t.sql("total", "SUM(id) > 1"), "speaks of several rows"),
@@ -211,11 +211,11 @@ def test_folders_of_files_cannot_be_measured(duck: Warehouse, declare: Declare, 
     ],
 )
 def test_what_cannot_be_measured_is_refused_when_it_is_planned(
-    duck: Warehouse, declare: Declare, expectations: Any, words: str
+    duck: Warehouse, declare: Declare, expectations: Any, message: str
 ) -> None:
     with pytest.raises((PlanError, UnsupportedError)) as refused:
         preview_pipeline(declare(duck, expectations=expectations))
-    assert re.search(words, str(refused.value))
+    assert re.search(message, str(refused.value))
 
 
 def test_users_can_test_their_expectations() -> None:

@@ -73,14 +73,14 @@ def test_a_session_for_strangers_opens_nothing_but_its_duckdb_file(duckdb_path: 
         session.execute("CREATE TABLE t AS SELECT 1 AS a")
         session.execute(f"CREATE VIEW v AS SELECT * FROM read_csv('{secret}')")
     variable = pa.table({"x": [1]})
-    reaching = (
+    forbidden = (
         f"SELECT * FROM (SUMMARIZE '{secret}')", f"SELECT * FROM '{secret}'", f"SELECT * FROM read_text('{secret}')", "SELECT * FROM v",
         f"ATTACH '{tmp_path}/other.duckdb'", f"COPY t TO '{tmp_path}/copy.csv'", "SET enable_external_access = true",
         "SET lock_configuration = false", "SELECT * FROM variable", "INSERT INTO t VALUES (2)",
     )  # fmt: skip
     with closing(database.confined_session()) as session:
         assert session.query("SELECT a FROM t") == [(1,)]
-        for sql in reaching:
+        for sql in forbidden:
             with pytest.raises(duckdb.Error):
                 session.query(sql)
     assert variable.num_rows == 1
@@ -95,8 +95,8 @@ def test_queries_and_loads_take_turns_on_a_duckdb_file(duckdb_path: Path, monkey
     with closing(database.session()) as session:
         session.execute("CREATE TABLE t AS SELECT 1 AS a")
         threading.Timer(0.5, session.close).start()
-        with closing(database.confined_session()) as waited, closing(database.confined_session()) as beside:
-            assert waited.query("SELECT a FROM t") == beside.query("SELECT a FROM t")
+        with closing(database.confined_session()) as waited, closing(database.confined_session()) as second:
+            assert waited.query("SELECT a FROM t") == second.query("SELECT a FROM t")
     monkeypatch.setattr(duckdb_session, "DUCKDB_FILE", replace(duckdb_session.DUCKDB_FILE, seconds=0.1))
     with closing(database.confined_session()):
         for opening in (database.session, database.read_only_session):

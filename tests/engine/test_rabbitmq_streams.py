@@ -47,7 +47,7 @@ def send(server: RabbitMQServer, queue: str, numbers: range) -> None:
 
 
 def left_in(server: RabbitMQServer, queue: str) -> int:
-    """Give how many messages a queue would give to somebody else, once nobody else has them."""
+    """Return how many messages a queue would give to somebody else, once nobody else has them."""
     channel = server.channel()
     count = channel.queue_declare(queue, passive=True).method.message_count
     channel.connection.close()
@@ -74,11 +74,11 @@ def test_messages_become_rows_with_what_is_known_of_them(journey: Journey, rabbi
         begin = source.start(EARLIEST)
         until(lambda: source.ahead(begin, 10)["next"] == 2)
         end = source.ahead(begin, 10)
-        wanted = ["_key", "_headers", "_event_ts", "_message_id", "_queue"]
+        columns = ["_key", "_headers", "_event_ts", "_message_id", "_queue"]
         rows = [
             row
-            for piece in source.plan_partitions(begin, end, wanted)
-            for table in piece.read()
+            for partition in source.plan_partitions(begin, end, columns)
+            for table in partition.read()
             for row in table.to_pylist()
         ]
     assert rows[0]["_event_ts"].isoformat() == "2023-11-14T22:13:20+00:00"
@@ -98,7 +98,7 @@ def test_an_idle_stream_leaves_nothing_with_the_broker(journey: Journey, rabbitm
     running.start()
     try:
         send(rabbitmq_server, journey.queue, range(10))
-        until(lambda: journey.found() == list(range(10)))
+        until(lambda: journey.ids() == list(range(10)))
     finally:
         options.stop.set()
         running.join()
@@ -118,7 +118,7 @@ def test_without_room_nothing_is_acknowledged_and_what_is_safe_is_still_loaded(
     assert left_in(rabbitmq_server, journey.queue) == 5
     monkeypatch.setattr(spool, "RESERVE_BYTES", room)
     assert journey.drain()["total_rows"] == 5
-    assert journey.found() == list(range(10))
+    assert journey.ids() == list(range(10))
 
 
 def test_a_broker_that_crashes_is_waited_for(journey: Journey, rabbitmq_server: RabbitMQServer) -> None:
@@ -128,15 +128,15 @@ def test_a_broker_that_crashes_is_waited_for(journey: Journey, rabbitmq_server: 
     running.start()
     try:
         send(rabbitmq_server, journey.queue, range(500))
-        until(lambda: len(journey.found()) > 0)
+        until(lambda: len(journey.ids()) > 0)
         rabbitmq_server.crash()
         rabbitmq_server.start()
         send(rabbitmq_server, journey.queue, range(500, 1_000))
-        until(lambda: len(journey.found()) == 1_000)
+        until(lambda: len(journey.ids()) == 1_000)
     finally:
         options.stop.set()
         running.join()
-    assert journey.found() == list(range(1_000))
+    assert journey.ids() == list(range(1_000))
     assert outcome[0]["shutdown_triggered"]
 
 
@@ -198,7 +198,7 @@ def test_odd_properties_of_a_message_stop_nothing(
     channel.basic_publish("", journey.queue, b'{"id": 2}')
     channel.connection.close()
     assert journey.drain()["total_rows"] == 2
-    assert journey.found() == [1, 2]
+    assert journey.ids() == [1, 2]
 
 
 def test_the_last_message_of_a_key_counts(journey: Journey, rabbitmq_server: RabbitMQServer, tmp_path: Path) -> None:

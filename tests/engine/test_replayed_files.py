@@ -59,12 +59,12 @@ VALUES: dict[str, tuple[pa.DataType, Any, Any]] = {
 }
 
 
-def declared(place: Path, format: str, code: Any, columns: dict[str, Any], **options: Any) -> Pipeline:  # noqa: A002
+def declared(inbox: Path, format: str, code: Any, columns: dict[str, Any], **options: Any) -> Pipeline:  # noqa: A002
     PROJECT.clear()
-    folder = {"kind": "object_store_local", "path": str(place / "in"), "format": format}
+    folder = {"kind": "object_store_local", "path": str(inbox / "in"), "format": format}
     register_connection(connection_from_fields("raw", folder))
     kind = options.pop("target", "duckdb")
-    register_connection(connection_from_fields("warehouse", {"kind": kind, "path": str(place / f"w.{kind}")}))
+    register_connection(connection_from_fields("warehouse", {"kind": kind, "path": str(inbox / f"w.{kind}")}))
     columns = {"nr": Annotated[BigInt, pk()], **columns, "code": code}
     table = ematix.table(schema="main", name="loaded")(type("Loaded", (), {"__annotations__": columns}))
     options = {"mode": "append", "on_bad_row": "reject", **options}
@@ -76,31 +76,31 @@ def declared(place: Path, format: str, code: Any, columns: dict[str, Any], **opt
     return load.pipeline
 
 
-def rows_of(place: Path) -> dict[int, tuple[Any, ...]]:
-    with duckdb.connect(str(place / "w.duckdb")) as connection:
+def rows_of(inbox: Path) -> dict[int, tuple[Any, ...]]:
+    with duckdb.connect(str(inbox / "w.duckdb")) as connection:
         rows = connection.sql("SELECT * EXCLUDE (_loaded_at, _batch_id) FROM main.loaded").fetchall()
     return {row[0]: row[1:] for row in rows}
 
 
-def check_replay(place: Path, options: Options, wide: bool = False) -> list[str]:
-    """Load a row and its twin whose code is too long, replay the twin, and give the rejects as they were."""
+def check_replay(inbox: Path, options: Options, wide: bool = False) -> list[str]:
+    """Load a row and its twin whose code is too long, replay the twin, and return the rejects as they were."""
     columns = {name: kind | None for name, (_, _, kind) in VALUES.items()}
     lower = (n.lower(), *((n.sql("substring(col, 1, 4)"),) if wide else ()))
-    first = declared(place, "parquet", Annotated[String(3), *lower], columns)
+    first = declared(inbox, "parquet", Annotated[String(3), *lower], columns)
     result = run_pipeline(first, options)
     assert (result["rows_inserted"], result["rows_rejected"]) == (1, 1)
     rejects = [reject.row_json for reject in list_rejects(first)]
-    again = declared(place, "parquet", Annotated[String(3), *lower, n.truncate(3)], columns)
+    again = declared(inbox, "parquet", Annotated[String(3), *lower, n.truncate(3)], columns)
     done = replay_rejects(again, options=options)
     assert (done["replayed"], done["rejected"]) == (1, 0)
-    rows = rows_of(place)
+    rows = rows_of(inbox)
     assert rows[2] == rows[1]
     assert rows[1][:2] == (b"\x00\xffA", b"\x00\xffA")
     return rejects
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def inbox(tmp_path: Path) -> Path:
     folder = tmp_path / "in"
     folder.mkdir()
     columns = {name: pa.array([value, value], kind) for name, (kind, value, _) in VALUES.items()}
@@ -108,18 +108,18 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_value_of_a_file_is_replayed_as_it_would_have_been_loaded(place: Path) -> None:
-    [row] = check_replay(place, Options())
-    kept = json.loads(row)
-    assert (kept["raw"], kept["text"]) == ({"_flow_bytes": "00FF41"}, "AP9B")
+def test_every_value_of_a_file_is_replayed_as_it_would_have_been_loaded(inbox: Path) -> None:
+    [row] = check_replay(inbox, Options())
+    stored = json.loads(row)
+    assert (stored["raw"], stored["text"]) == ({"_flow_bytes": "00FF41"}, "AP9B")
 
 
 @pytest.mark.spark
 def test_every_value_that_spark_shapes_is_replayed_as_it_would_have_been_loaded(
-    place: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+    inbox: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EMATIX_FLOW_ENGINE", "spark")
-    [row] = check_replay(place, Options(spark=spark), wide=True)
+    [row] = check_replay(inbox, Options(spark=spark), wide=True)
     assert json.loads(row)["raw"] == {"_flow_bytes": "00FF41"}
 
 
@@ -159,5 +159,5 @@ def test_dates_that_python_does_not_know_are_shown_in_a_reject(tmp_path: Path) -
     first = declared(tmp_path, "parquet", String(3), {"day": Date, "wall": Timestamp})
     assert run_pipeline(first)["rows_rejected"] == 1
     [reject] = list_rejects(first)
-    kept = json.loads(reject.row_json)
-    assert (kept["day"], kept["wall"]) == ("5881580-07-11", "294247-01-10T04:00:54.775807")
+    stored = json.loads(reject.row_json)
+    assert (stored["day"], stored["wall"]) == ("5881580-07-11", "294247-01-10T04:00:54.775807")

@@ -33,12 +33,12 @@ def test_what_is_no_json_is_kept_as_a_success() -> None:
 
 def test_a_kept_result_has_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANARY_PASSWORD", "hunter2hunter2")
-    word = secrets.expand("${CANARY_PASSWORD}")
-    assert "hunter2" not in result_to_text({**ONE, "said": [f"logged in with {word}"]})
+    secret = secrets.expand("${CANARY_PASSWORD}")
+    assert "hunter2" not in result_to_text({**ONE, "said": [f"logged in with {secret}"]})
 
 
 @pytest.mark.parametrize(
-    ("result", "said"),
+    ("result", "message"),
     [
         (ONE, "1,200 inserted"),
         (TWO, "a.t: 1,200 inserted; a.u: 3 inserted"),
@@ -46,5 +46,5 @@ def test_a_kept_result_has_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
         (None, "nothing to change"),
     ],
 )
-def test_a_result_is_told_in_words(result: object, said: str) -> None:
-    assert loaded_in(result) == said
+def test_a_result_is_told_in_words(result: object, message: str) -> None:
+    assert loaded_in(result) == message

@@ -12,7 +12,7 @@ from ematix_flow import BigInt, ematix, pk
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.run_log import SqliteRunLog
-from tests.examples.places import Place
+from tests.examples.databases import UserDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,13 +26,13 @@ class Items:
 
 
 @pytest.fixture
-def duck(duckdb_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """Give a DuckDB file as the connection named `default`."""
+def duck(duckdb_path: Path, monkeypatch: pytest.MonkeyPatch) -> UserDatabase:
+    """Return a DuckDB file as the connection named `default`."""
     monkeypatch.setenv("EMATIX_FLOW_DSN", f"duckdb:///{duckdb_path}")
-    place = Place(f"duckdb:///{duckdb_path}")
-    place.run("CREATE TABLE src (item_id BIGINT)")
-    place.run("INSERT INTO src VALUES (1)")
-    return place
+    database = UserDatabase(f"duckdb:///{duckdb_path}")
+    database.run("CREATE TABLE src (item_id BIGINT)")
+    database.run("INSERT INTO src VALUES (1)")
+    return database
 
 
 def goes() -> None:
@@ -57,7 +57,7 @@ def loaded(log: RunLog, during: Callable[[], None]) -> Any:
 
 
 @pytest.mark.slow
-def test_a_log_that_goes_during_a_load_hears_of_it_later(duck: Place) -> None:
+def test_a_log_that_goes_during_a_load_hears_of_it_later(duck: UserDatabase) -> None:
     log = SqliteRunLog("log.db")
     with pytest.warns(UserWarning, match="the run log lacks 2 entries about this run"):
         result = loaded(log, goes)
@@ -71,7 +71,7 @@ def test_a_log_that_goes_during_a_load_hears_of_it_later(duck: Place) -> None:
 
 
 @pytest.mark.slow
-def test_a_request_whose_end_never_arrives_loads_nothing_twice(duck: Place) -> None:
+def test_a_request_whose_end_never_arrives_loads_nothing_twice(duck: UserDatabase) -> None:
     with pytest.warns(UserWarning, match="the run log lacks"):
         loaded(SqliteRunLog("log.db"), goes)
     comes_back()
@@ -80,7 +80,7 @@ def test_a_request_whose_end_never_arrives_loads_nothing_twice(duck: Place) -> N
 
 
 @pytest.mark.slow
-def test_a_log_that_is_away_before_a_load_stops_nothing(duck: Place) -> None:
+def test_a_log_that_is_away_before_a_load_stops_nothing(duck: UserDatabase) -> None:
     log = SqliteRunLog("log.db")
     goes()
     with pytest.warns(UserWarning, match="not remembered and cannot be resumed"):

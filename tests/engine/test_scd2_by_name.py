@@ -72,8 +72,8 @@ def test_versions_by_event_time_come_in_any_order(tmp_path: Path) -> None:
     customers.load({"id": 1, "city": "Pisa", "at": "2026-01-03T00:00:00Z"})
     customers.load({"id": 1, "city": "Rome", "at": "2026-01-01T00:00:00Z"})
     customers.load({"id": 1, "city": "Bari", "at": "2026-01-02T00:00:00Z"})
-    told = customers.versions("city, CAST(CAST(valid_from AS DATE) AS VARCHAR), is_current")
-    assert told == [("Rome", "2026-01-01", False), ("Bari", "2026-01-02", False), ("Pisa", "2026-01-03", True)]
+    versions = customers.versions("city, CAST(CAST(valid_from AS DATE) AS VARCHAR), is_current")
+    assert versions == [("Rome", "2026-01-01", False), ("Bari", "2026-01-02", False), ("Pisa", "2026-01-03", True)]
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tests.engine.schedules import Rig
 
 
-class Door:
+class Gate:
     """Work that waits until a test lets it end."""
 
     def __init__(self) -> None:
@@ -52,24 +52,24 @@ class Moody:
 
     def __init__(self, log: RunLog) -> None:
         # The log is kept too: the file of a run log that nobody has is removed.
-        self._log, self._book, self.away = log, log.backend, False
+        self._log, self._backend, self.away = log, log.backend, False
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._book, name)
-        if not callable(found):
-            return found
+        attribute = getattr(self._backend, name)
+        if not callable(attribute):
+            return attribute
 
         def call(*arguments: Any, **keywords: Any) -> Any:
             if self.away:
                 raise RunLogError("the run log does not answer")
-            return found(*arguments, **keywords)
+            return attribute(*arguments, **keywords)
 
         return call
 
 
 @pytest.fixture
-def door() -> Door:
-    return Door()
+def gate() -> Gate:
+    return Gate()
 
 
 @pytest.mark.slow
@@ -89,15 +89,15 @@ def test_what_is_depended_on_comes_first_then_the_greater_priority(rig: Rig) -> 
 
 
 @pytest.mark.slow
-def test_a_dependent_waits_until_its_upstream_has_the_same_slot(rig: Rig, door: Door) -> None:
-    rig.add("base", work=door)
+def test_a_dependent_waits_until_its_upstream_has_the_same_slot(rig: Rig, gate: Gate) -> None:
+    rig.add("base", work=gate)
     rig.add("top", depends_on=["base"])
     scheduler = rig.scheduler()
     scheduler.tick()
-    door.wait_for()
+    gate.wait_for()
     scheduler.tick()
     assert rig.skipped() == {"top": "upstream not fresh: base"}
-    door.open.set()
+    gate.open.set()
     ticked(scheduler, 2)
     assert rig.ran == ["base", "top"]
     rig.pass_time(3600)
@@ -105,34 +105,34 @@ def test_a_dependent_waits_until_its_upstream_has_the_same_slot(rig: Rig, door: 
     assert rig.ran == ["base", "top"] * 2
 
 
-def test_no_more_runs_than_workers_and_a_place_that_is_free_is_used(rig: Rig, door: Door) -> None:
+def test_no_more_runs_than_workers_and_a_place_that_is_free_is_used(rig: Rig, gate: Gate) -> None:
     for name in ("a", "b", "c"):
-        rig.add(name, work=door)
+        rig.add(name, work=gate)
     scheduler = rig.scheduler(workers=2)
     scheduler.tick()
-    door.wait_for(2)
+    gate.wait_for(2)
     scheduler.tick()
     assert sorted(rig.ran) == ["a", "b"]
     assert rig.skipped() == {"c": "no place is free, of 2"}
-    door.open.set()
+    gate.open.set()
     ticked(scheduler, 2)
     assert sorted(rig.ran) == ["a", "b", "c"]
 
 
 @pytest.mark.slow
-def test_a_pool_is_shared_by_everybody_who_uses_the_run_log(rig: Rig, door: Door) -> None:
+def test_a_pool_is_shared_by_everybody_who_uses_the_run_log(rig: Rig, gate: Gate) -> None:
     ematix.pool("warehouse", 2)
     for name in ("a", "b", "c"):
-        rig.add(name, work=door, pool="warehouse")
-    rig.add("free", work=door)
+        rig.add(name, work=gate, pool="warehouse")
+    rig.add("free", work=gate)
     one = rig.scheduler()
     one.runner = rig.runner(sizes=pool_sizes(PROJECT))
     one.tick()
-    door.wait_for(3)
+    gate.wait_for(3)
     assert rig.skipped() == {"c": "pool warehouse is full (a, b)"}
     result = run_due(rig.runner("cron", sizes=pool_sizes(PROJECT)))
     assert {event.name: event.reason for event in result.skipped}["c"] == "pool warehouse is full (a, b)"
-    door.open.set()
+    gate.open.set()
     ticked(one, 2)
     assert sorted(rig.ran) == ["a", "b", "c", "free"]
 
@@ -142,7 +142,7 @@ def test_one_scheduler_leads_and_another_takes_over(rig: Rig) -> None:
     one, two = rig.scheduler("one"), rig.scheduler("two")
     ticked(one)
     ticked(two)
-    assert [event.text for event in rig.told("leader")] == ["one leads"]
+    assert [event.text for event in rig.events_of("leader")] == ["one leads"]
     rig.pass_time(3600)
     ticked(two)
     assert rig.ran == ["a"]  # the second one does nothing while the first one leads
@@ -154,18 +154,18 @@ def test_one_scheduler_leads_and_another_takes_over(rig: Rig) -> None:
     rig.pass_time(3600)
     ticked(one)
     assert rig.ran == ["a", "a"]
-    assert [event.text for event in rig.told("leader")] == ["one leads", "two leads", "two leads"]
+    assert [event.text for event in rig.events_of("leader")] == ["one leads", "two leads", "two leads"]
 
 
 def test_schedulers_of_two_projects_both_lead(rig: Rig, tmp_path: Path) -> None:
-    book = sqlite_backend(tmp_path / "log.db")
-    book.ensure()
+    backend = sqlite_backend(tmp_path / "log.db")
+    backend.ensure()
     rig.add("a")
     for project in (ProjectName("/srv/one"), ProjectName("two", explicit=True)):
-        rig.log = RunLog(ProjectBackend(book, project))
+        rig.log = RunLog(ProjectBackend(backend, project))
         ticked(rig.scheduler(worker=project.name))
     assert rig.ran == ["a", "a"]
-    assert [event.text for event in rig.told("leader")] == ["/srv/one leads", "two leads"]
+    assert [event.text for event in rig.events_of("leader")] == ["/srv/one leads", "two leads"]
 
 
 def test_a_scheduler_that_ends_gives_the_lead_away(rig: Rig) -> None:
@@ -177,76 +177,76 @@ def test_a_scheduler_that_ends_gives_the_lead_away(rig: Rig) -> None:
 
 
 def test_a_look_that_fails_or_hangs_holds_nothing_up(rig: Rig) -> None:
-    free, looked = threading.Event(), []
+    free, checks = threading.Event(), []
 
-    def look(now: datetime) -> None:
-        looked.append(now)
+    def check(now: datetime) -> None:
+        checks.append(now)
         free.wait(30)
         message = "no table"
         raise OSError(message)
 
     rig.add("a")
-    scheduler = replace(rig.scheduler(), checks=(look,))
+    scheduler = replace(rig.scheduler(), checks=(check,))
     ticked(scheduler, 2)
     assert rig.ran == ["a"], "the look still waits"
     free.set()
     for _ in range(100):
         ticked(scheduler)
-        if rig.told("tick_error"):
+        if rig.events_of("tick_error"):
             break
         time.sleep(0.01)
-    assert [event.text for event in rig.told("tick_error")][:1] == ["OSError: no table"]
-    assert len(looked) >= 2
+    assert [event.text for event in rig.events_of("tick_error")][:1] == ["OSError: no table"]
+    assert len(checks) >= 2
 
 
 def test_nothing_begins_while_the_run_log_is_away_and_everything_afterwards(rig: Rig) -> None:
-    book = Moody(rig.log)
-    rig.log = RunLog(book)  # type: ignore[arg-type]
+    moody = Moody(rig.log)
+    rig.log = RunLog(moody)  # type: ignore[arg-type]
     rig.add("a")
     rig.add("b", "30 * * * *")
     scheduler = rig.scheduler()
-    book.away = True
+    moody.away = True
     ticked(scheduler, 3)
     assert rig.ran == []
-    assert {event.text for event in rig.told("tick_error")} == {
+    assert {event.text for event in rig.events_of("tick_error")} == {
         "the run log does not answer; nothing is begun until the run log answers"
     }
-    book.away = False
+    moody.away = False
     ticked(scheduler, 2)
     assert rig.ran == ["a"]
-    book.away = True
+    moody.away = True
     rig.pass_time(3600)
     ticked(scheduler, 2)
-    book.away = False
+    moody.away = False
     ticked(scheduler, 2)
     assert rig.ran == ["a", "a"]
 
 
-def test_a_run_log_that_goes_away_during_a_run_does_not_stop_it(rig: Rig, door: Door) -> None:
-    book = Moody(rig.log)
-    rig.log = RunLog(book)  # type: ignore[arg-type]
-    rig.add("a", work=door, idempotent=True)
+def test_a_run_log_that_goes_away_during_a_run_does_not_stop_it(rig: Rig, gate: Gate) -> None:
+    moody = Moody(rig.log)
+    rig.log = RunLog(moody)  # type: ignore[arg-type]
+    rig.add("a", work=gate, idempotent=True)
     scheduler = rig.scheduler()
     scheduler.tick()
-    door.wait_for()
-    book.away = True
-    door.open.set()
+    gate.wait_for()
+    moody.away = True
+    gate.open.set()
     with pytest.warns(UserWarning, match="the run log"):
         ended = scheduler.begun()[0].result(30)
     assert ended.success  # type: ignore[attr-defined]
-    book.away = False
+    moody.away = False
     assert rig.state("a").slot_status == "running"  # nobody could write it down
 
 
-def test_a_stop_waits_for_runs_and_begins_nothing_more(rig: Rig, door: Door) -> None:
-    rig.add("a", work=door)
+def test_a_stop_waits_for_runs_and_begins_nothing_more(rig: Rig, gate: Gate) -> None:
+    rig.add("a", work=gate)
     scheduler = rig.scheduler(drain_seconds=30)
     thread = threading.Thread(target=scheduler.run)
     thread.start()
-    door.wait_for()
+    gate.wait_for()
     rig.add("late")
     scheduler.stop.set()
-    door.open.set()
+    gate.open.set()
     thread.join(30)
     assert not thread.is_alive()
     assert rig.ran[0] == "a"
@@ -254,27 +254,27 @@ def test_a_stop_waits_for_runs_and_begins_nothing_more(rig: Rig, door: Door) -> 
     assert rig.log.claim(LEADER, "next", 5).acquired
 
 
-def test_a_run_that_does_not_end_in_time_is_left_to_others(rig: Rig, door: Door) -> None:
-    rig.add("a", work=door)
+def test_a_run_that_does_not_end_in_time_is_left_to_others(rig: Rig, gate: Gate) -> None:
+    rig.add("a", work=gate)
     scheduler = rig.scheduler(drain_seconds=0.0)
     scheduler.tick()
-    door.wait_for()
+    gate.wait_for()
     scheduler.stop.set()
     with pytest.warns(UserWarning, match="1 run had no time to end"):
         scheduler.run()
-    door.open.set()
+    gate.open.set()
     scheduler.begun()[0].result(30)
 
 
-def test_a_run_that_ends_wakes_the_scheduler(rig: Rig, door: Door) -> None:
-    rig.add("base", work=door)
+def test_a_run_that_ends_wakes_the_scheduler(rig: Rig, gate: Gate) -> None:
+    rig.add("base", work=gate)
     rig.add("top", depends_on=["base"])
     scheduler = rig.scheduler()
     scheduler.settings = type(scheduler.settings)(poll_seconds=600.0)
     thread = threading.Thread(target=scheduler.run)
     thread.start()
-    door.wait_for()
-    door.open.set()
+    gate.wait_for()
+    gate.open.set()
     _until(lambda: rig.ran == ["base", "top"])
     scheduler.stop.set()
     thread.join(30)
@@ -343,24 +343,24 @@ def test_a_lease_that_ended_is_told_with_its_worker_its_slot_and_what_comes_next
     rig.log.change_state("a", lambda s: replace(s, last_slot=slot, slot_status="running", attempt=2))
     time.sleep(0.02)
     ticked(rig.scheduler())
-    (told,) = rig.told("lease_expired")
-    assert told.text == f"worker-h7-4711 was silent for too long and lost slot {slot}, attempt 2; {after}"
+    (event,) = rig.events_of("lease_expired")
+    assert event.text == f"worker-h7-4711 was silent for too long and lost slot {slot}, attempt 2; {after}"
 
 
 @pytest.mark.parametrize("catchup", ["last", "all", "none"])
 def test_a_new_pipeline_waits_for_an_upstream_that_takes_longer_than_the_window(
-    rig: Rig, door: Door, catchup: str
+    rig: Rig, gate: Gate, catchup: str
 ) -> None:
-    rig.add("up", work=door)
+    rig.add("up", work=gate)
     rig.add("down", depends_on=["up"], catchup=catchup)
     scheduler = rig.scheduler()
     scheduler.tick()
-    door.wait_for()
+    gate.wait_for()
     rig.pass_time(300)
     scheduler.tick()
     (down,) = [one for one in pipeline_statuses(rig.log, rig.now) if one.name == "down"]
     assert (down.state, down.reason) == ("waiting", "upstream not fresh: up")
-    door.open.set()
+    gate.open.set()
     ticked(scheduler, 2)
     assert rig.ran == ["up", "down"]
     assert rig.state("down").last_slot == "2026-03-01T12:00:00Z"

@@ -42,7 +42,7 @@ COLUMNS = (
 )
 
 
-class Place:
+class SchemaStream:
     """A topic with schemas, and a table that a stream fills from it."""
 
     def __init__(self, broker: KafkaBroker, url: str, folder: Path, payload_format: str) -> None:
@@ -77,16 +77,16 @@ class Place:
         transform = StreamTransform(sql=sql, on_error=on_error)
         run_stream(Stream("orders", (source,), (target,), transform=transform), StreamOptions(available_now=True))
 
-    def asked(self, sql: str) -> Sequence[tuple[Any, ...]]:
+    def query(self, sql: str) -> Sequence[tuple[Any, ...]]:
         with duckdb.connect(self.file) as session:
             return session.sql(sql).fetchall()
 
 
 @pytest.fixture(params=["avro", "protobuf"])
-def place(
+def schema_stream(
     request: pytest.FixtureRequest, kafka_broker: KafkaBroker, registry_server: RegistryServer, tmp_path: Path
-) -> Place:
-    return Place(kafka_broker, registry_server.url, tmp_path, request.param)
+) -> SchemaStream:
+    return SchemaStream(kafka_broker, registry_server.url, tmp_path, request.param)
 
 
 def rows(first: int, count: int) -> pa.Table:
@@ -106,99 +106,103 @@ def rows(first: int, count: int) -> pa.Table:
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("engine", ["local", "spark"])
-def test_sql_has_the_values_that_schemas_declare(place: Place, monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
+def test_sql_has_the_values_that_schemas_declare(
+    schema_stream: SchemaStream, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
     monkeypatch.setenv("EMATIX_FLOW_ENGINE", engine)
-    messages = schema_encoder(place.connection, place.topic).encode(rows(1, 40))
-    place.send(*messages, poison(messages[0], 1))
-    place.run(sql="SELECT id, upper(name) AS name, amount, score, raw, _partition FROM source")
-    loaded = place.asked("SELECT id, name, amount, raw, _partition FROM shop.orders ORDER BY id")
+    messages = schema_encoder(schema_stream.connection, schema_stream.topic).encode(rows(1, 40))
+    schema_stream.send(*messages, poison(messages[0], 1))
+    schema_stream.run(sql="SELECT id, upper(name) AS name, amount, score, raw, _partition FROM source")
+    loaded = schema_stream.query("SELECT id, name, amount, raw, _partition FROM shop.orders ORDER BY id")
     assert loaded[0] == (1, "NAME 1", Decimal("0.01"), b"\x01\xff", 0)
     assert [row[0] for row in loaded] == list(range(1, 41))
-    assert place.asked("SELECT COUNT(*) FROM ematix_flow.rejects") == [(1,)]
+    assert schema_stream.query("SELECT COUNT(*) FROM ematix_flow.rejects") == [(1,)]
 
 
 def poison(good: bytes, number: int) -> bytes:
     return [good[:-1], b"\1" + good[1:], b"", good[:1] + b"\x7f\xff\xff\xff" + good[5:]][number % 4]
 
 
-def test_one_message_in_twenty_is_poison_and_the_others_load(place: Place) -> None:
-    messages = schema_encoder(place.connection, place.topic).encode(rows(0, 400))
-    place.send(*(poison(one, n // 20) if n % 20 == 7 else one for n, one in enumerate(messages)))
-    place.run()
-    place.run()
-    loaded = place.asked("SELECT id, name, amount, score, raw FROM shop.orders ORDER BY id")
+def test_one_message_in_twenty_is_poison_and_the_others_load(schema_stream: SchemaStream) -> None:
+    messages = schema_encoder(schema_stream.connection, schema_stream.topic).encode(rows(0, 400))
+    schema_stream.send(*(poison(one, n // 20) if n % 20 == 7 else one for n, one in enumerate(messages)))
+    schema_stream.run()
+    schema_stream.run()
+    loaded = schema_stream.query("SELECT id, name, amount, score, raw FROM shop.orders ORDER BY id")
     expected = [n for n in range(400) if n % 20 != 7]
     assert [row[0] for row in loaded] == expected
     assert all(row[1] == f"name {row[0]}" and row[2] == Decimal(row[0]) / 100 for row in loaded)
     assert all(row[4] == bytes([row[0] % 256, 0xFF]) for row in loaded)
     assert all(math.isnan(row[3]) if row[0] % 10 == 0 else row[3] == row[0] / 7 for row in loaded)
-    reasons = place.asked("SELECT reason FROM ematix_flow.rejects")
+    reasons = schema_stream.query("SELECT reason FROM ematix_flow.rejects")
     assert len(reasons) == 20
-    told = " ".join(reason for (reason,) in reasons)
-    assert all(part in told for part in ("magic byte 1", "too few", "unknown schema 2147483647", "not a "))
+    text = " ".join(reason for (reason,) in reasons)
+    assert all(part in text for part in ("magic byte 1", "too few", "unknown schema 2147483647", "not a "))
 
 
-def test_a_stream_that_may_not_set_messages_aside_stops_and_loads_nothing(place: Place) -> None:
-    (good,) = schema_encoder(place.connection, place.topic).encode(rows(1, 1))
-    place.send(good, b"\1" + good[1:])
+def test_a_stream_that_may_not_set_messages_aside_stops_and_loads_nothing(schema_stream: SchemaStream) -> None:
+    (good,) = schema_encoder(schema_stream.connection, schema_stream.topic).encode(rows(1, 1))
+    schema_stream.send(good, b"\1" + good[1:])
     with pytest.raises(RunError, match="magic byte 1"):
-        place.run(on_error="fail")
-    place.run()
-    assert place.asked("SELECT id FROM shop.orders") == [(1,)]
+        schema_stream.run(on_error="fail")
+    schema_stream.run()
+    assert schema_stream.query("SELECT id FROM shop.orders") == [(1,)]
 
 
-@pytest.mark.parametrize("place", ["avro"], indirect=True)
-def test_a_registry_that_is_away_sets_nothing_aside(place: Place, no_waits: None) -> None:
-    place.send(*schema_encoder(place.connection, place.topic).encode(rows(0, 10)))
-    away = place.connection_to(f"http://127.0.0.1:{free_port()}", str(place.connection.payload_format))
+@pytest.mark.parametrize("schema_stream", ["avro"], indirect=True)
+def test_a_registry_that_is_away_sets_nothing_aside(schema_stream: SchemaStream, no_waits: None) -> None:
+    schema_stream.send(*schema_encoder(schema_stream.connection, schema_stream.topic).encode(rows(0, 10)))
+    away = schema_stream.connection_to(f"http://127.0.0.1:{free_port()}", str(schema_stream.connection.payload_format))
     with pytest.raises(TransientError, match="cannot be reached"):
-        place.run(connection=away)
-    place.run()
-    assert place.asked("SELECT count(*), count(DISTINCT id) FROM shop.orders") == [(10, 10)]
-    assert place.asked("SELECT count(*) FROM ematix_flow.rejects") == [(0,)]
+        schema_stream.run(connection=away)
+    schema_stream.run()
+    assert schema_stream.query("SELECT count(*), count(DISTINCT id) FROM shop.orders") == [(10, 10)]
+    assert schema_stream.query("SELECT count(*) FROM ematix_flow.rejects") == [(0,)]
 
 
 def test_a_schema_may_change_between_two_messages_of_a_batch(
     kafka_broker: KafkaBroker, registry_server: RegistryServer, tmp_path: Path
 ) -> None:
-    place = Place(kafka_broker, registry_server.url, tmp_path, "avro")
-    registry, subject = registry_of(place.connection), f"{place.topic}-value"
+    schema_stream = SchemaStream(kafka_broker, registry_server.url, tmp_path, "avro")
+    registry, subject = registry_of(schema_stream.connection), f"{schema_stream.topic}-value"
     old = avro_messages(registry, subject, record(("id", "int"), ("name", "string")), [{"id": 1, "name": "a"}])
     grown = record(("id", "long"), ("name", "string"), ("score", "double", {"default": 0.5}))
     new = avro_messages(registry, subject, grown, [{"id": 2, "name": "b", "score": 2.5}])
     shrunk = avro_messages(registry, subject, record(("id", "long")), [{"id": 3}])
     wrong = avro_messages(registry, subject, record(("id", "string")), [{"id": "four"}])
-    place.send(*new, *old, *shrunk, *wrong)
-    place.run()
-    assert place.asked("SELECT id, name, score FROM shop.orders ORDER BY id") == [
+    schema_stream.send(*new, *old, *shrunk, *wrong)
+    schema_stream.run()
+    assert schema_stream.query("SELECT id, name, score FROM shop.orders ORDER BY id") == [
         (1, "a", None),
         (2, "b", 2.5),
         (3, None, None),
     ]
-    ((column, kept),) = place.asked("SELECT column_name, row_json FROM ematix_flow.rejects")
-    assert (column, "four" in kept) == ("id", True)
+    ((column, row_json),) = schema_stream.query("SELECT column_name, row_json FROM ematix_flow.rejects")
+    assert (column, "four" in row_json) == ("id", True)
 
 
-def test_a_table_that_nobody_declared_gets_the_types_of_the_schema(place: Place) -> None:
-    place.send(*schema_encoder(place.connection, place.topic).encode(rows(1, 5)))
-    place.run(table=("shop", "found"))
+def test_a_table_that_nobody_declared_gets_the_types_of_the_schema(schema_stream: SchemaStream) -> None:
+    schema_stream.send(*schema_encoder(schema_stream.connection, schema_stream.topic).encode(rows(1, 5)))
+    schema_stream.run(table=("shop", "found"))
     types = dict(
-        place.asked("SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'found'")
+        schema_stream.query("SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'found'")
     )
     assert (types["id"], types["score"], types["raw"]) == ("BIGINT", "DOUBLE", "BLOB")
-    assert place.asked("SELECT sum(id), min(raw) FROM shop.found") == [(15, b"\1\xff")]
+    assert schema_stream.query("SELECT sum(id), min(raw) FROM shop.found") == [(15, b"\1\xff")]
 
 
 def test_rows_go_on_to_a_topic_of_another_format(
     kafka_broker: KafkaBroker, registry_server: RegistryServer, tmp_path: Path
 ) -> None:
-    place = Place(kafka_broker, registry_server.url, tmp_path, "avro")
-    place.send(*schema_encoder(place.connection, place.topic).encode(rows(1, 20)))
-    onwards = Place(kafka_broker, registry_server.url, tmp_path, "protobuf")
+    schema_stream = SchemaStream(kafka_broker, registry_server.url, tmp_path, "avro")
+    schema_stream.send(*schema_encoder(schema_stream.connection, schema_stream.topic).encode(rows(1, 20)))
+    onwards = SchemaStream(kafka_broker, registry_server.url, tmp_path, "protobuf")
     target = StreamTarget(onwards.connection, write(mode="append"), topic=onwards.topic)
-    stream = Stream("onwards", (StreamSourceDeclaration(place.connection, place.topic, "orders"),), (target,))
+    stream = Stream(
+        "onwards", (StreamSourceDeclaration(schema_stream.connection, schema_stream.topic, "orders"),), (target,)
+    )
     run_stream(stream, StreamOptions(available_now=True))
     run_stream(stream, StreamOptions(available_now=True))
     onwards.run()
     expected = [(n, f"name {n}", Decimal(n) / 100, bytes([n, 0xFF])) for n in range(1, 21)]
-    assert onwards.asked("SELECT id, name, amount, raw FROM shop.orders ORDER BY id") == expected
+    assert onwards.query("SELECT id, name, amount, raw FROM shop.orders ORDER BY id") == expected

@@ -75,29 +75,32 @@ def task(spark):
 
 
 def forms(secret: str) -> Iterable[bytes]:
-    """Give the ways to write a secret."""
+    """Return the ways to write a secret."""
     raw = secret.encode()
     yield from (raw, quote(raw, safe="").encode(), quote(raw, safe="").lower().encode())
     yield from (base64.b64encode(raw).rstrip(b"="), base64.urlsafe_b64encode(raw).rstrip(b"="))
 
 
 def shown_in(data: bytes) -> list[bytes]:
-    """Give the secrets that can be read in the data."""
+    """Return the secrets that can be read in the data."""
     return [form for secret in SECRETS for form in forms(secret) if form in data]
 
 
 def changed(url: str, **parts: str) -> str:
-    """Give a URL with another password, place or database."""
+    """Return a URL with another password, address or database."""
     split = urlsplit(url)
-    user, place = f"{split.username}:{quote(parts.get('password', split.password or ''), safe='')}", parts.get("place")
+    user = f"{split.username}:{quote(parts.get('password', split.password or ''), safe='')}"
+    address = parts.get("address")
     return urlunsplit(
-        split._replace(netloc=f"{user}@{place or split.netloc.rpartition('@')[2]}", path=parts.get("path", split.path))
+        split._replace(
+            netloc=f"{user}@{address or split.netloc.rpartition('@')[2]}", path=parts.get("path", split.path)
+        )
     )
 
 
 @pytest.fixture
 def environment(postgres_url: str, mysql_url: str) -> dict[str, str]:
-    """Give the environment of a project with a module, a file of connections and canaries in all of them."""
+    """Return the environment of a project with a module, a file of connections and canaries in all of them."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = f"127.0.0.1:{server.getsockname()[1]}"
     Path("flows.py").write_text(FLOWS, encoding="utf-8")
@@ -121,9 +124,9 @@ url = "{changed(mysql_url, password="hidden").replace("hidden", "${PLANTED}")}"
     dsns = {
         "RIGHT": postgres_url,
         "WRONG_PASSWORD": changed(postgres_url, password=WRONG),
-        "WRONG_HOST": changed(postgres_url, place="nobody.invalid:5432"),
+        "WRONG_HOST": changed(postgres_url, address="nobody.invalid:5432"),
         "WRONG_DATABASE": changed(postgres_url, path="/no_such_database"),
-        "CLOSED_PORT": changed(postgres_url, place=closed),
+        "CLOSED_PORT": changed(postgres_url, address=closed),
         "MY_WRONG": changed(mysql_url, password=WRONG),
     }
     with psycopg.connect(postgres_url, autocommit=True) as connection:
@@ -139,7 +142,7 @@ url = "{changed(mysql_url, password="hidden").replace("hidden", "${PLANTED}")}"
 
 
 def run(environment: dict[str, str], *arguments: str) -> tuple[int, bytes]:
-    """Give the exit code of a command and everything it said."""
+    """Return the exit code of a command and everything it said."""
     done = subprocess.run(
         [sys.executable, "-m", "ematix_flow", *arguments, "-m", "flows"],
         env=environment, capture_output=True, check=False, timeout=200,
@@ -148,11 +151,11 @@ def run(environment: dict[str, str], *arguments: str) -> tuple[int, bytes]:
 
 
 def left_behind() -> dict[str, list[bytes]]:
-    """Give the files that runs left in home and working folder, with the secrets in each."""
+    """Return the files that runs left in home and working folder, with the secrets in each."""
     planted = {Path(".ematix-flow.toml").absolute(), Path("flows.py").absolute()}
-    found = [p for root in (Path.home(), Path.cwd()) for p in root.rglob("*") if p.is_file() and p not in planted]
-    assert any(p.suffix == ".log" for p in found), "captured logs are among them"
-    return {str(path): shown for path in found if (shown := shown_in(path.read_bytes()))}
+    files = [p for root in (Path.home(), Path.cwd()) for p in root.rglob("*") if p.is_file() and p not in planted]
+    assert any(p.suffix == ".log" for p in files), "captured logs are among them"
+    return {str(path): shown for path in files if (shown := shown_in(path.read_bytes()))}
 
 
 FAILING = (
@@ -166,9 +169,9 @@ FAILING = (
 def test_no_failure_shows_a_password(environment: dict[str, str], postgres_url: str) -> None:
     assert run(environment, "run", "good")[0] == 0
     for name in FAILING:
-        code, said = run(environment, "run", name, "--traceback", "--format", "json")
-        assert (code, shown_in(said)) == (1, []), name
-        assert b"error: " in said
+        code, output = run(environment, "run", name, "--traceback", "--format", "json")
+        assert (code, shown_in(output)) == (1, []), name
+        assert b"error: " in output
     for command in (("connections", "check"), ("runs", "list"), ("preview", "wrong_password"), ("dry-run", "literal")):
         assert shown_in(run(environment, *command)[1]) == []
     assert left_behind() == {}
@@ -182,9 +185,9 @@ def test_no_failure_shows_a_password(environment: dict[str, str], postgres_url: 
 @pytest.mark.service
 @pytest.mark.spark
 def test_a_failing_task_shows_no_password(environment: dict[str, str]) -> None:
-    code, said = run(environment, "run", "task", "--traceback")
-    assert (code, shown_in(said)) == (1, [])
-    assert b"cannot use" in said
+    code, output = run(environment, "run", "task", "--traceback")
+    assert (code, shown_in(output)) == (1, [])
+    assert b"cannot use" in output
     assert b"org.apache.spark" in Path("ps.txt").read_bytes(), "Java was running"
-    kept = left_behind()
-    assert [path for path in kept if "/events/" not in path] == []
+    left = left_behind()
+    assert [path for path in left if "/events/" not in path] == []

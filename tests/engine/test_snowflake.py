@@ -40,8 +40,8 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account
     account.database.close()
 
 
-def pipeline(sql: str = "SELECT * FROM orders", made: str | None = None, **more: Any) -> Callable[[], Any]:
-    return copying(CONNECTION, sql, made, **more)
+def pipeline(sql: str = "SELECT * FROM orders", transform: str | None = None, **more: Any) -> Callable[[], Any]:
+    return copying(CONNECTION, sql, transform, **more)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from ematix_flow import ematix, register_connection, spark
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.spark.session import session_for
-from tests.lakes.lanes import lake_fields
+from tests.lakes.targets import lake_fields
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ FRAME = pl.DataFrame({"id": [1, 2], "amount": [Decimal("1.50"), None], "doc": [{
 
 @pytest.fixture
 def session(quick_lakes: None) -> SparkSession:
-    """Give the session of this process, which knows Delta."""
+    """Return the session of this process, which knows Delta."""
     return session_for(Options())()  # type: ignore[no-any-return]
 
 
@@ -51,9 +51,9 @@ def test_spark_frames_of_a_database(kind: str, session: SparkSession, request: p
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("lane", ["delta_local", pytest.param("iceberg", marks=pytest.mark.deep)])
-def test_a_lake_table_is_written_and_read(lane: str, session: SparkSession, tmp_path: Path) -> None:
-    it = declared(lake_fields(lane, tmp_path, None))
+@pytest.mark.parametrize("variant", ["delta_local", pytest.param("iceberg", marks=pytest.mark.deep)])
+def test_a_lake_table_is_written_and_read(variant: str, session: SparkSession, tmp_path: Path) -> None:
+    it = declared(lake_fields(variant, tmp_path, None))
     assert it.write_df(FRAME, "shop.orders")["rows_inserted"] == 2
     assert it.write_df(FRAME.head(1), "shop.orders", mode="merge", keys=["id"])["rows_unchanged"] == 1
     expected = [{"id": 1, "amount": Decimal("1.50"), "doc": '{"a":1}'}, {"id": 2, "amount": None, "doc": None}]

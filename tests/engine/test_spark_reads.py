@@ -25,10 +25,10 @@ def test_connections_travel_filled_in_where_the_environment_is_enough(monkeypatc
     register_connection(connection_from_fields("away", {"kind": "postgres", "url": "postgres://me:${MISSING}@host/db"}))
     stored = "postgres://me:${vault:secret/db#password}@host/db"
     register_connection(connection_from_fields("stored", {"kind": "postgres", "url": stored}))
-    found: dict[str, Any] = dict(travelling_connections())
-    assert found["shop"].url == "postgres://me:canary@host/db"
-    assert found["away"].url == "postgres://me:${MISSING}@host/db"
-    assert found["stored"].url == stored
+    connections: dict[str, Any] = dict(travelling_connections())
+    assert connections["shop"].url == "postgres://me:canary@host/db"
+    assert connections["away"].url == "postgres://me:${MISSING}@host/db"
+    assert connections["stored"].url == stored
 
 
 @pytest.mark.spark

@@ -67,10 +67,10 @@ def test_everything_has_the_same_keys_and_is_sorted_by_name(log: RunLog) -> None
     hourly("b")
     hourly("a", depends_on=["b"])
     ematix.workflow(name="c", jobs=["a"], triggered_by="b")
-    found = status_snapshot(log, NOW)
-    assert [one["name"] for one in found] == ["a", "b", "c"]
-    assert [list(one) for one in found] == [KEYS] * 3
-    assert [one["kind"] for one in found] == ["pipeline", "pipeline", "workflow"]
+    snapshot = status_snapshot(log, NOW)
+    assert [one["name"] for one in snapshot] == ["a", "b", "c"]
+    assert [list(one) for one in snapshot] == [KEYS] * 3
+    assert [one["kind"] for one in snapshot] == ["pipeline", "pipeline", "workflow"]
 
 
 def test_the_reason_is_what_run_due_says(log: RunLog) -> None:
@@ -149,10 +149,10 @@ def test_looking_asks_once_for_each_kind_of_record_however_much_there_is(
 ) -> None:
     for number in range(50):
         hourly(f"p{number}", depends_on=[f"p{number - 1}"] if number else [])
-    asked: list[str] = []
+    queried: list[str] = []
     everything = type(log.backend).all
     monkeypatch.setattr(
-        type(log.backend), "all", lambda backend, kind: asked.append(kind.__name__) or everything(backend, kind)
+        type(log.backend), "all", lambda backend, kind: queried.append(kind.__name__) or everything(backend, kind)
     )
     assert len(at(log)) == 50
-    assert asked == ["PipelineState", "Claim", "RequestRow"]
+    assert queried == ["PipelineState", "Claim", "RequestRow"]

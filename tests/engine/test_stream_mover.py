@@ -37,6 +37,6 @@ def test_who_moves_the_rows_of_a_stream_and_why(  # noqa: PLR0917 - a case has s
     monkeypatch.setenv(ENGINE_VARIABLE, engine)
     reads, writes = (connection_from_fields(kind, {"kind": kind, **FIELDS[kind]}) for kind in (source, target))
     into = {"target_topic": "copies"} if target == "kafka" else {"target_table": ("shop", "copies")}
-    asked = {"name": "s", "source": reads, "source_query": "shop.orders", "target": writes, **into, **more}
-    chosen = mover_of(stream_from_keywords(asked, None), StreamOptions())
+    options = {"name": "s", "source": reads, "source_query": "shop.orders", "target": writes, **into, **more}
+    chosen = mover_of(stream_from_keywords(options, None), StreamOptions())
     assert (chosen.value, chosen.reason) == (by, reason)

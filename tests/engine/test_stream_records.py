@@ -37,28 +37,28 @@ class Running:
         self.now += after
         self.collector(event)
         self.record(event)
-        return self.kept()
+        return self.logged_record()
 
-    def kept(self) -> RunRecord:
-        ((found,), total) = self.log.list_runs(pipeline="orders")
+    def logged_record(self) -> RunRecord:
+        ((record,), total) = self.log.list_runs(pipeline="orders")
         assert total == 1
-        return found
+        return record
 
 
 def test_a_run_is_remembered_from_its_beginning() -> None:
-    found = Running().kept()
-    assert (found.status, found.kind, found.started_at) == ("running", "streaming", START.isoformat())
-    prefix, _, suffix = found.run_id.rpartition("-")
+    record = Running().logged_record()
+    assert (record.status, record.kind, record.started_at) == ("running", "streaming", START.isoformat())
+    prefix, _, suffix = record.run_id.rpartition("-")
     assert (prefix, len(suffix)) == ("orders-stream-20260102T030405Z", 8)
 
 
 def test_a_run_says_who_moves_its_rows_as_soon_as_that_is_known() -> None:
     running = Running()
     running.hears(StreamStarted("another", "", "local", "so"), timedelta(0))
-    assert "engine" not in running.kept().extras
+    assert "engine" not in running.logged_record().extras
     running.hears(StreamStarted("orders", "", "spark", "rows move"), timedelta(0))
-    found = running.hears(BATCH, EVERY)
-    assert (found.extras["engine"], found.extras["engine_reason"]) == ("spark", "rows move")
+    record = running.hears(BATCH, EVERY)
+    assert (record.extras["engine"], record.extras["engine_reason"]) == ("spark", "rows move")
     assert running.hears(BATCH, EVERY).extras["rows_consumed_total"] == 20
 
 
@@ -66,16 +66,16 @@ def test_the_numbers_are_refreshed_every_thirty_seconds() -> None:
     running = Running()
     assert timedelta(seconds=30) == EVERY
     assert running.hears(BATCH, timedelta(seconds=10)).extras["rows_consumed_total"] == 0
-    found = running.hears(StreamIdle("orders", ""), timedelta(seconds=20))
-    assert (found.extras["rows_consumed_total"], found.rows_inserted, found.rows_rejected) == (10, 9, 1)
-    assert found.extras["snapshot_at"] == running.now.isoformat()
-    assert found.status == "running"
+    record = running.hears(StreamIdle("orders", ""), timedelta(seconds=20))
+    assert (record.extras["rows_consumed_total"], record.rows_inserted, record.rows_rejected) == (10, 9, 1)
+    assert record.extras["snapshot_at"] == running.now.isoformat()
+    assert record.status == "running"
 
 
 def test_events_of_other_streams_change_nothing() -> None:
     running = Running()
-    found = running.hears(StreamIdle("copies", ""), timedelta(minutes=5))
-    assert found.extras["snapshot_at"] == START.isoformat()
+    record = running.hears(StreamIdle("copies", ""), timedelta(minutes=5))
+    assert record.extras["snapshot_at"] == START.isoformat()
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def test_the_end_is_remembered(error: BaseException | None, status: str) -> None
     running = Running()
     running.hears(BATCH, timedelta(seconds=1))
     running.record.end(error)
-    found = running.kept()
-    assert (found.status, found.rows_inserted, found.finished_at) == (status, 9, running.now.isoformat())
-    assert ("the broker is away" in (found.error_summary or "")) == (status == "failed")
+    record = running.logged_record()
+    assert (record.status, record.rows_inserted, record.finished_at) == (status, 9, running.now.isoformat())
+    assert ("the broker is away" in (record.error_summary or "")) == (status == "failed")
 
 
 def test_a_log_that_cannot_be_written_stops_nothing_and_hears_of_it_later() -> None:
@@ -101,4 +101,4 @@ def test_a_log_that_cannot_be_written_stops_nothing_and_hears_of_it_later() -> N
     Path("runs.db").rmdir()
     Path("away.db").rename("runs.db")
     assert running.log.reconcile() == 0
-    assert running.kept().status == "succeeded"
+    assert running.logged_record().status == "succeeded"

@@ -35,9 +35,10 @@ ORDERS = Table("main", "orders", (Column(BigInt(), primary_key=True, name="id"),
 @pytest.fixture
 def fan_out(kafka_broker: KafkaBroker, postgres_url: str) -> Stream:
     broker = connection_from_fields("broker", {"kind": "kafka", "bootstrap_servers": kafka_broker.address})
-    places = ({"kind": "postgres", "url": postgres_url}, {"kind": "sqlite", "path": "lite.db"})
+    connections = ({"kind": "postgres", "url": postgres_url}, {"kind": "sqlite", "path": "lite.db"})
     targets = tuple(
-        StreamTarget(connection_from_fields(fields["kind"], fields), write(mode="append"), ORDERS) for fields in places
+        StreamTarget(connection_from_fields(fields["kind"], fields), write(mode="append"), ORDERS)
+        for fields in connections
     )
     source = StreamSourceDeclaration(broker, kafka_broker.create_topic(), "orders")
     return Stream("orders", (source,), targets, idle_pause_ms=50, fan_out=True)
@@ -60,12 +61,12 @@ def test_a_target_that_is_away_does_not_hold_up_the_other_and_catches_up(
     send_orders(kafka_broker, topic, range(10))
     postgres_server.crash()
     loaded = threading.Event()
-    seen: list[Event] = []
+    events: list[Event] = []
 
     def listen(event: Event) -> None:
         if isinstance(event, StreamFailed | BatchLoaded):
-            seen.append(event)
-        if {StreamFailed, BatchLoaded} <= {type(one) for one in seen}:
+            events.append(event)
+        if {StreamFailed, BatchLoaded} <= {type(one) for one in events}:
             loaded.set()
 
     options = StreamOptions(available_now=True, restart=True, max_backoff=0.2)
@@ -79,7 +80,7 @@ def test_a_target_that_is_away_does_not_hold_up_the_other_and_catches_up(
     thread.join(60)
     assert results[0]["iterations"] == 1
     assert in_postgres(postgres_url) == in_lite() == [(10, 10)]
-    assert {event.target for event in seen if isinstance(event, StreamFailed)} == {"main.orders@postgres"}
+    assert {event.target for event in events if isinstance(event, StreamFailed)} == {"main.orders@postgres"}
 
 
 def test_without_restart_the_other_target_is_loaded_and_the_error_is_raised(

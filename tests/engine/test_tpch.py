@@ -41,13 +41,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.deep]
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a folder with the tables of TPC-H as Parquet files."""
+    """Return a folder with the tables of TPC-H as Parquet files."""
     return generate(tmp_path_factory.mktemp("tpch"), SCALE)
 
 
 @pytest.fixture(scope="module")
 def answers(data: Path) -> dict[str, pa.Table]:
-    """Give what DuckDB answers."""
+    """Return what DuckDB answers."""
     with duckdb.connect() as connection:
         for table in TABLES:
             connection.execute(f"CREATE VIEW {table} AS FROM read_parquet('{data}/{table}/*.parquet')")
@@ -56,7 +56,7 @@ def answers(data: Path) -> dict[str, pa.Table]:
 
 @pytest.fixture(scope="module")
 def on_sail() -> Iterator[SparkSession]:
-    """Give a session on a server of Sail, which speaks Spark's Connect protocol and needs no Java."""
+    """Return a session on a server of Sail, which speaks Spark's Connect protocol and needs no Java."""
     with sail_session() as session:
         yield session
 
@@ -101,7 +101,7 @@ def test_queries_over_delta_answer_as_duckdb_does(
 
 @pytest.fixture(scope="module")
 def delta(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a folder with the tables of TPC-H as Delta tables."""
+    """Return a folder with the tables of TPC-H as Delta tables."""
     import pyarrow.dataset as ds
     from deltalake import write_deltalake
 
@@ -112,7 +112,7 @@ def delta(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def loaded(name: str, source: Connection, answer: pa.Table, folder: Path, spark: Any) -> list[tuple[Any, ...]]:
-    """Run a query as the source of a load and give the rows that are in the target then."""
+    """Run a query as the source of a load and return the rows that are in the target then."""
     columns = tuple(Column(_type(field.type), name=field.name) for field in answer.schema)
     target = connection_from_fields("answers", {"kind": "duckdb", "path": str(folder / "answers.duckdb")})
     table = Table("tpch", name, columns)
@@ -134,7 +134,7 @@ def _type(kind: pa.DataType) -> ColumnType:
 
 
 def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
-    """Give rows in an order of their own, with as many digits of numbers as engines agree on."""
+    """Return rows in an order of their own, with as many digits of numbers as engines agree on."""
     return sorted((tuple(_plain(value) for value in row.values()) for row in table.to_pylist()), key=repr)
 
 

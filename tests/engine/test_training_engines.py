@@ -149,9 +149,9 @@ def test_the_database_and_spark_join_the_same_set(target: Connection) -> None:
                 "label": pa.array(range(len(spine))),
             }
         )
-        asked = {"spine": rows, "feature_views": views, "prefer": "arrow"}
-        by_database = ematix.training_set(target, **asked, engine="database")
-        by_spark = ematix.training_set(target, **asked, engine="spark")
+        options = {"spine": rows, "feature_views": views, "prefer": "arrow"}
+        by_database = ematix.training_set(target, **options, engine="database")
+        by_spark = ematix.training_set(target, **options, engine="spark")
         assert by_spark.schema == by_database.schema
         assert by_spark.to_pylist() == by_database.to_pylist()
 
@@ -188,7 +188,7 @@ KEY = "6F9619FF-8B86-D011-B42D-00C04FC964FF"
 
 @pytest.fixture
 def everything(target: Connection) -> Connection:
-    """Give a target with a view of every type."""
+    """Return a target with a view of every type."""
     rows = [{"key": KEY, "day": day(0).date(), **FULL, "ts": day(1)}]
     rows += [{"key": KEY, "day": day(0).date(), **dict.fromkeys(FULL), "ts": day(3)}]
     sync(target=Everything, source=rows, target_connection=target, mode="scd2")
@@ -197,9 +197,9 @@ def everything(target: Connection) -> Connection:
 
 def test_values_of_every_type_are_the_same(everything: Connection) -> None:
     spine = [{"key": KEY, "day": day(0).date(), "as_of": day(at), "nested": [at]} for at in (3, 0, 1, 2)]
-    asked = {"spine": spine, "feature_views": [Everything], "prefer": "arrow"}
-    by_database = ematix.training_set(everything, **asked, engine="database")
-    by_spark = ematix.training_set(everything, **asked, engine="spark")
+    options = {"spine": spine, "feature_views": [Everything], "prefer": "arrow"}
+    by_database = ematix.training_set(everything, **options, engine="database")
+    by_spark = ematix.training_set(everything, **options, engine="spark")
     assert by_spark.schema == by_database.schema
     assert by_spark.to_pylist() == by_database.to_pylist()
     assert by_spark.column("text").to_pylist() == [None, None, FULL["text"], FULL["text"]]
@@ -214,9 +214,9 @@ def test_a_frame_of_spark_stays_one_and_rows_without_an_instant_are_refused(ever
     frame = ematix.training_set(everything, spine=spine, feature_views=[Everything], columns=["ratio"], prefer="spark")
     assert frame.columns == ["a.b", "day", "key", "as_of", "ratio"]
     assert sorted((row["a.b"], row["ratio"]) for row in frame.collect()) == [(0, None), (1, 0.1), (3, None)]
-    here = ematix.training_set(everything, spine=spine, feature_views=[Everything], columns=["ratio"])
-    assert here["ratio"].to_list() == [None, 0.1, None]
-    assert here.columns == frame.columns
+    local = ematix.training_set(everything, spine=spine, feature_views=[Everything], columns=["ratio"])
+    assert local["ratio"].to_list() == [None, 0.1, None]
+    assert local.columns == frame.columns
     without = spark.createDataFrame([(KEY, day(0).date(), None)], "key STRING, day DATE, as_of TIMESTAMP")
     with pytest.raises(FlowError, match="has no instant in as_of"):
         ematix.training_set(everything, spine=without, feature_views=[Everything])
@@ -234,16 +234,16 @@ def test_who_joins_is_chosen_by_size_and_told(tmp_path: Path, monkeypatch: pytes
     shop, view = DuckDBConnection(name="shop", path=str(tmp_path / "shop.duckdb")), scores(0)
     load(view, shop, [{"user_id": 1, "score": 3, "ts": day(1)}])
 
-    def told(spine: Any, connection: Any = shop, **more: Any) -> str:
+    def refusal(spine: Any, connection: Any = shop, **more: Any) -> str:
         return str(ematix.preview_training_set(connection, spine=spine, feature_views=[view], **more))
 
-    assert told(SPINE_OF_ONE) == 'join by the database: the settings say engine = "local"'
+    assert refusal(SPINE_OF_ONE) == 'join by the database: the settings say engine = "local"'
     monkeypatch.delenv(ENGINE_VARIABLE)
     few = "1 row of the spine x 1 view, about 1 version: too few for Spark"
-    assert told(SPINE_OF_ONE) == f"join by the database: {few}"
-    assert told(SPINE_OF_ONE, engine="spark") == "join by Spark: engine= says so"
+    assert refusal(SPINE_OF_ONE) == f"join by the database: {few}"
+    assert refusal(SPINE_OF_ONE, engine="spark") == "join by Spark: engine= says so"
     monkeypatch.setattr(training_join, "WORTH_SPARK", 1)
-    assert told(SPINE_OF_ONE).startswith("join by Spark: 1 row of the spine x 1 view, about 1 version: as many that")
+    assert refusal(SPINE_OF_ONE).startswith("join by Spark: 1 row of the spine x 1 view, about 1 version: as many that")
     manifest = tmp_path / "set.json"
     frame = ematix.training_set(shop, spine=SPINE_OF_ONE, feature_views=[view], manifest=manifest)
     assert frame["score"].to_list() == [3]
@@ -252,11 +252,11 @@ def test_who_joins_is_chosen_by_size_and_told(tmp_path: Path, monkeypatch: pytes
     # The set is the same, whoever joins it.
     assert replay(manifest, shop)["same"] is True
     with closing(opened(shop)) as conn:
-        assert told(SPINE_OF_ONE, conn) == "join by the database: DuckDB has its file open in this process"
+        assert refusal(SPINE_OF_ONE, conn) == "join by the database: DuckDB has its file open in this process"
         with pytest.raises(DeclareError, match="engine='spark' cannot join this training set: DuckDB has its file"):
-            told(SPINE_OF_ONE, conn, engine="spark")
+            refusal(SPINE_OF_ONE, conn, engine="spark")
     with pytest.raises(DeclareError, match="engine='duckdb' is not known"):
-        told(SPINE_OF_ONE, engine="duckdb")
+        refusal(SPINE_OF_ONE, engine="duckdb")
 
 
 @pytest.mark.deep

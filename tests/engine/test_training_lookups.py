@@ -31,7 +31,7 @@ EXPECTED = [None if row["user_id"] == 19 else row["user_id"] * 10 for row in SPI
 
 @pytest.fixture
 def scores(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[FeatureView]]:
-    """Give a view with values of nineteen users, for which seven rows of a spine are one statement."""
+    """Return a view with values of nineteen users, for which seven rows of a spine are one statement."""
     monkeypatch.setenv(ENGINE_VARIABLE, "local")
     monkeypatch.setattr(spine, "AT_ONCE", 7)
     monkeypatch.setattr(read, "WORTH_COMPANIONS", 50)
@@ -51,8 +51,8 @@ def scores(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[
 
 
 @pytest.fixture
-def asked(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Give the connections that answered, by number; another client changes all values before the second answer."""
+def answered_by(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the connections that answered, by number; another client changes all values before the second answer."""
     answered: list[int] = []
     query = read.Reader.query
 
@@ -68,14 +68,16 @@ def asked(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return answered
 
 
-def test_several_connections_look_up_one_state(scores: type[FeatureView], asked: list[int], postgres_url: str) -> None:
+def test_several_connections_look_up_one_state(
+    scores: type[FeatureView], answered_by: list[int], postgres_url: str
+) -> None:
     conn = PostgresConnection(name="shop", url=postgres_url)
-    found = ematix.training_set(
+    training_set = ematix.training_set(
         conn, spine=SPINE, feature_views=[scores], columns=["score"], prefer="polars", engine="database"
     )
-    assert found["score"].to_list() == EXPECTED
-    assert len(asked) == 15
-    assert 2 <= len(set(asked)) <= 3
+    assert training_set["score"].to_list() == EXPECTED
+    assert len(answered_by) == 15
+    assert 2 <= len(set(answered_by)) <= 3
     with psycopg.connect(postgres_url) as other:
         left = other.execute("SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in%'").fetchone()
     assert left == (0,)
@@ -85,15 +87,15 @@ def test_several_connections_look_up_one_state(scores: type[FeatureView], asked:
 
 
 def test_few_rows_and_a_transaction_of_the_caller_take_one_connection(
-    scores: type[FeatureView], asked: list[int], postgres_url: str
+    scores: type[FeatureView], answered_by: list[int], postgres_url: str
 ) -> None:
     conn = PostgresConnection(name="shop", url=postgres_url)
     ematix.training_set(conn, spine=SPINE[:20], feature_views=[scores], columns=["score"], engine="database")
-    assert len(set(asked)) == 1
-    asked.clear()
+    assert len(set(answered_by)) == 1
+    answered_by.clear()
     with closing(connect(conn)) as handle, handle.transaction():
         ematix.training_set(handle, spine=SPINE, feature_views=[scores], columns=["score"], engine="database")
-    assert len(set(asked)) == 1
+    assert len(set(answered_by)) == 1
 
 
 def test_an_error_of_one_connection_is_told_as_any(

@@ -51,7 +51,7 @@ def day(number: float) -> datetime:
 
 
 @pytest.fixture(autouse=True)
-def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def _local_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setenv(ENGINE_VARIABLE, "local")
     monkeypatch.chdir(tmp_path)
     PROJECT.clear()
@@ -237,13 +237,13 @@ def test_a_manifest_proves_a_set_or_says_that_the_past_has_changed(
     assert main(command) == 0
     assert json.loads(capsys.readouterr().out)["same"] is True
     handle = opened(shop)
-    place = native_name(handle.database.table_name("features", "users__online"), "duckdb")
-    handle.execute(f"DELETE FROM {place}")
+    table_name = native_name(handle.database.table_name("features", "users__online"), "duckdb")
+    handle.execute(f"DELETE FROM {table_name}")
     handle.close()
     assert main(["features", "materialize", "users", "-m", "views_of_manifest"]) == 0
     assert "built in shop" in capsys.readouterr().out
     handle = opened(shop)
-    assert handle.fetch_scalar_int(f"SELECT COUNT(*) FROM {place}") == 1
+    assert handle.fetch_scalar_int(f"SELECT COUNT(*) FROM {table_name}") == 1
     handle.close()
     sync(target=view, source=[{"user_id": 1, "score": 4, "ts": day(1.5)}], target_connection=shop, mode="scd2")
     capsys.readouterr()

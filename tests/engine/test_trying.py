@@ -21,8 +21,8 @@ class People:
     email: Annotated[Text | None, lower(), trim()]
 
 
-@ematix.table(schema="archive")
-class Kept:
+@ematix.table(schema="archive", name="kept")
+class ArchivedPeople:
     person_id: Annotated[BigInt, pk()]
 
 
@@ -60,7 +60,7 @@ def test_versions_of_existing_rows_are_closed() -> None:
 
 
 def test_a_frame_and_a_fan_out() -> None:
-    @ematix.pipeline(targets=[Target(table=People), Target(table=Kept)], mode="append")
+    @ematix.pipeline(targets=[Target(table=People), Target(table=ArchivedPeople)], mode="append")
     def both(conn: Any) -> str:
         raise AssertionError(conn)
 

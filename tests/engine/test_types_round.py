@@ -30,7 +30,7 @@ TEXTS = ("csv", "json_lines")
 
 
 def fields_of(system: str, request: pytest.FixtureRequest, folder: Path) -> tuple[dict[str, Any], str, str]:
-    """Give the settings of a system, the schema of the table there and how it is asked for."""
+    """Return the settings of a system, the schema of the table there and how it is asked for."""
     if system in ("postgres", "mysql"):
         url = request.getfixturevalue(f"{system}_url")
         schema = url.rpartition("/")[2] if system == "mysql" else "main"
@@ -46,8 +46,8 @@ def test_every_type_comes_back_as_it_was(system: str, request: pytest.FixtureReq
     rows = [within_orc(row) for row in ROWS] if system == "orc" else ROWS
     journey = Journey(tmp_path)
     journey.load(frame_of(rows), fields, schema=schema)
-    found = journey.rows_in(fields, query)
-    assert plain(found) == plain([as_digits(row) for row in rows] if system in TEXTS else rows)
+    stored_rows = journey.rows_in(fields, query)
+    assert plain(stored_rows) == plain([as_digits(row) for row in rows] if system in TEXTS else rows)
 
 
 @pytest.mark.parametrize("system", ["parquet", "orc", "delta_local"])
@@ -77,19 +77,19 @@ def test_numbers_that_are_none_come_back_where_the_system_has_them(
 
 
 def within_orc(row: dict[str, Any]) -> dict[str, Any]:
-    """Give a row with the times that ORC can hold."""
+    """Return a row with the times that ORC can hold."""
     if row["at"] is None or row["at"].year not in (1, 9999):
         return row
-    moment = (
+    instant = (
         datetime(1678, 1, 1, tzinfo=UTC) if row["at"].year == 1 else datetime(2261, 12, 31, 23, 59, 59, 999999, UTC)
     )
-    return row | {"at": moment.replace(tzinfo=None), "instant": moment, "day": date(1583, 1, 1)}
+    return row | {"at": instant.replace(tzinfo=None), "instant": instant, "day": date(1583, 1, 1)}
 
 
 def as_digits(row: dict[str, Any]) -> dict[str, Any]:
-    """Give a row as text files give it back: bytes are the digits that they are written with."""
-    told = {name for name, kind in TYPES.items() if kind.kind in AS_DIGITS and row[name] is not None}
-    return row | {name: row[name].hex().encode() for name in told}
+    """Return a row as text files give it back: bytes are the digits that they are written with."""
+    digit_columns = {name for name, kind in TYPES.items() if kind.kind in AS_DIGITS and row[name] is not None}
+    return row | {name: row[name].hex().encode() for name in digit_columns}
 
 
 @pytest.mark.parametrize("system", ["duckdb", "sqlite", *SERVERS, "parquet"])

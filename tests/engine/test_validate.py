@@ -61,8 +61,10 @@ def test_event_time_is_explained_too(duck: Warehouse, declare: Declare) -> None:
 
 
 def test_maintenance_is_understood(warehouse: Warehouse, declare: Declare) -> None:
-    word = {"mysql": "ANALYZE TABLE", "sqlite": "ANALYZE", "duckdb": "ANALYZE"}.get(warehouse.kind, "VACUUM ANALYZE")
-    pipeline = declare(warehouse, transforms_post=[f"-- keep it quick\n{word} {warehouse.orders}"])
+    statement = {"mysql": "ANALYZE TABLE", "sqlite": "ANALYZE", "duckdb": "ANALYZE"}.get(
+        warehouse.kind, "VACUUM ANALYZE"
+    )
+    pipeline = declare(warehouse, transforms_post=[f"-- keep it quick\n{statement} {warehouse.orders}"])
     result = validate_pipeline(pipeline)
     assert result.ok, result.errors
     assert any("is maintenance" in note for note in result.notes)

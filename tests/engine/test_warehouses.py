@@ -69,8 +69,10 @@ class Shop:
                 cursor.execute(statement.encode())
             return cursor.fetchall() if cursor.description is not None else []
 
-    def pipeline(self, sql: str = "SELECT * FROM orders", made: str | None = None, **more: Any) -> Callable[[], Any]:
-        return copying(self.connection, sql, made, **{"table_name": "public.copied", **more})
+    def pipeline(
+        self, sql: str = "SELECT * FROM orders", transform: str | None = None, **more: Any
+    ) -> Callable[[], Any]:
+        return copying(self.connection, sql, transform, **{"table_name": "public.copied", **more})
 
 
 @pytest.fixture
@@ -100,8 +102,10 @@ def test_rows_arrive_as_they_were(shop: Shop) -> None:
 
 
 def test_sql_in_between_is_run_by_duckdb_and_may_read_the_rows_twice(shop: Shop) -> None:
-    made = "SELECT a.name, count(*) AS n, sum(b.price) AS all_prices FROM source a, source b GROUP BY ALL ORDER BY 1"
-    result = shop.pipeline(made=made)()
+    transform = (
+        "SELECT a.name, count(*) AS n, sum(b.price) AS all_prices FROM source a, source b GROUP BY ALL ORDER BY 1"
+    )
+    result = shop.pipeline(transform=transform)()
     assert (result["rows_read"], result["rows_written"]) == (2, 2)
     assert shop.run("SELECT n, all_prices FROM copied") == [(2, Decimal("3.70"))] * 2
 
@@ -182,11 +186,11 @@ def test_many_rows_are_inserted_by_statements_of_bounded_length(shop: Shop, monk
 
 def test_what_cannot_be_written_or_run_is_refused(shop: Shop) -> None:
     with pytest.raises(PlanError, match="column 'l' is list"):
-        shop.pipeline(made="SELECT [1, 2] AS l FROM source", name="copy0")()
+        shop.pipeline(transform="SELECT [1, 2] AS l FROM source", name="copy0")()
     with pytest.raises(PlanError, match=r"failed: .*nothing"):
-        shop.pipeline(made="SELECT * FROM nothing", name="copy1")()
+        shop.pipeline(transform="SELECT * FROM nothing", name="copy1")()
     with pytest.raises(PlanError, match="one query over `source`"):
-        shop.pipeline(made="SELECT 1; SELECT 2", name="copy2")()
+        shop.pipeline(transform="SELECT 1; SELECT 2", name="copy2")()
     with pytest.raises(PlanError, match="incremental_column='idd' is not among"):
         shop.pipeline(incremental_column="idd", watermark_store=FileWatermarkStore("w.json"), name="copy3")()
     with pytest.raises(RunError, match="does not exist"):
@@ -200,7 +204,7 @@ def test_rows_that_cannot_be_read_to_their_end_leave_nothing(shop: Shop) -> None
     with pytest.raises(RunError, match=r"to their end: .*division by zero"):
         shop.pipeline(sql, "SELECT * FROM source", name="made")()
     with pytest.raises(PlanError, match=r"SQL of the warehouse pipeline failed: .*tea"):
-        shop.pipeline(made="SELECT CAST(name AS INT) AS n FROM source", name="cast")()
+        shop.pipeline(transform="SELECT CAST(name AS INT) AS n FROM source", name="cast")()
     assert shop.run("SELECT to_regclass('copied'), (SELECT count(*) FROM ematix_flow_loads)") == [(None, 0)]
 
 
@@ -292,7 +296,7 @@ def test_a_folder_in_a_bucket_needs_a_role() -> None:
 
 @pytest.fixture
 def bucket(s3_server: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Give a bucket that the AWS libraries find by themselves."""
+    """Return a bucket that the AWS libraries find by themselves."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.endpoint)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)

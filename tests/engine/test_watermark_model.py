@@ -24,11 +24,11 @@ doubles = st.one_of(
     st.integers(0, 10**7).map(lambda microseconds: 1767225601 + microseconds / 10**6),
 )
 loads = st.lists(st.lists(doubles, max_size=4), min_size=2, max_size=5)
-moments = st.integers(-7200 * 1000, 7200 * 1000).map(lambda part: timedelta(milliseconds=part))
+time_offsets = st.integers(-7200 * 1000, 7200 * 1000).map(lambda part: timedelta(milliseconds=part))
 
 
 def above(values: dict[int, Any], bound: Any) -> set[int]:
-    """Give the rows that come after a bound."""
+    """Return the rows that come after a bound."""
     return {key for key, value in values.items() if bound is None or value > bound}
 
 
@@ -53,7 +53,7 @@ def test_doubles_are_loaded_once(kind: str, native: str, batches: list[list[floa
 
 @settings(max_examples=quick_or_deep(20, 200))
 @given(
-    batches=st.lists(st.lists(moments, max_size=4), min_size=2, max_size=5),
+    batches=st.lists(st.lists(time_offsets, max_size=4), min_size=2, max_size=5),
     offset=st.sampled_from(["", "Z", "-05:00", "+05:30", " +0200"]),
     between=st.sampled_from(" T"),
     digits=st.sampled_from([3, 6, 9]),

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 APPEND: dict[str, Any] = {"mode": "append"}
-LOOKING_BACK: dict[str, Any] = {"mode": "merge", "lookback": timedelta(hours=1)}
+LOOKBACK: dict[str, Any] = {"mode": "merge", "lookback": timedelta(hours=1)}
 
 in_and_out = pytest.mark.parametrize("inside", [False, True])
 
 
 @in_and_out
 def test_times_with_an_offset_are_looked_back_from_in_their_own(tmp_path: Path, inside: bool) -> None:
-    flow = Arrivals(tmp_path, "sqlite", "TEXT", TimestampTZ(), LOOKING_BACK, inside)
+    flow = Arrivals(tmp_path, "sqlite", "TEXT", TimestampTZ(), LOOKBACK, inside)
     flow.add(["2026-01-01T22:00:00-05:00"])
     flow.run()
     flow.add(["2026-01-01T23:00:00-05:00", "2026-01-01T21:30:00-05:00", "2026-01-01T20:30:00-05:00"])
@@ -35,7 +35,7 @@ def test_times_with_an_offset_are_looked_back_from_in_their_own(tmp_path: Path, 
 
 @pytest.mark.parametrize(("native", "value"), [("TEXT", "v0001"), ("TIMESTAMP", 1767225600)])
 def test_a_look_back_from_no_time_is_refused_before_the_first_load(tmp_path: Path, native: str, value: object) -> None:
-    flow = Arrivals(tmp_path, "sqlite", native, Text(), LOOKING_BACK)
+    flow = Arrivals(tmp_path, "sqlite", native, Text(), LOOKBACK)
     flow.add([value])
     with pytest.raises(PlanError, match=f"lookback= cannot be subtracted from '{value}'"):
         flow.run()
@@ -43,7 +43,7 @@ def test_a_look_back_from_no_time_is_refused_before_the_first_load(tmp_path: Pat
 
 @in_and_out
 def test_text_of_duckdb_is_looked_back_from_as_it_is_written(tmp_path: Path, inside: bool) -> None:
-    flow = Arrivals(tmp_path, "duckdb", "VARCHAR", Text(), LOOKING_BACK, inside)
+    flow = Arrivals(tmp_path, "duckdb", "VARCHAR", Text(), LOOKBACK, inside)
     flow.add(["2026-01-01T22:00:00Z"])
     flow.run()
     flow.add(["2026-01-01T21:30:00Z", "2026-01-01T20:30:00Z"])

@@ -32,7 +32,7 @@ def diamond(rig: Rig) -> None:
 def test_a_workflow_is_restarted_from_a_job_and_keeps_what_does_not_follow_it(rig: Rig) -> None:
     diamond(rig)
     assert sorted(rig.ran) == ["alone", "first", "last", "left", "right"]
-    before, kept = rig.workflow("w").last_slot, rig.state("first")
+    before, first_state = rig.workflow("w").last_slot, rig.state("first")
     rig.ran.clear()
     started, jobs = restart_workflow(rig.log, "w", "left", "anna")
     assert jobs == ["left", "last"]
@@ -41,7 +41,7 @@ def test_a_workflow_is_restarted_from_a_job_and_keeps_what_does_not_follow_it(ri
     assert rig.ran == ["left", "last"]
     assert rig.workflow("w").slot_status == "succeeded"
     assert started == f"workflow:w@{rig.workflow('w').last_slot}" != f"workflow:w@{before}"
-    assert rig.state("first") == kept
+    assert rig.state("first") == first_state
     (action,) = rig.log.all(Action)
     assert (action.kind, action.from_step, action.asked_by, action.state) == ("restart", "left", "anna", "done")
     rig.ran.clear()

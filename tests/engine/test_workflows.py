@@ -185,12 +185,12 @@ def test_workflows_follow_each_other_in_one_round(rig: Rig) -> None:
 
 def test_a_paused_workflow_is_not_set_off_and_catches_up_once(rig: Rig) -> None:
     unscheduled(rig, "up", "job")
-    made = workflow(name="w", jobs=["job"], triggered_by="up")
-    actions.pause(rig.log, made.key, "anna")
+    declared = workflow(name="w", jobs=["job"], triggered_by="up")
+    actions.pause(rig.log, declared.key, "anna")
     succeed(rig, "up", "up")
     rig.due()
     assert rig.ran == []
-    actions.unpause(rig.log, made.key, "anna")
+    actions.unpause(rig.log, declared.key, "anna")
     rig.due()
     rig.due()
     assert rig.ran == ["job"]

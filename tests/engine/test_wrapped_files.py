@@ -43,9 +43,9 @@ WRAPS: dict[str, tuple[Any, dict[int, tuple[Any, ...]]]] = {
 
 
 def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "in"
-    made.mkdir()
-    return made
+    inbox = tmp_path / "in"
+    inbox.mkdir()
+    return inbox
 
 
 @pytest.mark.in_turn
@@ -57,11 +57,11 @@ def test_broken_lines_and_values_are_rejects_whatever_the_transforms_keep(
 ) -> None:
     transform, expected = WRAPS[name]
     files = CSV if form == "csv" else JSON_LINES
-    found = load(folder(tmp_path), files, COLUMNS, format=form, transforms_pre=[transform], spark=spark)
-    assert found.rows == expected
-    assert sorted(column for _, column, _ in found.rejects) == ["line", "number"]
-    assert all(position for position, _ in found.sources), "each reject says where its row stands"
-    [value] = [json.loads(row) for _, row in found.sources if "oops" in row]
+    outcome = load(folder(tmp_path), files, COLUMNS, format=form, transforms_pre=[transform], spark=spark)
+    assert outcome.rows == expected
+    assert sorted(column for _, column, _ in outcome.rejects) == ["line", "number"]
+    assert all(position for position, _ in outcome.sources), "each reject says where its row stands"
+    [value] = [json.loads(row) for _, row in outcome.sources if "oops" in row]
     assert value["number"] == "oops"
 
 
@@ -75,8 +75,8 @@ def test_a_wrapped_load_of_files_fails_with_the_row_that_does_not_fit(spark: Any
 def test_a_column_may_be_called_like_the_view_of_the_rows(spark: Any, tmp_path: Path) -> None:
     columns = {"id": Annotated[BigInt, pk()], "doc_src_raw": Text | None}
     files = {"a.csv": b"id,doc_src_raw\n1,a\n2,b\n"}
-    found = load(folder(tmp_path), files, columns, transforms_pre=[filter_where("doc_src_raw = 'b'")], spark=spark)
-    assert found.rows == {2: ("b",)}
+    outcome = load(folder(tmp_path), files, columns, transforms_pre=[filter_where("doc_src_raw = 'b'")], spark=spark)
+    assert outcome.rows == {2: ("b",)}
 
 
 @pytest.mark.slow
@@ -96,17 +96,17 @@ def test_a_query_over_files_sees_the_columns_of_the_files_alone(spark: Any, tmp_
     files = {f"one.{form}": content, f"two.{form}": content}
     columns = {"id": Annotated[BigInt, pk()], "note": Text | None}
     query = "SELECT DISTINCT * FROM source"
-    found = load(folder(tmp_path), files, columns, format=form, query=query, spark=spark)
-    assert found.rows == {1: ("a",), 2: ("b",)}
+    outcome = load(folder(tmp_path), files, columns, format=form, query=query, spark=spark)
+    assert outcome.rows == {1: ("a",), 2: ("b",)}
 
 
 @pytest.mark.spark
 def test_rows_that_are_others_when_they_are_read_again_are_read_once(spark: SparkSession, tmp_path: Path) -> None:
     def chance(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
-            words = ["x" if byte % 2 else "1" for byte in os.urandom(batch.num_rows)]
+            texts = ["x" if byte % 2 else "1" for byte in os.urandom(batch.num_rows)]
             yield pa.RecordBatch.from_arrays(
-                [batch.column(0), pa.array(words), pa.array(words)], ["id", "number", "note"]
+                [batch.column(0), pa.array(texts), pa.array(texts)], ["id", "number", "note"]
             )
 
     frame = spark.range(0, 400, 1, 2).mapInArrow(chance, "id bigint, number string, note string")
@@ -128,12 +128,12 @@ def test_rows_that_are_others_when_they_are_read_again_are_read_once(spark: Spar
 
 @pytest.mark.spark
 def test_a_database_whose_rows_spark_shapes_has_its_bad_rows_beside_the_wrap(spark: Any, tmp_path: Path) -> None:
-    place = tmp_path / "w.duckdb"
-    with duckdb.connect(str(place)) as connection:
+    database_file = tmp_path / "w.duckdb"
+    with duckdb.connect(str(database_file)) as connection:
         connection.execute(
             "CREATE TABLE given AS SELECT * FROM (VALUES (1, '2', 'a'), (1, '3', 'b'), (2, 'x', 'c')) t(id, number, note)"
         )
-    register_connection(connection_from_fields("warehouse", {"kind": "duckdb", "path": str(place)}))
+    register_connection(connection_from_fields("warehouse", {"kind": "duckdb", "path": str(database_file)}))
     replaced = Annotated[Text, regex_replace("(?=a)", "-")]
     columns = {**COLUMNS, "note": replaced}
     table = ematix.table(schema="main", name="loaded")(type("Loaded", (), {"__annotations__": columns}))
@@ -147,7 +147,7 @@ def test_a_database_whose_rows_spark_shapes_has_its_bad_rows_beside_the_wrap(spa
 
     result = run_pipeline(source.pipeline, Options(spark=spark))
     assert (result["rows_inserted"], result["rows_rejected"]) == (1, 1)
-    with duckdb.connect(str(place)) as connection:
+    with duckdb.connect(str(database_file)) as connection:
         assert connection.execute("SELECT id, number, note FROM main.loaded").fetchall() == [(1, 5, "-a")]
     [reject] = list_rejects(source.pipeline)
     assert json.loads(reject.row_json) == {"id": 2, "number": "x", "note": "c"}
@@ -155,10 +155,10 @@ def test_a_database_whose_rows_spark_shapes_has_its_bad_rows_beside_the_wrap(spa
 
 @pytest.mark.spark
 def test_source_is_every_file_also_where_a_folder_is_called_so(spark: Any, tmp_path: Path) -> None:
-    place = folder(tmp_path)
+    path = folder(tmp_path)
     for name in ("source", "other"):
-        (place / name).mkdir()
+        (path / name).mkdir()
     files = {"source/a.csv": b"id,note\n1,a\n", "other/b.csv": b"id,note\n2,b\n"}
     columns = {"id": Annotated[BigInt, pk()], "note": Text | None}
-    found = load(place, files, columns, query="SELECT id, note FROM source", spark=spark)
-    assert found.rows == {1: ("a",), 2: ("b",)}
+    outcome = load(path, files, columns, query="SELECT id, note FROM source", spark=spark)
+    assert outcome.rows == {1: ("a",), 2: ("b",)}

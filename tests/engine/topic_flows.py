@@ -46,6 +46,6 @@ class TopicFlow:
         return run_stream(self.stream, StreamOptions(available_now=True, most=most))
 
     def arrived(self) -> list[tuple[Any, Any]]:
-        """Give key and payload of everything that a reader of committed messages sees."""
-        found = committed(self.address, self.target)
-        return [(message.key(), json.loads(message.value())) for message in found]
+        """Return key and payload of everything that a reader of committed messages sees."""
+        messages = committed(self.address, self.target)
+        return [(message.key(), json.loads(message.value())) for message in messages]

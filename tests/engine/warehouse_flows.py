@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 def copying(
-    connection: Connection, sql: str, made: str | None, table_name: str = "copied", **more: Any
+    connection: Connection, sql: str, transform: str | None, table_name: str = "copied", **more: Any
 ) -> Callable[[], Any]:
-    """Give a pipeline from a query into a table of the same warehouse; `made` is the SQL in between."""
+    """Return a pipeline from a query into a table of the same warehouse; `transform` is the SQL in between."""
     source = WarehouseSource(connection, sql, connection.kind)
     target = WarehouseTarget(connection, table_name, connection.kind)
 
     @warehouse_pipeline(source=source, target=target, **{"name": "copy", **more})
     def copy() -> str | None:
-        return made
+        return transform
 
     return copy
 

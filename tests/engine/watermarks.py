@@ -71,7 +71,7 @@ class Arrivals:
         return run_pipeline(pipeline, Options(run_log=SqliteRunLog(self.folder / "log.db")))  # type: ignore[no-any-return]
 
     def ids(self) -> list[int]:
-        """Give the numbers of the rows that were loaded, in order."""
+        """Return the numbers of the rows that were loaded, in order."""
         with self.session(self.target) as session:
             return [int(row[0]) for row in session.query("SELECT id FROM loaded ORDER BY id")]
 

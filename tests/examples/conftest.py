@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.examples.places import Place
+from tests.examples.databases import UserDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ README = Path(__file__).parent / "readme"
 
 @pytest.fixture
 def example() -> Iterator[Callable[..., ModuleType]]:
-    """Give the function that runs an example's file as a new module."""
+    """Return the function that runs an example's file as a new module."""
     loaded: list[str] = []
 
     def load(name: str, module: str | None = None) -> ModuleType:
@@ -33,11 +33,11 @@ def example() -> Iterator[Callable[..., ModuleType]]:
         spec = importlib.util.spec_from_file_location(title, README / f"{name}.py")
         assert spec is not None
         assert spec.loader is not None
-        made = importlib.util.module_from_spec(spec)
-        sys.modules[title] = made
+        created = importlib.util.module_from_spec(spec)
+        sys.modules[title] = created
         loaded.append(title)
-        spec.loader.exec_module(made)
-        return made
+        spec.loader.exec_module(created)
+        return created
 
     yield load
     for title in loaded:
@@ -45,36 +45,36 @@ def example() -> Iterator[Callable[..., ModuleType]]:
 
 
 @pytest.fixture
-def postgres(postgres_url: str) -> Place:
-    """Give an empty PostgreSQL database with the schemas of the examples."""
-    place = Place(postgres_url)
-    place.schemas("raw")
-    return place
+def postgres(postgres_url: str) -> UserDatabase:
+    """Return an empty PostgreSQL database with the schemas of the examples."""
+    database = UserDatabase(postgres_url)
+    database.schemas("raw")
+    return database
 
 
 @pytest.fixture
-def duck(duckdb_path: Path) -> Place:
-    """Give a DuckDB file."""
-    place = Place(f"duckdb:///{duckdb_path}")
-    place.schemas("raw")
-    return place
+def duck(duckdb_path: Path) -> UserDatabase:
+    """Return a DuckDB file."""
+    database = UserDatabase(f"duckdb:///{duckdb_path}")
+    database.schemas("raw")
+    return database
 
 
 @pytest.fixture
-def lite(sqlite_path: Path) -> Place:
-    """Give an SQLite file."""
-    return Place(f"sqlite:///{sqlite_path}")
+def lite(sqlite_path: Path) -> UserDatabase:
+    """Return an SQLite file."""
+    return UserDatabase(f"sqlite:///{sqlite_path}")
 
 
 @pytest.fixture
-def mysql(mysql_url: str) -> Iterator[Place]:
-    """Give an empty MariaDB database beside the ones that the examples name as schemas."""
-    place = Place(mysql_url)
+def mysql(mysql_url: str) -> Iterator[UserDatabase]:
+    """Return an empty MariaDB database beside the ones that the examples name as schemas."""
+    database = UserDatabase(mysql_url)
     mine = ("raw", "analytics")
-    place.run(*(f"DROP DATABASE IF EXISTS {name}" for name in mine))
-    place.schemas("raw")
-    yield place
-    place.run(*(f"DROP DATABASE IF EXISTS {name}" for name in mine))
+    database.run(*(f"DROP DATABASE IF EXISTS {name}" for name in mine))
+    database.schemas("raw")
+    yield database
+    database.run(*(f"DROP DATABASE IF EXISTS {name}" for name in mine))
 
 
 @pytest.fixture(
@@ -84,38 +84,38 @@ def mysql(mysql_url: str) -> Iterator[Place]:
         "duck",
     ]
 )
-def default(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """Give one database after the other as the connection named `default`."""
-    place: Place = request.getfixturevalue(request.param)
-    monkeypatch.setenv("EMATIX_FLOW_DSN", place.url)
-    return place
+def default(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> UserDatabase:
+    """Return one database after the other as the connection named `default`."""
+    database: UserDatabase = request.getfixturevalue(request.param)
+    monkeypatch.setenv("EMATIX_FLOW_DSN", database.url)
+    return database
 
 
 @pytest.fixture
-def world(kafka_broker: KafkaBroker, postgres: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """Give a broker with the topics of the documents and an empty warehouse, named as the documents name them."""
+def world(kafka_broker: KafkaBroker, postgres: UserDatabase, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """Return a broker with the topics of the documents and an empty warehouse, named as the documents name them."""
     from tests.examples.streaming import World
 
-    made = World(kafka_broker, postgres)
-    for name, value in made.environment.items():
+    created = World(kafka_broker, postgres)
+    for name, value in created.environment.items():
         monkeypatch.setenv(name, value)
     topics = [
         kafka_broker.create_topic(name=name)
         for name in ("events", "quotes", "events-failed", "orders", "payments", "dbserver1.public.customers")
     ]
-    yield made
+    yield created
     for topic in topics:
         kafka_broker.drop_topic(topic)
 
 
 @pytest.fixture
 def stored(world: World, s3_server: S3Server) -> Iterator[World]:
-    """Give the world with the buckets of the documents, empty."""
+    """Return the world with the buckets of the documents, empty."""
     client = s3_server.client()
     for bucket in ("ematix-archive", "market"):
         s3_server.execute(f"bucket {bucket}")
     yield replace(world, s3=s3_server)
     for bucket in ("ematix-archive", "market"):
-        for found in client.list_objects_v2(Bucket=bucket).get("Contents", ()):
-            client.delete_object(Bucket=bucket, Key=found["Key"])
+        for entry in client.list_objects_v2(Bucket=bucket).get("Contents", ()):
+            client.delete_object(Bucket=bucket, Key=entry["Key"])
         client.delete_bucket(Bucket=bucket)

@@ -19,7 +19,7 @@ from tests.services.topics import fill, payloads_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tests.examples.places import Place
+    from tests.examples.databases import UserDatabase
     from tests.services.kafka import KafkaBroker
     from tests.services.s3 import S3Server
 
@@ -33,12 +33,12 @@ class World:
     """The services that the documents speak of."""
 
     broker: KafkaBroker
-    warehouse: Place
+    warehouse: UserDatabase
     s3: S3Server | None = None
 
     @property
     def environment(self) -> dict[str, str]:
-        """Give the variables that the documents read."""
+        """Return the variables that the documents read."""
         return {
             "KAFKA_BOOTSTRAP": self.broker.address,
             "WAREHOUSE_DSN": self.warehouse.url,
@@ -46,8 +46,8 @@ class World:
             "AWS_SECRET_ACCESS_KEY": SECRET,
         }
 
-    def here(self, text: str) -> str:
-        """Give a document with the services of the test where it writes out a host."""
+    def with_services(self, text: str) -> str:
+        """Return a document with the services of the test where it writes out a host."""
         hosts = {
             "localhost:9092": "${KAFKA_BOOTSTRAP}",
             "postgres://localhost/mydb": "${WAREHOUSE_DSN}",
@@ -65,15 +65,15 @@ class World:
         fill(self.broker.address, topic, (text.encode() for text in texts))
 
     def received(self, topic: str) -> list[str]:
-        """Give the payloads that readers of a topic see."""
+        """Return the payloads that readers of a topic see."""
         return [payload.decode() for payload in payloads_of(self.broker.address, topic)]
 
     def objects(self, bucket: str, prefix: str) -> dict[str, bytes]:
-        """Give the objects of a folder of a bucket, by key."""
+        """Return the objects of a folder of a bucket, by key."""
         assert self.s3 is not None
         client = self.s3.client()
-        found = client.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", ())
-        return {one["Key"]: client.get_object(Bucket=bucket, Key=one["Key"])["Body"].read() for one in found}
+        listing = client.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", ())
+        return {one["Key"]: client.get_object(Bucket=bucket, Key=one["Key"])["Body"].read() for one in listing}
 
     def until(self, done: Callable[[], bool]) -> None:
         """Wait until something is done."""
@@ -85,11 +85,11 @@ class World:
         raise AssertionError("it is not done, and two minutes are over")
 
     def declare(self) -> dict[str, Any]:
-        """Declare the documented streams without running any and give the document's names."""
+        """Declare the documented streams without running any and return the document's names."""
         return self._done(only(DOCUMENT.read_text("utf-8"), ""))
 
     def run(self, name: str, done: Callable[[], bool]) -> dict[str, Any]:
-        """Run a documented stream as it stands, stop it when that is done, and give its module's names."""
+        """Run a documented stream as it stands, stop it when that is done, and return its module's names."""
         with Stopped(done):
             return self._done(only(DOCUMENT.read_text("utf-8"), name))
 
@@ -97,17 +97,17 @@ class World:
         PROJECT.clear()
         clear_registry()
         names: dict[str, Any] = {"__name__": "documented"}
-        exec(compile(self.here(text), str(DOCUMENT), "exec"), names)  # noqa: S102 - the documented example itself
+        exec(compile(self.with_services(text), str(DOCUMENT), "exec"), names)  # noqa: S102 - the documented example itself
         return names
 
 
 def only(text: str, name: str) -> str:
-    """Give a document without the streams that it runs, but for one; every line stays at its number."""
+    """Return a document without the streams that it runs, but for one; every line stays at its number."""
     lines = text.splitlines()
     for node in ast.parse(text).body:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            said = {one.arg: one.value for one in node.value.keywords}.get("name")
-            if not (isinstance(said, ast.Constant) and said.value == name):
+            declared_name = {one.arg: one.value for one in node.value.keywords}.get("name")
+            if not (isinstance(declared_name, ast.Constant) and declared_name.value == name):
                 lines[node.lineno - 1 : node.end_lineno] = [""] * (1 + (node.end_lineno or 0) - node.lineno)
     return "\n".join(lines)
 

@@ -20,9 +20,9 @@ def test_what_is_named_is_there(name: str, path: str) -> None:
     if name == Path(path).stem:
         return
     for part in name.split("."):
-        found = [node for node in body if getattr(node, "name", "") == part]
-        assert found, f"{path} has no {name}"
-        body = getattr(found[0], "body", [])
+        nodes = [node for node in body if getattr(node, "name", "") == part]
+        assert nodes, f"{path} has no {name}"
+        body = getattr(nodes[0], "body", [])
 
 
 def test_there_are_walks_that_can_be_followed() -> None:

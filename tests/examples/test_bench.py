@@ -19,7 +19,7 @@ HELD = f"held = bytes(range(256)) * {LARGE >> 8}; print(flush=True); input()"
 
 
 def imported(text: str) -> str:
-    """Run Python as programs of the bench do, and give what it prints."""
+    """Run Python as programs of the bench do, and return what it prints."""
     done = subprocess.run(
         [sys.executable, "-c", text],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "bench", ROOT, ROOT / "src")))},
@@ -31,10 +31,10 @@ def imported(text: str) -> str:
 
 def test_a_case_about_a_heap_sets_it_and_looks_at_memory() -> None:
     text = """
-import cases, places
+import cases, environments
 for case in cases.CASES.values():
     if "heap" in case.title:
-        bench = cases.Bench(places.Server(), 1, places.Path.cwd(), case.heap)
+        bench = cases.Bench(environments.Server(), 1, environments.Path.cwd(), case.heap)
         print(case.title, case.watch, cases.flow(bench, "ours", "x").env["EMATIX_FLOW_SPARK_CONF_spark__driver__memory"])
 """
     assert imported(text).splitlines() == [

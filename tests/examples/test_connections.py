@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from tests.examples.places import Place
+    from tests.examples.databases import UserDatabase
 
     Example = Callable[..., ModuleType]
 
@@ -31,7 +31,7 @@ USER_FILE = Path(".ematix-flow") / "connections.toml"
 
 @pytest.fixture
 def user_file() -> Path:
-    """Give the path of the user's connections file."""
+    """Return the path of the user's connections file."""
     path = Path.home() / USER_FILE
     path.parent.mkdir()
     return path
@@ -128,7 +128,7 @@ def test_the_environment_counts_before_everything(example: Example, monkeypatch:
 # connect and check
 
 
-def test_connect_by_url_opens_and_remembers_the_name(duck: Place) -> None:
+def test_connect_by_url_opens_and_remembers_the_name(duck: UserDatabase) -> None:
     conn = config.connect("mine", url=duck.url)
     assert conn.fetch_scalar_int("SELECT 41 + 1") == 42
     assert (conn.dialect(), conn.dsn()) == ("duckdb", duck.url)
@@ -147,7 +147,7 @@ def test_connect_by_url_opens_and_remembers_the_name(duck: Place) -> None:
     assert config.resolve_dsn("mine") == "duckdb://"
 
 
-def test_connect_is_a_public_name_and_takes_fields(lite: Place) -> None:
+def test_connect_is_a_public_name_and_takes_fields(lite: UserDatabase) -> None:
     path = lite.url.removeprefix("sqlite:///")
     conn = ematix_flow.connect("books", kind="sqlite", path=path)
     assert conn.execute("CREATE TABLE book (title TEXT)") == 0
@@ -174,9 +174,11 @@ def test_checking_says_what_is_wrong_without_a_secret(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.service
-def test_checking_a_server_that_answers(postgres: Place, mysql: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, place in (("PG", postgres), ("MY", mysql)):
-        monkeypatch.setenv(f"EMATIX_FLOW_DSN_{name}", place.url)
+def test_checking_a_server_that_answers(
+    postgres: UserDatabase, mysql: UserDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, database in (("PG", postgres), ("MY", mysql)):
+        monkeypatch.setenv(f"EMATIX_FLOW_DSN_{name}", database.url)
         ok, message = config.check_connection(name.lower())
         assert ok
         assert "canary" not in message
@@ -192,9 +194,9 @@ def test_setting_a_connection_by_fields_keeps_the_rest_of_the_file(user_file: Pa
 
 def test_the_command_line_sets_a_connection_by_its_url(user_file: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(ematix_flow.__file__).parents[1])}
-    words = ["connections", "set", "warehouse", "url=postgres://u:canary-pw@h/wh"]
+    arguments = ["connections", "set", "warehouse", "url=postgres://u:canary-pw@h/wh"]
     done = subprocess.run(
-        [sys.executable, "-m", "ematix_flow", *words], capture_output=True, text=True, check=False, env=environment
+        [sys.executable, "-m", "ematix_flow", *arguments], capture_output=True, text=True, check=False, env=environment
     )
     assert done.returncode == 0, done.stderr
     assert "canary-pw" not in done.stdout + done.stderr

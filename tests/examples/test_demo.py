@@ -22,7 +22,7 @@ DAYS, PIPELINES = 4, 3
 
 @pytest.fixture
 def printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run the demo in an empty folder, whose name has a blank, and give what it prints."""
+    """Run the demo in an empty folder, whose name has a blank, and return what it prints."""
     (tmp_path / "my demo").mkdir()
     monkeypatch.chdir(tmp_path / "my demo")
     environment = {**os.environ, "EMATIX_FLOW_ENGINE": "local", "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "80"}
@@ -34,7 +34,7 @@ def printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def address(printed: str) -> Iterator[str]:
-    """Run the last line of the demo as it stands, on a free port, and give the address of the page."""
+    """Run the last line of the demo as it stands, on a free port, and return the address of the page."""
     command = f"exec env {printed.splitlines()[-1].strip()} --port 0"
     with subprocess.Popen(command, shell=True, stderr=subprocess.PIPE, text=True) as process:  # noqa: S602 - as people do
         try:

@@ -29,8 +29,11 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
-MARKS = {"README.md": [pytest.mark.timeout(900)], "cluster.md": [pytest.mark.deep, pytest.mark.xdist_group("cluster")]}
-PARAMETERS = [pytest.param(page, id=page.name, marks=MARKS.get(page.name, pytest.mark.deep)) for page in DOCUMENTS]
+MARKERS = {
+    "README.md": [pytest.mark.timeout(900)],
+    "cluster.md": [pytest.mark.deep, pytest.mark.xdist_group("cluster")],
+}
+PARAMETERS = [pytest.param(page, id=page.name, marks=MARKERS.get(page.name, pytest.mark.deep)) for page in DOCUMENTS]
 """The pages; each takes up to a minute to be followed."""
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -45,7 +48,7 @@ UNTRIED = {
 }
 """Commands that a reader of these tests leaves out, each with the reason."""
 
-ELSEWHERE = {
+TESTED_BY_OTHERS = {
     "NAME             KIND      STATUS  ms    DETAIL\nexecutors": "an executor that lacks a package has one in tests/run/cluster/test_doctor.py",
 }
 """Beginnings of what documents show and no command before it prints, each with the reason."""
@@ -71,9 +74,9 @@ def blocks(document: Path) -> list[Block]:
 
 
 def steady(text: str) -> list[str]:
-    """Give the lines without what differs from run to run."""
-    for pattern, mark in VARYING:
-        text = pattern.sub(mark, text)
+    """Return the lines without what differs from run to run."""
+    for pattern, replacement in VARYING:
+        text = pattern.sub(replacement, text)
     return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
 
 
@@ -104,16 +107,16 @@ class Reader:
             self.run(block.text)
         elif block.language == "python":
             self.python(block.text)
-        elif block.language == "text" and not block.text.startswith(tuple(ELSEWHERE)):
+        elif block.language == "text" and not block.text.startswith(tuple(TESTED_BY_OTHERS)):
             self.compare(block.text)
         elif block.language in ("cron", "console"):
-            self.ask(block.text)
+            self.check_options(block.text)
 
-    def ask(self, text: str) -> None:
+    def check_options(self, text: str) -> None:
         """See whether there is such a command with such options; to run it would take a cluster, or for ever."""
         for command in re.findall(r"\bflow ([^>\n]+)", text):
-            words = [sys.executable, "-m", "ematix_flow", *shlex.split(command), "--help"]
-            done = subprocess.run(words, cwd=self.folder, env=self.environment, capture_output=True, check=False)
+            arguments = [sys.executable, "-m", "ematix_flow", *shlex.split(command), "--help"]
+            done = subprocess.run(arguments, cwd=self.folder, env=self.environment, capture_output=True, check=False)
             assert done.returncode == 0, f"{command}\n{done.stderr.decode()}"
 
     def run(self, text: str) -> None:
@@ -124,8 +127,8 @@ class Reader:
             command, _, comment = line.partition("#")
             if not command.strip() or command.startswith(tuple(UNTRIED)):
                 continue
-            told = re.search(r"exits (\d)", comment)
-            expected = int(told[1]) if told else 0
+            match = re.search(r"exits (\d)", comment)
+            expected = int(match[1]) if match else 0
             done = subprocess.run(
                 ["bash", "-c", re.sub(r"\bflow ", f"{sys.executable} -m ematix_flow ", command, count=1)],
                 cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False, timeout=280,
@@ -149,7 +152,7 @@ class Reader:
 
 @pytest.fixture
 def empty_broker(kafka_broker: KafkaBroker) -> Iterator[KafkaBroker]:
-    """Give the Kafka broker, and remove the topics that the reader of a document has made."""
+    """Return the Kafka broker, and remove the topics that the reader of a document has made."""
     before = set(kafka_broker.admin().list_topics(timeout=10).topics)
     yield kafka_broker
     for topic in set(kafka_broker.admin().list_topics(timeout=10).topics) - before:
@@ -193,7 +196,7 @@ def test_the_readme_can_be_followed_without_java(tmp_path: Path, empty_broker: K
 
 
 def _programs(folder: Path) -> Path:
-    """Give a folder with what a shell needs, and no Java in it."""
+    """Return a folder with what a shell needs, and no Java in it."""
     programs = folder / ".programs"
     programs.mkdir()
     for name in ("bash", "cat", "cp", "echo", "ls", "mkdir", "rm", "sed", "grep"):
@@ -202,7 +205,7 @@ def _programs(folder: Path) -> Path:
 
 
 def _cluster(request: pytest.FixtureRequest) -> dict[str, str]:
-    """Give the variables of somebody who has two databases, a cluster and a Connect server on it."""
+    """Return the variables of somebody who has two databases, a cluster and a Connect server on it."""
     cluster, server = request.getfixturevalue("cluster"), request.getfixturevalue("connect_server")
     databases = request.getfixturevalue("postgres_server")
     chosen = ("EMATIX_FLOW_SPARK_MASTER", "EMATIX_FLOW_ENGINE")
@@ -216,10 +219,10 @@ def _cluster(request: pytest.FixtureRequest) -> dict[str, str]:
 @pytest.mark.xdist_group("cluster")
 def test_the_commands_that_start_a_cluster_start_one(tmp_path: Path) -> None:
     starting, serving = (block.text for block in blocks(ROOT / "docs" / "cluster.md") if block.language == "bash")
-    told = {"spark-1": "127.0.0.1", "7077": str(free_port()), "15002": str(free_port())}
+    addresses = {"spark-1": "127.0.0.1", "7077": str(free_port()), "15002": str(free_port())}
     environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_WORKER_DIR": str(tmp_path / "work")}
     environment |= {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    for name, value in told.items():
+    for name, value in addresses.items():
         starting, serving = starting.replace(name, value), serving.replace(name, value)
     home, master, worker = starting.splitlines()
 
@@ -238,18 +241,18 @@ def test_the_commands_that_start_a_cluster_start_one(tmp_path: Path) -> None:
             )
         return log
 
-    def saying(log: Path, words: str) -> None:
-        wait_until(lambda: words in log.read_text() or running[-1].poll() is not None, 120)
-        assert words in log.read_text(), log.read_text()[-3000:]
+    def saying(log: Path, text: str) -> None:
+        wait_until(lambda: text in log.read_text() or running[-1].poll() is not None, 120)
+        assert text in log.read_text(), log.read_text()[-3000:]
 
     running: list[subprocess.Popen[bytes]] = []
     try:
         saying(start(master), "Starting Spark master")
         saying(start(worker), "Successfully registered with master")
         saying(start(serving), "Spark Connect server started")
-        asked = f"import pyspark.sql as s; print(s.SparkSession.builder.remote('sc://127.0.0.1:{told['15002']}').getOrCreate().range(3).count())"
+        program = f"import pyspark.sql as s; print(s.SparkSession.builder.remote('sc://127.0.0.1:{addresses['15002']}').getOrCreate().range(3).count())"
         done = subprocess.run(
-            [sys.executable, "-c", asked], env=environment, capture_output=True, text=True, check=False
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
         )
         assert done.stdout == "3\n", done.stderr[-3000:]
     finally:
@@ -264,7 +267,9 @@ def test_every_block_of_the_documents_is_of_a_known_kind() -> None:
     assert {name: kinds - LANGUAGES for name, kinds in fences.items() if kinds - LANGUAGES} == {}
     text = "\n".join(written.values())
     assert [
-        beginning for beginning in (*UNTRIED, *ELSEWHERE) if f"```\n{beginning}" not in re.sub(r"```\w+", "```", text)
+        beginning
+        for beginning in (*UNTRIED, *TESTED_BY_OTHERS)
+        if f"```\n{beginning}" not in re.sub(r"```\w+", "```", text)
     ] == []
 
 

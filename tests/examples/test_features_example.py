@@ -22,7 +22,7 @@ WRITTEN = """    kind = "duckdb"
 
 @pytest.fixture(params=["duckdb", pytest.param("postgres", marks=pytest.mark.service), deep("sqlite"), deep("mysql")])
 def target(request: pytest.FixtureRequest) -> str:
-    """Give the fields of a target in place of those of the example."""
+    """Return the fields of a target in place of those of the example."""
     match request.param:
         case "duckdb":
             return WRITTEN

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow import pipeline
-from tests.examples.places import EVENTS
+from tests.examples.databases import EVENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from tests.examples.places import Place
+    from tests.examples.databases import UserDatabase
 
     Example = Callable[..., ModuleType]
 
@@ -25,15 +25,15 @@ def _days(days: float) -> str:
     return (datetime.now(UTC) - timedelta(days=days)).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def test_append_inserts_every_row_of_the_source(example: Example, default: Place) -> None:
-    default.make_events()
+def test_append_inserts_every_row_of_the_source(example: Example, default: UserDatabase) -> None:
+    default.create_events()
     result = example("append").ingest()
     assert (result["status"], result["rows_inserted"], result["path"]) == ("success", 3, "same_db")
     assert default.rows("SELECT event_id, name FROM analytics.events ORDER BY 1") == [row[:2] for row in EVENTS]
 
 
-def test_append_again_refuses_a_primary_key_twice_and_changes_nothing(example: Example, default: Place) -> None:
-    default.make_events()
+def test_append_again_refuses_a_primary_key_twice_and_changes_nothing(example: Example, default: UserDatabase) -> None:
+    default.create_events()
     ingest = example("append").ingest
     ingest()
     default.add_event((4, "new", "2026-01-02 00:00:00"))
@@ -42,8 +42,8 @@ def test_append_again_refuses_a_primary_key_twice_and_changes_nothing(example: E
     assert default.count("analytics.events") == 3
 
 
-def test_truncate_replaces_every_row_and_refuses_an_empty_source(example: Example, default: Place) -> None:
-    default.make_events()
+def test_truncate_replaces_every_row_and_refuses_an_empty_source(example: Example, default: UserDatabase) -> None:
+    default.create_events()
     ingest = example("truncate").ingest
     ingest()
     default.run("DELETE FROM raw.events WHERE event_id < 3")
@@ -55,8 +55,8 @@ def test_truncate_replaces_every_row_and_refuses_an_empty_source(example: Exampl
     assert default.count("analytics.events") == 1
 
 
-def test_merge_updates_only_rows_whose_compare_columns_changed(example: Example, default: Place) -> None:
-    default.make_customers()
+def test_merge_updates_only_rows_whose_compare_columns_changed(example: Example, default: UserDatabase) -> None:
+    default.create_customers()
     sync = example("merge").sync
     assert (first := sync())["rows_inserted"] == 3
     before = default.rows("SELECT customer_id, _batch_id FROM analytics.customer_dim ORDER BY 1")
@@ -69,21 +69,21 @@ def test_merge_updates_only_rows_whose_compare_columns_changed(example: Example,
     assert {str(batch) for _, batch in after} == {first["run_id"], second["run_id"]}
 
 
-def test_merge_leaves_a_row_alone_when_only_other_columns_changed(example: Example, default: Place) -> None:
-    default.make_customers()
+def test_merge_leaves_a_row_alone_when_only_other_columns_changed(example: Example, default: UserDatabase) -> None:
+    default.create_customers()
     declared = example("tables").CustomerDim
     source = "SELECT customer_id, email, name, updated_at FROM raw.customers"
-    wanted: dict[str, Any] = {"target": declared, "source": source, "mode": "merge", "compare_columns": ["name"]}
-    pipeline.sync(**wanted)
+    options: dict[str, Any] = {"target": declared, "source": source, "mode": "merge", "compare_columns": ["name"]}
+    pipeline.sync(**options)
     default.run("UPDATE raw.customers SET email = 'other@example.com' WHERE customer_id = 1")
-    result = pipeline.sync(**wanted)
+    result = pipeline.sync(**options)
     assert (result["rows_updated"], result["rows_unchanged"]) == (0, 3)
-    kept = default.rows("SELECT email FROM analytics.customer_dim WHERE customer_id = 1")
-    assert kept == [("ada@example.com",)]
+    emails = default.rows("SELECT email FROM analytics.customer_dim WHERE customer_id = 1")
+    assert emails == [("ada@example.com",)]
 
 
-def test_scd2_versions_by_event_time_and_closes_what_is_too_old(example: Example, default: Place) -> None:
-    default.make_customers()
+def test_scd2_versions_by_event_time_and_closes_what_is_too_old(example: Example, default: UserDatabase) -> None:
+    default.create_customers()
     default.run("DELETE FROM raw.customers")
     default.add_customer((1, "a@example.com", "Ada", _days(20)))
     default.add_customer((2, "b@example.com", "Bob", _days(40)))
@@ -103,8 +103,8 @@ def test_scd2_versions_by_event_time_and_closes_what_is_too_old(example: Example
     assert [bool(current) for (current,) in expired] == [False]
 
 
-def test_incremental_reads_only_what_came_after_the_watermark(example: Example, default: Place) -> None:
-    default.make_events()
+def test_incremental_reads_only_what_came_after_the_watermark(example: Example, default: UserDatabase) -> None:
+    default.create_events()
     ingest = example("incremental").ingest
     assert ingest()["rows_inserted"] == 3
     assert ingest()["rows_inserted"] == 0
@@ -118,8 +118,8 @@ def test_incremental_reads_only_what_came_after_the_watermark(example: Example, 
     assert value.startswith("2026-01-01 13:00:00")
 
 
-def test_pre_transforms_shape_the_rows_and_post_steps_follow(example: Example, default: Place) -> None:
-    default.make_events()
+def test_pre_transforms_shape_the_rows_and_post_steps_follow(example: Example, default: UserDatabase) -> None:
+    default.create_events()
     default.add_event((1, "reopened", "2026-01-03 00:00:00"))
     result = example("transforms").ingest()
     assert result["rows_inserted"] == 2
@@ -128,8 +128,8 @@ def test_pre_transforms_shape_the_rows_and_post_steps_follow(example: Example, d
     assert default.rows("SELECT n FROM analytics.mart") == [(2,)]
 
 
-def test_static_source_needs_no_query(example: Example, default: Place) -> None:
-    default.make_customers()
+def test_static_source_needs_no_query(example: Example, default: UserDatabase) -> None:
+    default.create_customers()
     result = example("static_source").sync_customers()
     assert result["rows_inserted"] == 3
     emails = default.rows("SELECT email FROM analytics.customer_dim WHERE is_current ORDER BY customer_id")
@@ -137,15 +137,15 @@ def test_static_source_needs_no_query(example: Example, default: Place) -> None:
 
 
 def test_static_source_follows_the_column_map(
-    example: Example, default: Place, monkeypatch: pytest.MonkeyPatch
+    example: Example, default: UserDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EMATIX_FLOW_DSN_WAREHOUSE", default.url)
-    default.make_customers(name="full_name")
+    default.create_customers(name="full_name")
     assert example("static_source_renamed").sync_customers()["rows_inserted"] == 3
     assert default.rows("SELECT name FROM analytics.customer_dim ORDER BY customer_id") == [("Ada",), ("Bob",), (None,)]
 
 
-def test_a_natural_key_is_the_business_key_of_scd2(example: Example, default: Place) -> None:
+def test_a_natural_key_is_the_business_key_of_scd2(example: Example, default: UserDatabase) -> None:
     default.run("CREATE TABLE raw.customers (row_id BIGINT, customer_id BIGINT, email VARCHAR(256))")
     default.run("INSERT INTO raw.customers VALUES (10, 1, 'a@example.com')")
     sync = example("natural_keys").sync
@@ -158,7 +158,7 @@ def test_a_natural_key_is_the_business_key_of_scd2(example: Example, default: Pl
     assert default.count("analytics.customer_dim") == 2
 
 
-def test_explicit_keys_silence_the_warning(example: Example, default: Place, recwarn: Any) -> None:
+def test_explicit_keys_silence_the_warning(example: Example, default: UserDatabase, recwarn: Any) -> None:
     default.run("CREATE TABLE raw.customers (row_id BIGINT, customer_id BIGINT, email VARCHAR(256))")
     default.run("INSERT INTO raw.customers VALUES (10, 1, 'a@example.com')")
     assert example("natural_keys").sync.sync(keys=("customer_id",))["rows_inserted"] == 1

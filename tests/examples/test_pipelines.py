@@ -10,13 +10,13 @@ import pytest
 
 from ematix_flow import pipeline
 from ematix_flow.declare.pipeline.pipeline import Retry
-from tests.examples.places import EVENTS
+from tests.examples.databases import EVENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from tests.examples.places import Place
+    from tests.examples.databases import UserDatabase
 
     Example = Callable[..., ModuleType]
 
@@ -29,9 +29,9 @@ CLEAN = [(1, "ada@example.com", "Ada"), (2, None, "Bob"), (3, None, None)]
 @pytest.mark.service
 @pytest.mark.parametrize(("name", "variable"), [("opening", "WAREHOUSE_URL"), ("minimum", "WAREHOUSE_DSN")])
 def test_a_declared_connection_table_and_query_are_the_whole_file(
-    name: str, variable: str, example: Example, postgres: Place, monkeypatch: pytest.MonkeyPatch
+    name: str, variable: str, example: Example, postgres: UserDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    postgres.make_events()
+    postgres.create_events()
     monkeypatch.setenv(variable, postgres.url)
     module = example(name)
     result = module.ingest_events()
@@ -55,9 +55,9 @@ def test_a_managed_table_is_declared_by_its_annotations(example: Example) -> Non
 
 @pytest.mark.service
 def test_quickstart_parses_what_is_a_timestamp_already_and_keeps_history(
-    example: Example, postgres: Place, monkeypatch: pytest.MonkeyPatch
+    example: Example, postgres: UserDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    postgres.make_customers()
+    postgres.create_customers()
     monkeypatch.setenv("EMATIX_FLOW_DSN", postgres.url)
     sync_customers = example("quickstart").sync_customers
     assert sync_customers()["rows_inserted"] == 3
@@ -73,9 +73,9 @@ def test_quickstart_parses_what_is_a_timestamp_already_and_keeps_history(
 
 @pytest.mark.service
 def test_upstreams_and_retries_are_declared_beside_the_pipeline(
-    example: Example, postgres: Place, monkeypatch: pytest.MonkeyPatch
+    example: Example, postgres: UserDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    postgres.make_events()
+    postgres.create_events()
     monkeypatch.setenv("WAREHOUSE_DSN", postgres.url)
     module = example("dependencies")
     assert pipeline.depends_on_of("daily_rollups") == ("ingest_events",)
@@ -90,9 +90,9 @@ def test_upstreams_and_retries_are_declared_beside_the_pipeline(
 @pytest.mark.service
 @pytest.mark.usefixtures("spark")
 def test_the_function_gets_the_source_connection_of_another_database(
-    example: Example, postgres: Place, duck: Place, monkeypatch: pytest.MonkeyPatch
+    example: Example, postgres: UserDatabase, duck: UserDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    duck.make_customers("customers")
+    duck.create_customers("customers")
     monkeypatch.setenv("EMATIX_FLOW_DSN_RAW_DB", duck.url)
     monkeypatch.setenv("EMATIX_FLOW_DSN_WAREHOUSE", postgres.url)
     result = example("wiring").sync_customers()
@@ -104,9 +104,9 @@ def test_the_function_gets_the_source_connection_of_another_database(
 @pytest.mark.service
 @pytest.mark.usefixtures("spark")
 def test_one_query_loads_two_targets_in_two_databases(
-    example: Example, postgres: Place, duck: Place, monkeypatch: pytest.MonkeyPatch
+    example: Example, postgres: UserDatabase, duck: UserDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    postgres.make_customers("customers")
+    postgres.create_customers("customers")
     monkeypatch.setenv("EMATIX_FLOW_DSN_RAW_DB", postgres.url)
     monkeypatch.setenv("EMATIX_FLOW_DSN_WAREHOUSE", postgres.url)
     monkeypatch.setenv("EMATIX_FLOW_DSN_LAKE", duck.url)
@@ -120,15 +120,15 @@ def test_one_query_loads_two_targets_in_two_databases(
     assert archived == [(1, " ada@example.com "), (2, "  "), (3, None)]
 
 
-def _one_file(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def _one_file(database: UserDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RAW_DB", "WAREHOUSE", "LAKE"):
-        monkeypatch.setenv(f"EMATIX_FLOW_DSN_{name}", place.url)
+        monkeypatch.setenv(f"EMATIX_FLOW_DSN_{name}", database.url)
 
 
 def test_a_failing_target_does_not_block_the_others_when_asked(
-    example: Example, duck: Place, monkeypatch: pytest.MonkeyPatch
+    example: Example, duck: UserDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    duck.make_customers("customers")
+    duck.create_customers("customers")
     _one_file(duck, monkeypatch)
     duck.schemas("analytics")
     duck.run("CREATE TABLE analytics.customer_dim (something_else BIGINT)")
@@ -139,9 +139,9 @@ def test_a_failing_target_does_not_block_the_others_when_asked(
 
 
 def test_without_asking_the_first_failure_is_raised(
-    example: Example, duck: Place, monkeypatch: pytest.MonkeyPatch
+    example: Example, duck: UserDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    duck.make_customers("customers")
+    duck.create_customers("customers")
     _one_file(duck, monkeypatch)
     duck.schemas("analytics")
     duck.run("CREATE TABLE analytics.customer_dim (something_else BIGINT)")
@@ -150,19 +150,19 @@ def test_without_asking_the_first_failure_is_raised(
 
 
 def test_a_static_source_on_sqlite_has_the_schema_as_a_prefix(
-    example: Example, lite: Place, monkeypatch: pytest.MonkeyPatch
+    example: Example, lite: UserDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lite.make_customers()
+    lite.create_customers()
     monkeypatch.setenv("EMATIX_FLOW_DSN", lite.url)
     assert example("static_source").sync_customers()["rows_inserted"] == 3
-    found = lite.rows("SELECT customer_id, email, name FROM analytics_customer_dim ORDER BY 1")
-    assert found == CLEAN
+    rows = lite.rows("SELECT customer_id, email, name FROM analytics_customer_dim ORDER BY 1")
+    assert rows == CLEAN
 
 
 def test_a_pipeline_can_be_called_from_other_programs(
-    example: Example, default: Place, monkeypatch: pytest.MonkeyPatch
+    example: Example, default: UserDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    default.make_events()
+    default.create_events()
     default.add_event((1, "reopened", "2026-01-03 00:00:00"))
     monkeypatch.setitem(sys.modules, "my_pipelines", example("transforms", "my_pipelines"))
     example("programmatic")
@@ -170,9 +170,9 @@ def test_a_pipeline_can_be_called_from_other_programs(
 
 
 def test_keys_for_an_append_are_ignored_with_a_warning(
-    example: Example, duck: Place, monkeypatch: pytest.MonkeyPatch
+    example: Example, duck: UserDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    duck.make_events()
+    duck.create_events()
     monkeypatch.setenv("EMATIX_FLOW_DSN", duck.url)
     monkeypatch.setitem(sys.modules, "my_pipelines", example("append", "my_pipelines"))
     with pytest.warns(UserWarning, match="keys= is ignored"):
@@ -180,10 +180,10 @@ def test_keys_for_an_append_are_ignored_with_a_warning(
     assert duck.count("analytics.events") == 3
 
 
-def test_maintenance_after_the_load_does_not_fail_validation(example: Example, default: Place) -> None:
+def test_maintenance_after_the_load_does_not_fail_validation(example: Example, default: UserDatabase) -> None:
     from ematix_flow.engine.review.validate import validate_pipeline
 
-    default.make_events()
+    default.create_events()
     ingest = example("transforms").ingest
     ingest()
     checked: Any = validate_pipeline(ingest.pipeline)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.examples.places import Place
+    from tests.examples.databases import UserDatabase
 
 pytestmark = pytest.mark.slow
 
@@ -51,15 +51,15 @@ def mart():
 
 @pytest.fixture
 def flow(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Give the command, run in this process."""
+    """Return the command, run in this process."""
 
     def run(*arguments: str) -> tuple[int, str, str]:
         PROJECT.clear()
         sys.modules.pop("my_pipelines", None)
         capsys.readouterr()
         code = main(arguments)
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
 
     return run
 
@@ -72,8 +72,8 @@ def module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable
     sys.modules.pop("my_pipelines", None)  # another test may have had one of this name
 
     def write(*, scrape: bool = False, fails: bool = False) -> None:
-        said = MODULE.replace("SCRAPE", str(scrape)).replace("FAILS", str(fails))
-        (tmp_path / "my_pipelines.py").write_text(said)
+        content = MODULE.replace("SCRAPE", str(scrape)).replace("FAILS", str(fails))
+        (tmp_path / "my_pipelines.py").write_text(content)
 
     yield write
     sys.modules.pop("my_pipelines", None)
@@ -81,7 +81,7 @@ def module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable
 
 @pytest.mark.service
 def test_run_due_with_a_server_as_run_log_slack_and_prometheus(
-    flow: Callable[..., Any], module: Callable[..., None], postgres: Place
+    flow: Callable[..., Any], module: Callable[..., None], postgres: UserDatabase
 ) -> None:
     module(scrape=True)
     command = (

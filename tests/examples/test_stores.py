@@ -15,7 +15,7 @@ from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine import run_pipeline
 from ematix_flow.errors import FlowError
 from tests.examples.conftest import README
-from tests.examples.places import EVENTS
+from tests.examples.databases import EVENTS
 from tests.services.s3 import KEY, SECRET
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from ematix_flow.declare.pipeline.pipeline import Pipeline
-    from tests.examples.places import Place
+    from tests.examples.databases import UserDatabase
     from tests.services.s3 import S3Server
 
     Example = Callable[..., ModuleType]
@@ -34,9 +34,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.service
 def test_one_query_goes_to_a_database_and_to_a_bucket(
-    example: Example, duck: Place, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+    example: Example, duck: UserDatabase, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    duck.make_events()
+    duck.create_events()
     monkeypatch.setenv("EMATIX_FLOW_DSN_WAREHOUSE", duck.url)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
@@ -48,8 +48,8 @@ def test_one_query_goes_to_a_database_and_to_a_bucket(
     }
     assert duck.rows("SELECT event_id, name FROM public.events ORDER BY 1") == [row[:2] for row in EVENTS]
     client = s3_server.client()
-    (found,) = client.list_objects_v2(Bucket=module.lake.bucket, Prefix="events/raw/")["Contents"]
-    body = client.get_object(Bucket=module.lake.bucket, Key=found["Key"])["Body"].read()
+    (entry,) = client.list_objects_v2(Bucket=module.lake.bucket, Prefix="events/raw/")["Contents"]
+    body = client.get_object(Bucket=module.lake.bucket, Key=entry["Key"])["Body"].read()
     file = pq.ParquetFile(io.BytesIO(body))
     rows = file.read().sort_by("event_id").to_pylist()
     assert [(row["event_id"], row["name"]) for row in rows] == [row[:2] for row in EVENTS]
@@ -58,7 +58,7 @@ def test_one_query_goes_to_a_database_and_to_a_bucket(
 
 
 def _at(pipeline: Pipeline, server: S3Server) -> Pipeline:
-    """Give the pipeline with its bucket at the service of the test instead of Amazon's."""
+    """Return the pipeline with its bucket at the service of the test instead of Amazon's."""
     first, second = pipeline.targets
     bucket: Any = second.connection
     server.execute(f"bucket {bucket.bucket}")
@@ -80,9 +80,9 @@ def test_stores_are_declared_by_their_classes(example: Example) -> None:
 @pytest.mark.service
 @pytest.mark.xdist_group("lakes")
 def test_another_target_is_another_word_in_one_line(
-    postgres: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    postgres: UserDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    postgres.make_events()
+    postgres.create_events()
     monkeypatch.setenv("WAREHOUSE_DSN", postgres.url)
     monkeypatch.chdir(tmp_path)
     before = (README / "one_line.py").read_text(encoding="utf-8")
@@ -101,7 +101,7 @@ def test_another_target_is_another_word_in_one_line(
 
 
 def _defined(text: str) -> dict[str, Any]:
-    """Give what a module of this text defines, instead of what an earlier one did."""
+    """Return what a module of this text defines, instead of what an earlier one did."""
     PROJECT.clear()
     names: dict[str, Any] = {"__name__": "one_line"}
     exec(compile(text, "one_line.py", "exec"), names)  # noqa: S102 - the documented example itself

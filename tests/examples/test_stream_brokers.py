@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tests.examples.places import Place
+    from tests.examples.databases import UserDatabase
     from tests.examples.streaming import World
     from tests.services.pubsub import PubSubServer
     from tests.services.rabbitmq import RabbitMQServer
@@ -47,26 +47,26 @@ LOADED = [(1, "opened"), (2, None)]
 
 
 @pytest.fixture
-def warehouse(postgres: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """Give a warehouse with an empty table of events."""
+def warehouse(postgres: UserDatabase, monkeypatch: pytest.MonkeyPatch) -> UserDatabase:
+    """Return a warehouse with an empty table of events."""
     monkeypatch.setenv("WAREHOUSE_DSN", postgres.url)
     postgres.run("CREATE TABLE public.events (event_id BIGINT, name TEXT)")
     return postgres
 
 
 def _consume(text: str, query: str) -> int:
-    """Run a file for what is there and give how many rows it brought."""
+    """Run a file for what is there and return how many rows it brought."""
     stream = load_stream(config_str=f'pipeline_name = "events"\nsource_query = "{query}"\n{text}')
     return int(run(stream, available_now=True)["total_rows"])
 
 
-def _rows(place: Place) -> list[tuple[Any, ...]]:
-    return place.rows("SELECT event_id, name FROM public.events ORDER BY event_id")
+def _rows(database: UserDatabase) -> list[tuple[Any, ...]]:
+    return database.rows("SELECT event_id, name FROM public.events ORDER BY event_id")
 
 
 @pytest.mark.xdist_group("rabbitmq")
 def test_a_queue_goes_into_a_table(
-    warehouse: Place, rabbitmq_server: RabbitMQServer, monkeypatch: pytest.MonkeyPatch
+    warehouse: UserDatabase, rabbitmq_server: RabbitMQServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AMQP_URL", rabbitmq_server.url)
     queue = rabbitmq_server.create_queue()
@@ -81,7 +81,7 @@ def test_a_queue_goes_into_a_table(
 
 @pytest.mark.xdist_group("s3")
 def test_a_kinesis_stream_goes_into_a_table(
-    warehouse: Place, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+    warehouse: UserDatabase, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
@@ -104,14 +104,16 @@ secret_access_key = "${{AWS_SECRET_ACCESS_KEY}}"
 
 @pytest.mark.xdist_group("brokers")
 def test_a_subscription_goes_into_a_table_and_a_topic_takes_what_it_had(
-    warehouse: Place, pubsub_server: PubSubServer, world: World
+    warehouse: UserDatabase, pubsub_server: PubSubServer, world: World
 ) -> None:
     topic, subscription = pubsub_server.create_topic()
-    place = f'kind = "pubsub"\nproject_id = "{PROJECT}"\nendpoint = "{pubsub_server.endpoint}"\nanonymous_auth = true\n'
+    settings = (
+        f'kind = "pubsub"\nproject_id = "{PROJECT}"\nendpoint = "{pubsub_server.endpoint}"\nanonymous_auth = true\n'
+    )
     world.send("events", *MESSAGES)
     kafka = '[source]\nkind = "kafka"\nbootstrap_servers = "${KAFKA_BOOTSTRAP}"\ngroup_id = "ematix-flow"\n'
-    assert _consume(f'{kafka}\n[target]\n{place}topic = "{topic}"\n', "events") == 2
-    assert _consume(f"[source]\n{place}{TABLE}", subscription) == 2
+    assert _consume(f'{kafka}\n[target]\n{settings}topic = "{topic}"\n', "events") == 2
+    assert _consume(f"[source]\n{settings}{TABLE}", subscription) == 2
     assert _rows(warehouse) == LOADED
 
 
@@ -128,7 +130,7 @@ def test_a_topic_goes_into_another_topic_once(world: World) -> None:
 @pytest.mark.xdist_group("registry")
 def test_the_documented_registry_gives_the_columns_of_avro_messages(
     example: Callable[..., ModuleType],
-    warehouse: Place,
+    warehouse: UserDatabase,
     world: World,
     registry_server: RegistryServer,
     monkeypatch: pytest.MonkeyPatch,
@@ -164,13 +166,13 @@ def test_a_notebook_reads_a_topic_itself(world: World, registry_server: Registry
         "alice": USER,
         "secret": PASSWORD,
     }
-    for said, value in mine.items():
-        text = text.replace(f'"{said}"', f'"{value}"')
+    for name, value in mine.items():
+        text = text.replace(f'"{name}"', f'"{value}"')
     # The broker of the tests lets clients log in without TLS, which nobody should get unasked.
     text = text.replace("    sasl_plain_username", '    security_protocol="SASL_PLAINTEXT",\n    sasl_plain_username')
     for expected in (MESSAGES, []):
-        seen: list[pa.RecordBatch] = []
-        names: dict[str, Any] = {"process": seen.append}
+        batches: list[pa.RecordBatch] = []
+        names: dict[str, Any] = {"process": batches.append}
         exec(compile(text, "notebook.py", "exec"), names)  # noqa: S102 - the documented example itself
         names["backend"].close()
-        assert [row for batch in seen for row in batch.to_pylist()] == expected
+        assert [row for batch in batches for row in batch.to_pylist()] == expected

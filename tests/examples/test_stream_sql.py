@@ -38,7 +38,7 @@ def _options(world: World, name: str, text: str) -> None:
 
 @pytest.fixture
 def market(stored: World) -> World:
-    """Give the world with a file of options and the table that mirrors it."""
+    """Return the world with a file of options and the table that mirrors it."""
     stored.warehouse.schemas("marketdata")
     stored.warehouse.run(
         "CREATE TABLE marketdata.option_chain_snapshots (minute TIMESTAMPTZ NOT NULL, strikes_json JSONB NOT NULL)",

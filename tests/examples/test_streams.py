@@ -47,7 +47,7 @@ SERVE = "flow consume pipeline.toml --metrics-port 9100 --restart-on-error --max
 
 @pytest.fixture
 def events(world: World) -> World:
-    """Give the world with the table and the topic of events."""
+    """Return the world with the table and the topic of events."""
     world.warehouse.run("CREATE TABLE public.events (event_id BIGINT PRIMARY KEY, name TEXT, amount NUMERIC(10,2))")
     world.send("events", *EVENTS)
     return world
@@ -63,36 +63,36 @@ def _numbers(port: int) -> str:
 
 @pytest.fixture
 def file(events: World) -> Path:
-    """Give the documented file, with the services of the test."""
+    """Return the documented file, with the services of the test."""
     path = Path("pipeline.toml")
-    path.write_text(events.here((README / "streams" / "seed.toml").read_text("utf-8")), "utf-8")
+    path.write_text(events.with_services((README / "streams" / "seed.toml").read_text("utf-8")), "utf-8")
     return path
 
 
 @pytest.mark.usefixtures("file")
 def test_a_file_runs_from_python_and_shows_its_numbers(events: World) -> None:
     port = free_port()
-    seen = []
+    blocks = []
 
     def done() -> bool:
         if events.warehouse.count("public.events") == 3:
-            seen.append(_numbers(port))
-        return bool(seen) and 'rows_written_total{pipeline="events-to-pg"} 3' in seen[-1]
+            blocks.append(_numbers(port))
+        return bool(blocks) and 'rows_written_total{pipeline="events-to-pg"} 3' in blocks[-1]
 
     with Stopped(done):
         counts = run_pipeline(config="pipeline.toml", metrics_port=port)
     assert counts == {"total_rows": 3, "iterations": 1, "shutdown_triggered": True}
     assert events.warehouse.rows(ROWS) == LOADED
-    assert 'ematix_streaming_rows_consumed_total{pipeline="events-to-pg"} 3' in seen[-1]
+    assert 'ematix_streaming_rows_consumed_total{pipeline="events-to-pg"} 3' in blocks[-1]
 
 
 @contextmanager
 def _flow(command: str) -> Iterator[subprocess.Popen[str]]:
     """Run a documented command on the side."""
-    words = [sys.executable, "-m", "ematix_flow", *shlex.split(command)[1:]]
+    arguments = [sys.executable, "-m", "ematix_flow", *shlex.split(command)[1:]]
     environment = {**os.environ, "PYTHONPATH": f"{SRC}{os.pathsep}."}
     with subprocess.Popen(
-        words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
+        arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
     ) as process:
         try:
             yield process
@@ -101,7 +101,7 @@ def _flow(command: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def _stopped(process: subprocess.Popen[str]) -> dict[str, object]:
-    """Stop a command as a service is stopped and give what it printed."""
+    """Stop a command as a service is stopped and return what it printed."""
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
@@ -126,7 +126,7 @@ def test_a_file_runs_from_the_command_line_and_goes_on_where_it_was_stopped(even
 
 @pytest.fixture
 def module(events: World) -> Path:
-    """Give the documented module; what runs at once in the documents is left out."""
+    """Return the documented module; what runs at once in the documents is left out."""
     path = Path("my_pipelines.py")
     path.write_text(only(DOCUMENT.read_text("utf-8"), ""), "utf-8")
     return path
@@ -226,10 +226,10 @@ def test_customers_are_mirrored_by_the_same_words_on_every_target(
     names = world.declare()
     document = DOCUMENT.read_text("utf-8")
     begin = document.index("from ematix_flow import CDC\n")
-    words = document[begin : document.index("from ematix_flow import Watermark\n", begin)]
+    text = document[begin : document.index("from ematix_flow import Watermark\n", begin)]
     PROJECT.clear()
     names["warehouse"] = target = empty_target(request, system, tmp_path)
-    exec(compile(words, str(DOCUMENT), "exec"), names)  # noqa: S102 - the documented example itself
+    exec(compile(text, str(DOCUMENT), "exec"), names)  # noqa: S102 - the documented example itself
     mirror = Mirror(None, target, names["customer_mirror"].__table__)
     if target.kind == "mysql":  # whose schemas outlive the database of a test
         mirror.drop()

@@ -32,7 +32,7 @@ class Growing:
 
     @property
     def connection(self) -> Any:
-        """Give the connection to the lake."""
+        """Return the connection to the lake."""
         return connection_from_fields("lake", self.fields)
 
     @property
@@ -74,10 +74,10 @@ class Growing:
     def stream(self, **keywords: Any) -> Stream:
         """Declare the stream."""
         given = {"name": "things", "source": self.connection, "source_query": "shop.things"}
-        return stream_from_keywords(given | {"target": duckdb_at(self.place)} | keywords, None)
+        return stream_from_keywords(given | {"target": duckdb_at(self.database_file)} | keywords, None)
 
     def follow(self, **keywords: Any) -> int:
-        """Run the stream to its end and give how many rows it took."""
+        """Run the stream to its end and return how many rows it took."""
         return int(run_stream(self.stream(**keywords), StreamOptions(available_now=True))["total_rows"])
 
     def rewind(self, where: str, **keywords: Any) -> None:
@@ -85,10 +85,10 @@ class Growing:
         move_stream(self.stream(**keywords), where, StreamOptions())
 
     @property
-    def place(self) -> Path:
-        """Give the file of the database."""
+    def database_file(self) -> Path:
+        """Return the file of the database."""
         return self.folder / "place.duckdb"
 
     def ids(self, table: str = "shop.copies") -> list[int]:
-        """Give the numbers of all rows that arrived, in order."""
-        return [row[0] for row in rows_in(self.place, f"SELECT id FROM {table} ORDER BY id")]
+        """Return the numbers of all rows that arrived, in order."""
+        return [row[0] for row in rows_in(self.database_file, f"SELECT id FROM {table} ORDER BY id")]

@@ -20,12 +20,12 @@ from ematix_flow.engine.maintenance import maintain_pipeline
 from ematix_flow.engine.review.preview import preview_pipeline
 from ematix_flow.failpoints import FailpointError
 from tests.depth import deep
-from tests.lakes.lanes import COLUMNS, START, Lane, bucket_of, lake_fields
+from tests.lakes.targets import COLUMNS, START, TargetTable, bucket_of, lake_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tests.lakes.lanes import Row
+    from tests.lakes.targets import Row
 
 pytestmark = [pytest.mark.spark, pytest.mark.service, pytest.mark.xdist_group("lakes")]
 
@@ -59,21 +59,21 @@ def things(files):
 
 def own(folder: Path) -> Path:
     """Return a folder that no test had before: Spark keeps the database of a catalog open."""
-    made = folder / uuid4().hex
-    made.mkdir()
-    return made
+    subfolder = folder / uuid4().hex
+    subfolder.mkdir()
+    return subfolder
 
 
 @pytest.fixture(params=[deep("iceberg_sql"), "iceberg_s3"])
-def lane(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lane]:
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TargetTable]:
     bucket = bucket_of(request) if request.param == "iceberg_s3" else None
-    yield Lane(lake_fields(request.param, own(tmp_path), bucket), tmp_path, {"mode": "append"})
+    yield TargetTable(lake_fields(request.param, own(tmp_path), bucket), tmp_path, {"mode": "append"})
     failpoints.arm("")
 
 
 @pytest.fixture
-def in_folder(tmp_path: Path) -> Iterator[Lane]:
-    yield Lane(lake_fields("iceberg_sql", own(tmp_path)), tmp_path, {"mode": "append"})
+def in_folder(tmp_path: Path) -> Iterator[TargetTable]:
+    yield TargetTable(lake_fields("iceberg_sql", own(tmp_path)), tmp_path, {"mode": "append"})
     failpoints.arm("")
 
 
@@ -81,17 +81,17 @@ def row(number: int) -> Row:
     return (number, f"word {number}", number / 2, f"{number}.25", START)
 
 
-def ids(lane: Lane) -> list[int]:
-    return sorted(int(found[0]) for found in lane.rows("id"))
+def ids(target: TargetTable) -> list[int]:
+    return sorted(int(one[0]) for one in target.rows("id"))
 
 
-def adds_files(lane: Lane) -> bool:
-    return "ADD FILES" in preview_pipeline(lane.pipeline("id, word, share, amount, at")).text()
+def adds_files(target: TargetTable) -> bool:
+    return "ADD FILES" in preview_pipeline(target.pipeline("id, word, share, amount, at")).text()
 
 
-def statement(lane: Lane, sql: str) -> list[tuple[Any, ...]]:
+def statement(target: TargetTable, sql: str) -> list[tuple[Any, ...]]:
     """Run a statement as another program would, with the table in place of {}."""
-    database: Any = lane.database()
+    database: Any = target.database()
     return database.engine().query(sql.replace("{}", f"`{database.catalog.name}`.`shop`.`things`"))  # type: ignore[no-any-return]
 
 
@@ -111,30 +111,30 @@ def test_an_append_and_its_dry_run_need_no_java(tmp_path: Path) -> None:
             cwd=tmp_path, env=surroundings, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-    lane = Lane(lake_fields("iceberg_sql", folder), tmp_path, {"mode": "append"})
-    assert lane.rows("id, word") == [("1", "a"), ("1", "a"), ("2", "b"), ("2", "b")]
+    target = TargetTable(lake_fields("iceberg_sql", folder), tmp_path, {"mode": "append"})
+    assert target.rows("id, word") == [("1", "a"), ("1", "a"), ("2", "b"), ("2", "b")]
 
 
 @pytest.mark.deep
-def test_iceberg_reads_the_files_and_goes_on_with_the_table(lane: Lane) -> None:
+def test_iceberg_reads_the_files_and_goes_on_with_the_table(target: TargetTable) -> None:
     for number in range(1, 4):
-        assert lane.load([row(number)])["rows_inserted"] == 1
-    assert adds_files(lane)
-    assert ids(lane) == [1, 2, 3]
-    assert lane.rows("id, word, share, amount, at")[0][:4] == ("1", "word 1", "0.5", "1.2500")
-    assert len(statement(lane, "SELECT 1 FROM {}.snapshots")) == 3, "a load is one commit"
-    merging = replace(lane, options={"mode": "merge"})
+        assert target.load([row(number)])["rows_inserted"] == 1
+    assert adds_files(target)
+    assert ids(target) == [1, 2, 3]
+    assert target.rows("id, word, share, amount, at")[0][:4] == ("1", "word 1", "0.5", "1.2500")
+    assert len(statement(target, "SELECT 1 FROM {}.snapshots")) == 3, "a load is one commit"
+    merging = replace(target, options={"mode": "merge"})
     merging.load([(1, "changed", None, None, None), row(4)], "merged")
-    assert lane.load([row(5)], "after")["rows_inserted"] == 1
-    assert ids(lane) == [1, 2, 3, 4, 5]
-    maintain_pipeline(lane.pipeline())
-    assert lane.load([row(6)], "later")["rows_inserted"] == 1
-    assert ids(lane) == [1, 2, 3, 4, 5, 6]
-    assert ("1", "changed") in lane.rows("id, word")
+    assert target.load([row(5)], "after")["rows_inserted"] == 1
+    assert ids(target) == [1, 2, 3, 4, 5]
+    maintain_pipeline(target.pipeline())
+    assert target.load([row(6)], "later")["rows_inserted"] == 1
+    assert ids(target) == [1, 2, 3, 4, 5, 6]
+    assert ("1", "changed") in target.rows("id, word")
 
 
 @pytest.mark.parametrize("point", ["store.files_placed", "store.before_change", "store.after_change"])
-def test_an_error_at_any_step_is_made_good_by_the_next_run(in_folder: Lane, point: str) -> None:
+def test_an_error_at_any_step_is_made_good_by_the_next_run(in_folder: TargetTable, point: str) -> None:
     in_folder.load([row(1)])
     failpoints.arm(f"{point}=raise")
     with pytest.raises(FailpointError):
@@ -146,7 +146,7 @@ def test_an_error_at_any_step_is_made_good_by_the_next_run(in_folder: Lane, poin
 
 @pytest.mark.deep
 def test_a_commit_of_another_program_comes_first_and_the_same_files_follow(
-    in_folder: Lane, monkeypatch: pytest.MonkeyPatch
+    in_folder: TargetTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_folder.load([row(1)])
     really, calls = LoadedTable.add, []
@@ -165,7 +165,7 @@ def test_a_commit_of_another_program_comes_first_and_the_same_files_follow(
 
 
 @pytest.mark.deep
-def test_columns_are_known_by_their_ids_and_files_by_their_bounds(in_folder: Lane) -> None:
+def test_columns_are_known_by_their_ids_and_files_by_their_bounds(in_folder: TargetTable) -> None:
     in_folder.load([row(1), row(7)])
     bounds = "SELECT readable_metrics.id.lower_bound, readable_metrics.id.upper_bound, record_count FROM {}.files"
     assert statement(in_folder, bounds) == [(1, 7, 2)]
@@ -174,7 +174,7 @@ def test_columns_are_known_by_their_ids_and_files_by_their_bounds(in_folder: Lan
 
 
 @pytest.mark.deep
-def test_lists_of_files_are_put_together(in_folder: Lane) -> None:
+def test_lists_of_files_are_put_together(in_folder: TargetTable) -> None:
     in_folder.load([row(1)])
     statement(in_folder, "ALTER TABLE {} SET TBLPROPERTIES ('commit.manifest.min-count-to-merge' = '2')")
     for number in range(2, 6):
@@ -184,7 +184,7 @@ def test_lists_of_files_are_put_together(in_folder: Lane) -> None:
 
 
 @pytest.mark.deep
-def test_a_table_that_grew_is_filled_by_spark_until_the_declaration_follows(in_folder: Lane) -> None:
+def test_a_table_that_grew_is_filled_by_spark_until_the_declaration_follows(in_folder: TargetTable) -> None:
     in_folder.options = {"mode": "append", "on_drift": "evolve"}
     in_folder.load([row(1)])
     wider = (*COLUMNS, Column(Text(), nullable=True, name="note"))
@@ -207,13 +207,13 @@ def test_a_table_that_grew_is_filled_by_spark_until_the_declaration_follows(in_f
         deep("SET TBLPROPERTIES ('write.data.path' = 's3://elsewhere/data')"),
     ],
 )
-def test_what_a_table_asks_of_its_writers_is_left_to_spark(in_folder: Lane, alteration: str) -> None:
+def test_what_a_table_asks_of_its_writers_is_left_to_spark(in_folder: TargetTable, alteration: str) -> None:
     in_folder.load([row(1)])
     statement(in_folder, "ALTER TABLE {} " + alteration)
     assert not adds_files(in_folder)
     if "ORDERED" in alteration:
-        said = preview_pipeline(in_folder.pipeline("id, word, share, amount, at")).text()
-        assert "written again by Spark: the table requires more of its writers than plain files" in said
+        text = preview_pipeline(in_folder.pipeline("id, word, share, amount, at")).text()
+        assert "written again by Spark: the table requires more of its writers than plain files" in text
     if "elsewhere" not in alteration:
         in_folder.load([row(2)])
         assert ids(in_folder) == [1, 2]
@@ -221,7 +221,7 @@ def test_what_a_table_asks_of_its_writers_is_left_to_spark(in_folder: Lane, alte
 
 @pytest.mark.deep
 def test_a_catalog_in_a_folder_is_left_to_spark(tmp_path: Path) -> None:
-    lane = Lane(lake_fields("iceberg", tmp_path), tmp_path, {"mode": "append"})
-    lane.load([row(1)])
-    said = preview_pipeline(lane.pipeline("id, word, share, amount, at")).text()
-    assert "add every row, written again by Spark: a catalog in a folder has one safe writer" in said
+    target = TargetTable(lake_fields("iceberg", tmp_path), tmp_path, {"mode": "append"})
+    target.load([row(1)])
+    text = preview_pipeline(target.pipeline("id, word, share, amount, at")).text()
+    assert "add every row, written again by Spark: a catalog in a folder has one safe writer" in text

@@ -24,8 +24,8 @@ from ematix_flow.engine.review.validate import validate_pipeline
 from ematix_flow.errors import DeclareError, UnsupportedError
 from ematix_flow.failpoints import FailpointError
 from tests.depth import deep
-from tests.lakes.lanes import MODES, START, Lane, bucket_of, lake_fields, sample_rows, told
-from tests.lakes.test_faults import FIRST, SECOND, committed, locks, words
+from tests.lakes.targets import MODES, START, TargetTable, bucket_of, lake_fields, row_counts, sample_rows
+from tests.lakes.test_faults import FIRST, SECOND, committed, keys_and_texts, locks
 from tests.lakes.test_loads import copied
 from tests.services.http_faults import FaultyProxy
 from tests.services.postgres import PASSWORD
@@ -34,7 +34,7 @@ from tests.services.s3 import KEY, SECRET
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.lakes.lanes import Row
+    from tests.lakes.targets import Row
     from tests.services.s3 import S3Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.service, pytest.mark.xdist_group("lakes")]
@@ -46,18 +46,18 @@ LOG = "PUT _delta_log/"
 
 
 @pytest.fixture
-def lane(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lane]:
-    """Give a table in a bucket that merges: a Delta one unless a test asks for others."""
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TargetTable]:
+    """Return a table in a bucket that merges: a Delta one unless a test asks for others."""
     kind = getattr(request, "param", "delta_s3")
-    yield Lane(lake_fields(kind, tmp_path, bucket_of(request)), tmp_path, {"mode": "merge"})
+    yield TargetTable(lake_fields(kind, tmp_path, bucket_of(request)), tmp_path, {"mode": "merge"})
     failpoints.arm("")
 
 
 @pytest.fixture
-def proxy(lane: Lane, s3_server: S3Server) -> Iterator[FaultyProxy]:
-    """Give the faults of the way to the service, which the lane takes from now on."""
+def proxy(target: TargetTable, s3_server: S3Server) -> Iterator[FaultyProxy]:
+    """Return the faults of the way to the service, which the target takes from now on."""
     between = FaultyProxy(s3_server.port)
-    lane.fields["endpoint"] = between.endpoint
+    target.fields["endpoint"] = between.endpoint
     yield between
     between.let_go.set()
     between.close()
@@ -72,119 +72,119 @@ def test_every_mode_gives_what_duckdb_gives(
 ) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-    lake = Lane(lake_fields(kind, tmp_path, bucket_of(request)), tmp_path / "one", {})
-    twin = Lane({"kind": "duckdb", "path": str(tmp_path / "two" / "t.duckdb")}, tmp_path / "two", {})
+    lake = TargetTable(lake_fields(kind, tmp_path, bucket_of(request)), tmp_path / "one", {})
+    reference = TargetTable({"kind": "duckdb", "path": str(tmp_path / "two" / "t.duckdb")}, tmp_path / "two", {})
     for number, mode in enumerate(modes):
-        lake.options = twin.options = MODES[mode] | ({"incremental_column": None} if mode == "append" else {})
+        lake.options = reference.options = MODES[mode] | ({"incremental_column": None} if mode == "append" else {})
         rows = sample_rows(mode, number)
-        assert told(lake.load(rows)) == told(twin.load(rows)), mode
-        assert lake.rows() == twin.rows(), mode
+        assert row_counts(lake.load(rows)) == row_counts(reference.load(rows)), mode
+        assert lake.rows() == reference.rows(), mode
     lake.again(rows, f"slot-{len(modes)}")
-    assert lake.rows() == twin.rows(), "a load that was made is not made again"
+    assert lake.rows() == reference.rows(), "a load that was made is not made again"
     if "merge" in modes:
         keys = [str(key) for key, _ in copied(lake, "SELECT id, word FROM shop.things")]
-        assert keys == [row[0] for row in twin.rows("id")]
+        assert keys == [row[0] for row in reference.rows("id")]
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("mode", ["merge", "append"])
 def test_whatever_the_service_answers_to_a_commit_the_load_is_made_once(
-    lane: Lane, proxy: FaultyProxy, mode: str
+    target: TargetTable, proxy: FaultyProxy, mode: str
 ) -> None:
-    lane.options = {"mode": mode}
-    lane.load([(0, "fine", None, None, START)])
+    target.options = {"mode": mode}
+    target.load([(0, "fine", None, None, START)])
     for number, fault in enumerate(("broken", "raced", "unanswered"), 1):
         proxy.faults = deque([(LOG, fault)])
-        made_at_last(lane, [(number, fault, None, None, START)], fault)
+        loaded_at_last(target, [(number, fault, None, None, START)], fault)
         assert not proxy.faults, fault
-        assert (committed(lane), locks(lane)) == (number + 1, []), fault
-    assert words(lane) == [("0", "fine"), ("1", "broken"), ("2", "raced"), ("3", "unanswered")]
+        assert (committed(target), locks(target)) == (number + 1, []), fault
+    assert keys_and_texts(target) == [("0", "fine"), ("1", "broken"), ("2", "raced"), ("3", "unanswered")]
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("lane", ["iceberg_s3"], indirect=True)
-def test_faults_around_data_and_records_leave_the_load_to_be_made_once(lane: Lane, proxy: FaultyProxy) -> None:
-    lane.load(FIRST)
+@pytest.mark.parametrize("target", ["iceberg_s3"], indirect=True)
+def test_faults_around_data_and_records_leave_the_load_to_be_made_once(target: TargetTable, proxy: FaultyProxy) -> None:
+    target.load(FIRST)
     proxy.faults = deque([("PUT .parquet", "broken"), ("PUT metadata/", "unanswered"), ("PUT commits/", "unanswered")])
     failpoints.arm("store.after_change=raise")
     with pytest.raises(FailpointError):
-        lane.load(SECOND, "slot-2")
+        target.load(SECOND, "slot-2")
     failpoints.arm("")
-    made_at_last(lane, SECOND, "slot-2")
+    loaded_at_last(target, SECOND, "slot-2")
     assert not proxy.faults
-    assert words(lane) == MERGED
-    assert (committed(lane), locks(lane)) == (2, [])
+    assert keys_and_texts(target) == MERGED
+    assert (committed(target), locks(target)) == (2, [])
 
 
 @pytest.mark.deep
 def test_of_two_drivers_one_commits_and_a_late_one_changes_nothing(
-    lane: Lane, proxy: FaultyProxy, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+    target: TargetTable, proxy: FaultyProxy, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow = dict(lane.fields)
-    lane.fields["endpoint"] = s3_server.endpoint
-    lane.load(FIRST)
+    slow = dict(target.fields)
+    target.fields["endpoint"] = s3_server.endpoint
+    target.load(FIRST)
     proxy.faults = deque([(LOG, "held")])
-    late = started(lane, slow)
+    late = started(target, slow)
     try:
         assert proxy.held.wait(300), late.communicate(timeout=5)
         shown = b"".join(command for command in commands() if b"java" in command)
         assert b"org.apache.spark" in shown
         monkeypatch.setattr(lake_lock, "DEAD_SECONDS", 0.0)
-        lane.load([(4, "e", None, None, START)], "slot-3")
-        before = log_of(lane)
+        target.load([(4, "e", None, None, START)], "slot-3")
+        before = log_of(target)
         proxy.let_go.set()
-        said = late.communicate(timeout=200)
+        output = late.communicate(timeout=200)
     finally:
         late.kill()
-    assert late.returncode == 1, said
-    assert words(lane) == [("1", "a"), ("2", "b"), ("4", "e")]
-    assert log_of(lane) == before, "no commit was replaced and none was added"
-    events = b"".join(path.read_bytes() for path in lane.folder.glob("events/**/*") if path.is_file())
+    assert late.returncode == 1, output
+    assert keys_and_texts(target) == [("1", "a"), ("2", "b"), ("4", "e")]
+    assert log_of(target) == before, "no commit was replaced and none was added"
+    events = b"".join(path.read_bytes() for path in target.folder.glob("events/**/*") if path.is_file())
     assert f"fs.s3a.bucket.{slow['bucket']}".encode() in events, "the settings are there, but nobody can read them"
-    for text in (shown, events, *said):
+    for text in (shown, events, *output):
         assert SECRET.encode() not in text
         assert KEY.encode() not in text
 
 
 @pytest.mark.deep
-def test_a_process_that_is_killed_after_its_change_leaves_the_load_to_be_made_once(lane: Lane) -> None:
-    ended = started(lane, lane.fields, FLOW_FAILPOINTS="store.after_change=kill")
-    said = ended.communicate(timeout=200)
-    assert ended.returncode == -signal.SIGKILL, said
-    lane.again(SECOND, "slot-2")
-    assert words(lane) == [("2", "c"), ("3", "d")]
-    assert (committed(lane), locks(lane)) == (1, [])
+def test_a_process_that_is_killed_after_its_change_leaves_the_load_to_be_made_once(target: TargetTable) -> None:
+    ended = started(target, target.fields, FLOW_FAILPOINTS="store.after_change=kill")
+    output = ended.communicate(timeout=200)
+    assert ended.returncode == -signal.SIGKILL, output
+    target.again(SECOND, "slot-2")
+    assert keys_and_texts(target) == [("2", "c"), ("3", "d")]
+    assert (committed(target), locks(target)) == (1, [])
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("lane", LAKES, indirect=True)
-def test_what_a_load_would_do_leaves_nothing_in_the_bucket(lane: Lane) -> None:
-    lane.give(FIRST)
-    pipeline = lane.pipeline("id, word, share, amount, at")
+@pytest.mark.parametrize("target", LAKES, indirect=True)
+def test_what_a_load_would_do_leaves_nothing_in_the_bucket(target: TargetTable) -> None:
+    target.give(FIRST)
+    pipeline = target.pipeline("id, word, share, amount, at")
     shown = preview_pipeline(pipeline).text(verbose=True)
     checked = validate_pipeline(pipeline)
     (tried,) = dry_run_pipeline(pipeline).targets
     assert (tried.dry_run_error, (tried.dry_run_rows_affected or {})["rows_staged"]) == (None, 2)
-    assert list(lane.database().store.listed("")) == []  # type: ignore[attr-defined]
+    assert list(target.database().store.listed("")) == []  # type: ignore[attr-defined]
     assert SECRET not in f"{shown}{checked}{tried}"
 
 
 @pytest.mark.deep
 def test_a_catalog_may_be_in_postgres(request: pytest.FixtureRequest, postgres_url: str, tmp_path: Path) -> None:
-    place = urlsplit(postgres_url)
-    uri = f"jdbc:postgresql://{place.hostname}:{place.port}{place.path}"
-    login = {"uri": uri, "user": place.username, "password": PASSWORD}
-    lane = Lane(lake_fields("iceberg_s3", tmp_path, bucket_of(request)) | login, tmp_path, {"mode": "merge"})
-    lane.load(FIRST)
-    lane.load(SECOND)
-    assert words(lane) == MERGED
-    assert PASSWORD not in str(lane.database().engine().query("SET"))  # type: ignore[attr-defined]
+    parts = urlsplit(postgres_url)
+    uri = f"jdbc:postgresql://{parts.hostname}:{parts.port}{parts.path}"
+    login = {"uri": uri, "user": parts.username, "password": PASSWORD}
+    target = TargetTable(lake_fields("iceberg_s3", tmp_path, bucket_of(request)) | login, tmp_path, {"mode": "merge"})
+    target.load(FIRST)
+    target.load(SECOND)
+    assert keys_and_texts(target) == MERGED
+    assert PASSWORD not in str(target.database().engine().query("SET"))  # type: ignore[attr-defined]
 
 
 @pytest.mark.deep
-def test_a_bucket_has_one_way_to_it_in_a_process(lane: Lane) -> None:
-    lane.database().engine()  # type: ignore[attr-defined]
-    other = Lane({**lane.fields, "region": "eu-west-1"}, lane.folder, lane.options)
+def test_a_bucket_has_one_way_to_it_in_a_process(target: TargetTable) -> None:
+    target.database().engine()  # type: ignore[attr-defined]
+    other = TargetTable({**target.fields, "region": "eu-west-1"}, target.folder, target.options)
     with pytest.raises(UnsupportedError, match="is used with other settings or keys in this process already"):
         other.database().engine()  # type: ignore[attr-defined]
 
@@ -203,19 +203,19 @@ def test_a_catalog_of_folders_cannot_be_in_a_bucket() -> None:
 CHILD = """
 import json, os, sys
 from pathlib import Path
-from tests.lakes.lanes import Lane
+from tests.lakes.targets import TargetTable
 from tests.lakes.test_faults import SECOND
-Lane(json.loads(os.environ["LAKE"]), Path(sys.argv[1]), {"mode": "merge"}).again(SECOND, "slot-2")
+TargetTable(json.loads(os.environ["LAKE"]), Path(sys.argv[1]), {"mode": "merge"}).again(SECOND, "slot-2")
 """
 
 
-def started(lane: Lane, fields: dict[str, Any], **environment: str) -> subprocess.Popen[bytes]:
+def started(target: TargetTable, fields: dict[str, Any], **environment: str) -> subprocess.Popen[bytes]:
     """Start a driver of its own that merges the second rows, with an event log."""
-    (lane.folder / "late").mkdir()
-    (lane.folder / "events").mkdir()
-    logging = {"ENABLED": "true", "DIR": f"file://{lane.folder}/events", "COMPRESS": "false"}
+    (target.folder / "late").mkdir()
+    (target.folder / "events").mkdir()
+    logging = {"ENABLED": "true", "DIR": f"file://{target.folder}/events", "COMPRESS": "false"}
     return subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(lane.folder / "late")],
+        [sys.executable, "-c", CHILD, str(target.folder / "late")],
         env={
             **os.environ,
             **environment,
@@ -228,11 +228,11 @@ def started(lane: Lane, fields: dict[str, Any], **environment: str) -> subproces
     )
 
 
-def made_at_last(lane: Lane, rows: list[Row], slot: str) -> None:
+def loaded_at_last(target: TargetTable, rows: list[Row], slot: str) -> None:
     """Ask for a load until it is made, as a scheduler would."""
     for _ in range(3):
         try:
-            lane.again(rows, slot)
+            target.again(rows, slot)
         except Exception as error:  # noqa: BLE001 - whatever it says, the next attempt settles it
             last = error
         else:
@@ -241,13 +241,13 @@ def made_at_last(lane: Lane, rows: list[Row], slot: str) -> None:
 
 
 def commands() -> Iterator[bytes]:
-    """Give the command lines of all processes, as everybody may see them."""
+    """Return the command lines of all processes, as everybody may see them."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # ended since it was listed
             yield path.read_bytes()
 
 
-def log_of(lane: Lane) -> dict[str, bytes | None]:
-    """Give the commits of a Delta table as they stand."""
-    store = lane.database().store  # type: ignore[attr-defined]
-    return {found.key: store.read(found.key) for found in store.listed("shop/things/_delta_log/")}
+def log_of(target: TargetTable) -> dict[str, bytes | None]:
+    """Return the commits of a Delta table as they stand."""
+    store = target.database().store  # type: ignore[attr-defined]
+    return {entry.key: store.read(entry.key) for entry in store.listed("shop/things/_delta_log/")}

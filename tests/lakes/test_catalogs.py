@@ -15,9 +15,9 @@ from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.review.preview import preview_pipeline
 from ematix_flow.engine.spark.session import session_for
 from tests.depth import deep
-from tests.lakes.lanes import START, Lane, bucket_of, told
-from tests.lakes.test_buckets import MERGED, made_at_last
-from tests.lakes.test_faults import FIRST, SECOND, committed, locks, words
+from tests.lakes.targets import START, TargetTable, bucket_of, row_counts
+from tests.lakes.test_buckets import MERGED, loaded_at_last
+from tests.lakes.test_faults import FIRST, SECOND, committed, keys_and_texts, locks
 from tests.lakes.test_loads import copied
 from tests.services.http_faults import FaultyProxy
 from tests.services.rest_catalog import CLIENT, CLIENT_SECRET, TOKEN, RestCatalog
@@ -34,34 +34,34 @@ pytestmark = [pytest.mark.spark, pytest.mark.service, pytest.mark.xdist_group("l
 
 @pytest.fixture
 def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RestCatalog]:
-    """Give a REST catalog whose tables are in the bucket of this test."""
+    """Return a REST catalog whose tables are in the bucket of this test."""
     bucket = bucket_of(request)
-    place = location_of(connection_from_fields("lake", {"kind": "delta_s3", **bucket}))  # type: ignore[arg-type]
+    location = location_of(connection_from_fields("lake", {"kind": "delta_s3", **bucket}))  # type: ignore[arg-type]
     spark, warehouse = session_for(Options())(), f"s3://{bucket['bucket']}/tables"
-    started = RestCatalog(spark, tmp_path, warehouse, bucket_settings(place))
+    started = RestCatalog(spark, tmp_path, warehouse, bucket_settings(location))
     yield started
     started.close()
 
 
 @pytest.fixture
 def proxy(service: RestCatalog) -> Iterator[FaultyProxy]:
-    """Give the faults of the way to the REST catalog."""
+    """Return the faults of the way to the REST catalog."""
     between = FaultyProxy(service.server_port)
     yield between
     between.close()
 
 
 @pytest.fixture
-def rest(request: pytest.FixtureRequest, proxy: FaultyProxy, tmp_path: Path) -> Lane:
-    """Give a table in a bucket whose catalog is a REST service that wants a client id and a secret."""
+def rest(request: pytest.FixtureRequest, proxy: FaultyProxy, tmp_path: Path) -> TargetTable:
+    """Return a table in a bucket whose catalog is a REST service that wants a client id and a secret."""
     login = {"uri": proxy.endpoint, "user": CLIENT, "password": CLIENT_SECRET}
     catalog = {"kind": "iceberg", "catalog_type": "rest", "prefix": "books", **login}
-    return Lane({**catalog, **bucket_of(request)}, tmp_path, {"mode": "merge"})
+    return TargetTable({**catalog, **bucket_of(request)}, tmp_path, {"mode": "merge"})
 
 
 @pytest.fixture
-def glue(request: pytest.FixtureRequest, s3_server: S3Server, tmp_path: Path) -> Iterator[Lane]:
-    """Give a table in a bucket whose catalog is Glue; Python and Java find the keys where the AWS libraries look."""
+def glue(request: pytest.FixtureRequest, s3_server: S3Server, tmp_path: Path) -> Iterator[TargetTable]:
+    """Return a table in a bucket whose catalog is Glue; Python and Java find the keys where the AWS libraries look."""
     given = request.getfixturevalue("monkeypatch")
     given.setenv("AWS_ACCESS_KEY_ID", KEY)
     given.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
@@ -70,45 +70,47 @@ def glue(request: pytest.FixtureRequest, s3_server: S3Server, tmp_path: Path) ->
     java.setProperty("aws.secretAccessKey", SECRET)
     bucket = {name: value for name, value in bucket_of(request).items() if not name.endswith(("key_id", "access_key"))}
     catalog = {"kind": "iceberg", "catalog_type": "glue", "uri": s3_server.endpoint, "default_credentials": True}
-    yield Lane({**catalog, "prefix": "lake", **bucket}, tmp_path, {})
+    yield TargetTable({**catalog, "prefix": "lake", **bucket}, tmp_path, {})
     java.clearProperty("aws.accessKeyId")
     java.clearProperty("aws.secretAccessKey")
 
 
 @pytest.mark.parametrize("catalog", ["rest", deep("glue")])
 def test_loads_are_made_once_and_read_through_the_catalog(catalog: str, request: pytest.FixtureRequest) -> None:
-    lane: Lane = request.getfixturevalue(catalog)
+    target: TargetTable = request.getfixturevalue(catalog)
     for options, rows in (({"mode": "append"}, FIRST), ({"mode": "merge"}, SECOND)):
-        lane.options = options
-        made = lane.load(rows)
-    appending = replace(lane, options={"mode": "append"}).pipeline("id, word, share, amount, at")
+        target.options = options
+        result = target.load(rows)
+    appending = replace(target, options={"mode": "append"}).pipeline("id, word, share, amount, at")
     assert "ADD FILES" in preview_pipeline(appending).text()
-    assert words(lane) == MERGED
-    assert told(lane.again([(9, "other", None, None, START)], "slot-2")) == told(made), "this load was made"
-    assert copied(lane, "SELECT id, word FROM shop.things") == [(1, "a"), (2, "c"), (3, "d")]
-    assert (committed(lane), locks(lane)) == (2, [])
-    shown = str(lane.database().engine().query("SET"))  # type: ignore[attr-defined]
+    assert keys_and_texts(target) == MERGED
+    assert row_counts(target.again([(9, "other", None, None, START)], "slot-2")) == row_counts(result), (
+        "this load was made"
+    )
+    assert copied(target, "SELECT id, word FROM shop.things") == [(1, "a"), (2, "c"), (3, "d")]
+    assert (committed(target), locks(target)) == (2, [])
+    shown = str(target.database().engine().query("SET"))  # type: ignore[attr-defined]
     assert not [secret for secret in (CLIENT_SECRET, TOKEN, SECRET) if secret in shown]
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("fault", ["unanswered", "lost"])
-def test_an_append_whose_answer_is_lost_is_made_once(rest: Lane, proxy: FaultyProxy, fault: str) -> None:
+def test_an_append_whose_answer_is_lost_is_made_once(rest: TargetTable, proxy: FaultyProxy, fault: str) -> None:
     rest.options = {"mode": "append"}
     rest.load(FIRST)
     assert "ADD FILES" in preview_pipeline(rest.pipeline("id, word, share, amount, at")).text()
     proxy.faults = deque([("POST tables/things", fault)])
-    made_at_last(rest, SECOND, "slot-2")
+    loaded_at_last(rest, SECOND, "slot-2")
     assert not proxy.faults
-    assert words(rest) == sorted([("1", "a"), ("2", "b"), ("2", "c"), ("3", "d")])
+    assert keys_and_texts(rest) == sorted([("1", "a"), ("2", "b"), ("2", "c"), ("3", "d")])
     assert (committed(rest), locks(rest)) == (2, [])
 
 
 @pytest.mark.deep
-def test_a_commit_whose_answer_is_lost_is_made_once(rest: Lane, proxy: FaultyProxy) -> None:
+def test_a_commit_whose_answer_is_lost_is_made_once(rest: TargetTable, proxy: FaultyProxy) -> None:
     rest.load(FIRST)
     proxy.faults = deque([("POST tables/things", "unanswered")] * 2)
-    made_at_last(rest, SECOND, "slot-2")
+    loaded_at_last(rest, SECOND, "slot-2")
     assert not proxy.faults
-    assert words(rest) == MERGED
+    assert keys_and_texts(rest) == MERGED
     assert (committed(rest), locks(rest)) == (2, [])

@@ -8,7 +8,7 @@ import pytest
 
 from ematix_flow.errors import StreamLostError
 from tests.lakes.growing import Growing
-from tests.lakes.lanes import bucket_of, lake_fields
+from tests.lakes.targets import bucket_of, lake_fields
 from tests.streams.feeds import rows_in
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ COPIES: dict[str, Any] = {"target_table": ("shop", "copies"), "create_table": Tr
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Growing:
-    """Give a lake in a folder whose name looks like a pattern."""
+    """Return a lake in a folder whose name looks like a pattern."""
     return Growing(lake_fields("delta_local", tmp_path / "a [b] c"), tmp_path)
 
 
@@ -34,9 +34,9 @@ def test_a_divided_table_keeps_its_values(lake: Growing) -> None:
         "INSERT INTO {table} VALUES (2, DATE'2026-01-02', 'a/b ü%=[c]'), (3, NULL, NULL), (4, DATE'2026-01-02', 'x')"
     )
     assert lake.follow(**COPIES) == 3
-    found = rows_in(lake.place, "SELECT id, CAST(day AS VARCHAR), a_word FROM shop.copies ORDER BY id")
+    rows = rows_in(lake.database_file, "SELECT id, CAST(day AS VARCHAR), a_word FROM shop.copies ORDER BY id")
     expected = [(1, "2026-01-01", "x"), (2, "2026-01-02", "a/b ü%=[c]"), (3, None, None), (4, "2026-01-02", "x")]
-    assert found == expected
+    assert rows == expected
 
 
 @pytest.mark.deep
@@ -47,7 +47,7 @@ def test_a_column_that_comes_later_is_loaded_too(lake: Growing) -> None:
     lake.sql("ALTER TABLE {table} ADD COLUMN more STRING")
     lake.sql("INSERT INTO {table} VALUES (2, 'b', 2, 'm')")
     assert lake.follow(**COPIES) == 1
-    assert rows_in(lake.place, "SELECT id, more FROM shop.copies ORDER BY id") == [(1, None), (2, "m")]
+    assert rows_in(lake.database_file, "SELECT id, more FROM shop.copies ORDER BY id") == [(1, None), (2, "m")]
 
 
 @pytest.mark.deep

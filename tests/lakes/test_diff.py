@@ -19,14 +19,14 @@ from ematix_flow.failpoints import FailpointError
 from ematix_flow.plan.sql.render import native_name
 from ematix_flow.run_log import SqliteRunLog
 from tests.depth import deep
-from tests.lakes.lanes import MODES, START, Lane, lake_fields
+from tests.lakes.targets import MODES, START, TargetTable, lake_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from ematix_flow.engine.review.diff import DiffResult
-    from tests.lakes.lanes import Row
+    from tests.lakes.targets import Row
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("lakes")]
 
@@ -35,29 +35,29 @@ FIRST: list[Row] = [(1, "a", 0.5, "1", START), (2, "b", None, None, START), (3, 
 SECOND: list[Row] = [(2, "two", None, None, START + DAY), (3, "c", 1.5, "3", START), (9, None, 1.0, "9", START)]
 
 
-def options(lane: Lane) -> Options:
-    """Give the options of a load that comes an hour after the last one."""
-    lane.count += 1
-    now = START + 2 * DAY + timedelta(hours=lane.count)
-    return Options(run_log=SqliteRunLog(lane.folder / "run_log.db"), clock=Clock(now=lambda: now))
+def options(target: TargetTable) -> Options:
+    """Return the options of a load that comes an hour after the last one."""
+    target.count += 1
+    now = START + 2 * DAY + timedelta(hours=target.count)
+    return Options(run_log=SqliteRunLog(target.folder / "run_log.db"), clock=Clock(now=lambda: now))
 
 
-def planned(lane: Lane, rows: list[Row]) -> DiffResult:
+def planned(target: TargetTable, rows: list[Row]) -> DiffResult:
     """Make these rows the source and plan their load."""
-    lane.give(rows)
-    return diff_pipeline(lane.pipeline("id, word, share, amount, at"), options(lane))
+    target.give(rows)
+    return diff_pipeline(target.pipeline("id, word, share, amount, at"), options(target))
 
 
-def applied(lane: Lane, result: DiffResult) -> dict[str, Any]:
+def applied(target: TargetTable, result: DiffResult) -> dict[str, Any]:
     """Apply a plan and check that it did what was foreseen."""
-    done = apply_plan(result.plan_id, options(lane))
-    foreseen = counts_of(result.targets[0].counts, lane.options["mode"])
+    done = apply_plan(result.plan_id, options(target))
+    foreseen = counts_of(result.targets[0].counts, target.options["mode"])
     assert foreseen == {name: done[name] for name in foreseen}
     return done  # type: ignore[no-any-return]
 
 
 def totals(result: DiffResult) -> tuple[int, int, int, int]:
-    """Give added, changed, removed and unchanged keys."""
+    """Return added, changed, removed and unchanged keys."""
     (diff,) = result.targets
     return diff.added, diff.changed, diff.removed, diff.unchanged
 
@@ -81,34 +81,34 @@ def disarmed() -> Iterator[None]:
 def test_what_is_foreseen_is_what_is_done(
     kind: str, mode: str, foreseen: tuple[int, int, int, int], tmp_path: Path
 ) -> None:
-    lane = Lane(lake_fields(kind, tmp_path), tmp_path, MODES[mode])
-    first = planned(lane, FIRST)
+    target = TargetTable(lake_fields(kind, tmp_path), tmp_path, MODES[mode])
+    first = planned(target, FIRST)
     assert totals(first) == (3, 0, 0, 0)
-    assert applied(lane, first)["rows_inserted"] == 3
-    before = lane.rows()
-    second = planned(lane, SECOND)
+    assert applied(target, first)["rows_inserted"] == 3
+    before = target.rows()
+    second = planned(target, SECOND)
     assert totals(second) == foreseen
-    assert lane.rows() == before
+    assert target.rows() == before
     changed = next(sample for sample in second.targets[0].samples if sample.kind == "changed")
     assert (changed.key, changed.old["word"], changed.new["word"]) == ({"id": 2}, "b", "two")  # type: ignore[index]
-    done = applied(lane, second)
-    after = lane.rows()
+    done = applied(target, second)
+    after = target.rows()
     assert after != before
-    again = apply_plan(second.plan_id, options(lane))
-    assert (again["recovered"], again["run_id"], lane.rows()) == (True, done["run_id"], after)
+    again = apply_plan(second.plan_id, options(target))
+    assert (again["recovered"], again["run_id"], target.rows()) == (True, done["run_id"], after)
 
 
 @pytest.mark.parametrize("kind", [deep("iceberg"), "delta_local"])
 def test_a_table_that_somebody_changed_is_refused(kind: str, tmp_path: Path) -> None:
-    lane = Lane(lake_fields(kind, tmp_path), tmp_path, {"mode": "append"})
-    applied(lane, planned(lane, FIRST[:1]))
-    result = planned(lane, FIRST[1:])
-    database = lane.database()
-    place = native_name(database.table_name("shop", "things"), "spark")
-    session_for(Options())().sql(f"DELETE FROM {place} WHERE id = 1")
+    target = TargetTable(lake_fields(kind, tmp_path), tmp_path, {"mode": "append"})
+    applied(target, planned(target, FIRST[:1]))
+    result = planned(target, FIRST[1:])
+    database = target.database()
+    table_name = native_name(database.table_name("shop", "things"), "spark")
+    session_for(Options())().sql(f"DELETE FROM {table_name} WHERE id = 1")
     with pytest.raises(StalePlanError, match="changed since the plan was made"):
-        apply_plan(result.plan_id, options(lane))
-    assert lane.rows() == []
+        apply_plan(result.plan_id, options(target))
+    assert target.rows() == []
 
 
 @pytest.mark.deep
@@ -124,28 +124,28 @@ def test_a_table_that_somebody_changed_is_refused(kind: str, tmp_path: Path) -> 
 def test_a_plan_whose_application_fails_around_the_change_is_applied_once(
     kind: str, point: str, tmp_path: Path, disarmed: None
 ) -> None:
-    lane = Lane(lake_fields(kind, tmp_path), tmp_path, {"mode": "append"})
-    lane.load(FIRST[:1])
-    result = planned(lane, FIRST[1:])
+    target = TargetTable(lake_fields(kind, tmp_path), tmp_path, {"mode": "append"})
+    target.load(FIRST[:1])
+    result = planned(target, FIRST[1:])
     failpoints.arm(f"{point}=raise@1")
     with pytest.raises(FailpointError):
-        apply_plan(result.plan_id, options(lane))
+        apply_plan(result.plan_id, options(target))
     failpoints.arm("")
-    assert apply_plan(result.plan_id, options(lane))["rows_inserted"] == 2
-    assert len(lane.rows()) == 3
+    assert apply_plan(result.plan_id, options(target))["rows_inserted"] == 2
+    assert len(target.rows()) == 3
 
 
 @pytest.mark.deep
 def test_a_program_that_knows_no_lock_is_noticed_until_the_end(tmp_path: Path) -> None:
-    lane = Lane(lake_fields("iceberg", tmp_path), tmp_path, {"mode": "append"})
-    lane.load(FIRST[:1])
-    database = lane.database()
-    place = database.table_name("shop", "things")
-    copy = f"INSERT INTO {native_name(place, 'spark')} SELECT * FROM {native_name(place, 'spark')}"
+    target = TargetTable(lake_fields("iceberg", tmp_path), tmp_path, {"mode": "append"})
+    target.load(FIRST[:1])
+    database = target.database()
+    table_name = database.table_name("shop", "things")
+    copy = f"INSERT INTO {native_name(table_name, 'spark')} SELECT * FROM {native_name(table_name, 'spark')}"
     with closing(database.session()) as session:
-        database.begin_alone(session, [place])
+        database.begin_alone(session, [table_name])
         session_for(Options())().sql(copy)
         with pytest.raises(StalePlanError, match="another program"):
             database.data(session).run(Statement(copy, final=True))
         session.rollback()
-    assert len(lane.rows()) == 2
+    assert len(target.rows()) == 2

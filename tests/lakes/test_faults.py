@@ -25,13 +25,13 @@ from ematix_flow.errors import BadRowsError, TransientError
 from ematix_flow.failpoints import FailpointError
 from ematix_flow.plan.sql.render import native_name
 from tests.depth import deep
-from tests.lakes.lanes import START, Lane, lake_fields
+from tests.lakes.targets import START, TargetTable, lake_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.lakes.lanes import Row
+    from tests.lakes.targets import Row
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.xdist_group("lakes")]
 
@@ -43,90 +43,90 @@ SECOND: list[Row] = [(2, "c", 0.5, "2", START), (3, "d", None, None, START)]
 
 
 @pytest.fixture
-def lane(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lane]:
-    """Give a lake table that merges: an Iceberg one, which is quicker, unless a test asks for others."""
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TargetTable]:
+    """Return a lake table that merges: an Iceberg one, which is quicker, unless a test asks for others."""
     kind = getattr(request, "param", "iceberg")
-    yield Lane(lake_fields(kind, tmp_path), tmp_path, {"mode": "merge"})
+    yield TargetTable(lake_fields(kind, tmp_path), tmp_path, {"mode": "merge"})
     failpoints.arm("")
 
 
-every_lake = pytest.mark.parametrize("lane", ["iceberg", deep("delta_local")], indirect=True)
+every_lake = pytest.mark.parametrize("target", ["iceberg", deep("delta_local")], indirect=True)
 
 
 @pytest.mark.parametrize(
-    ("lane", "point"),
+    ("target", "point"),
     [
         ("iceberg", POINTS[3]),
         *(deep("iceberg", point) for point in POINTS[:3]),
         ("delta_local", POINTS[0]),
         deep("delta_local", POINTS[1]),
     ],
-    indirect=["lane"],
+    indirect=["target"],
 )
-def test_an_error_at_any_point_leaves_the_load_to_be_made_once(lane: Lane, point: str) -> None:
-    lane.load(FIRST)
+def test_an_error_at_any_point_leaves_the_load_to_be_made_once(target: TargetTable, point: str) -> None:
+    target.load(FIRST)
     # The first record of a load notes that it runs; the change of rows is followed by the second.
     failpoints.arm(f"{point}=raise@{2 if point == 'store.before_record' else 1}")
     with pytest.raises(FailpointError):
-        lane.load(SECOND, "slot-2")
+        target.load(SECOND, "slot-2")
     failpoints.arm("")
-    lane.again(SECOND, "slot-2")
-    assert words(lane) == [("1", "a"), ("2", "c"), ("3", "d")]
-    assert committed(lane) == 2
-    assert locks(lane) == []
+    target.again(SECOND, "slot-2")
+    assert keys_and_texts(target) == [("1", "a"), ("2", "c"), ("3", "d")]
+    assert committed(target) == 2
+    assert locks(target) == []
 
 
 @pytest.mark.parametrize("point", ["store.before_change", deep("store.after_change")])
 @every_lake
-def test_a_killed_process_leaves_the_load_to_be_made_once(lane: Lane, point: str) -> None:
-    lane.give(SECOND)
+def test_a_killed_process_leaves_the_load_to_be_made_once(target: TargetTable, point: str) -> None:
+    target.give(SECOND)
     ended = subprocess.run(
-        [sys.executable, "-c", CHILD, json.dumps(lane.fields), str(lane.folder)],
+        [sys.executable, "-c", CHILD, json.dumps(target.fields), str(target.folder)],
         env={**os.environ, "FLOW_FAILPOINTS": f"{point}=kill", "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         timeout=200,
         check=False,
     )
     assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()[-2000:]
-    lane.again(SECOND, "slot-1")
-    assert words(lane) == [("2", "c"), ("3", "d")]
-    assert committed(lane) == 1
-    lane.load(FIRST, "slot-2")
-    assert words(lane) == [("1", "a"), ("2", "b"), ("3", "d")]
+    target.again(SECOND, "slot-1")
+    assert keys_and_texts(target) == [("2", "c"), ("3", "d")]
+    assert committed(target) == 1
+    target.load(FIRST, "slot-2")
+    assert keys_and_texts(target) == [("1", "a"), ("2", "b"), ("3", "d")]
 
 
 CHILD = """
 import json, sys
 from pathlib import Path
-from tests.lakes.lanes import Lane
+from tests.lakes.targets import TargetTable
 from tests.lakes.test_faults import SECOND
-Lane(json.loads(sys.argv[1]), Path(sys.argv[2]), {"mode": "merge"}).again(SECOND, "slot-1")
+TargetTable(json.loads(sys.argv[1]), Path(sys.argv[2]), {"mode": "merge"}).again(SECOND, "slot-1")
 """
 
 
 @pytest.mark.deep
 @every_lake
-def test_a_change_that_others_gave_up_is_refused_by_the_table(lane: Lane) -> None:
-    lane.load(FIRST)
-    come_too_late(lane)
-    assert words(lane) == [("1", "a"), ("2", "b")]
-    lane.load(SECOND)
-    assert words(lane) == [("1", "a"), ("2", "c"), ("3", "d")]
+def test_a_change_that_others_gave_up_is_refused_by_the_table(target: TargetTable) -> None:
+    target.load(FIRST)
+    come_too_late(target)
+    assert keys_and_texts(target) == [("1", "a"), ("2", "b")]
+    target.load(SECOND)
+    assert keys_and_texts(target) == [("1", "a"), ("2", "c"), ("3", "d")]
 
 
 @pytest.mark.deep
-def test_the_first_change_of_a_table_is_refused_too(lane: Lane) -> None:
+def test_the_first_change_of_a_table_is_refused_too(target: TargetTable) -> None:
     with pytest.raises(BadRowsError):
-        lane.load([(1, "a", 0.5, "no number", START)])
-    come_too_late(lane)
-    assert words(lane) == []
-    lane.load(SECOND)
-    assert words(lane) == [("2", "c"), ("3", "d")]
+        target.load([(1, "a", 0.5, "no number", START)])
+    come_too_late(target)
+    assert keys_and_texts(target) == []
+    target.load(SECOND)
+    assert keys_and_texts(target) == [("2", "c"), ("3", "d")]
 
 
-def come_too_late(lane: Lane) -> None:
+def come_too_late(target: TargetTable) -> None:
     """Make a change of a table that somebody else has refused meanwhile."""
-    database = lane.database()
+    database = target.database()
     table = native_name(database.table_name("shop", "things"), "spark")
     row = "SELECT 9L, 'late', CAST(NULL AS DOUBLE), CAST(NULL AS DECIMAL(38,4)), NULL, NOW(), 'late'"
     with closing(database.session()) as session:
@@ -142,68 +142,70 @@ def come_too_late(lane: Lane) -> None:
 
 
 @pytest.mark.deep
-def test_somebody_who_holds_the_table_is_waited_for(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
-    lane.load(FIRST)
+def test_somebody_who_holds_the_table_is_waited_for(target: TargetTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    target.load(FIRST)
     monkeypatch.setattr(lake_session, "LAKE_LOCK", replace(lake_session.LAKE_LOCK, seconds=0.3))
-    with closing(lane.database().session()) as holder:
+    with closing(target.database().session()) as holder:
         holder.begin()
         with pytest.raises(TransientError, match="another load holds the table"):
-            lane.load(SECOND, "slot-2")
+            target.load(SECOND, "slot-2")
         holder.rollback()
-    lane.again(SECOND, "slot-2")
-    assert words(lane) == [("1", "a"), ("2", "c"), ("3", "d")]
+    target.again(SECOND, "slot-2")
+    assert keys_and_texts(target) == [("1", "a"), ("2", "c"), ("3", "d")]
 
 
 @pytest.mark.deep
-def test_a_holder_that_is_silent_for_long_is_not_waited_for(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
-    lane.load(FIRST)
-    with closing(lane.database().session()) as holder:
+def test_a_holder_that_is_silent_for_long_is_not_waited_for(
+    target: TargetTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target.load(FIRST)
+    with closing(target.database().session()) as holder:
         holder.begin()
         monkeypatch.setattr(lake_lock, "DEAD_SECONDS", 0.0)
-        lane.load(SECOND)
-        assert words(lane) == [("1", "a"), ("2", "c"), ("3", "d")]
+        target.load(SECOND)
+        assert keys_and_texts(target) == [("1", "a"), ("2", "c"), ("3", "d")]
         holder.execute("UPDATE ematix_flow_fences SET epoch = epoch + 1")
         with pytest.raises(TransientError, match="first"):
             holder.commit()
 
 
-def test_loads_at_the_same_time_are_made_one_after_the_other(lane: Lane) -> None:
-    lane.load([])
-    twins = [Lane(lane.fields, lane.folder / name, {"mode": "append"}) for name in ("one", "two")]
+def test_loads_at_the_same_time_are_made_one_after_the_other(target: TargetTable) -> None:
+    target.load([])
+    writers = [TargetTable(target.fields, target.folder / name, {"mode": "append"}) for name in ("one", "two")]
     failed: list[BaseException] = []
 
-    def load(number: int, twin: Lane) -> None:
+    def load(number: int, writer: TargetTable) -> None:
         try:
-            twin.load([(10 + number, "x", None, None, START)], f"twin-{number}")
+            writer.load([(10 + number, "x", None, None, START)], f"twin-{number}")
         except BaseException as error:  # noqa: BLE001 - shown by the test
             failed.append(error)
 
-    for twin in twins:
-        twin.folder.mkdir()
-    threads = [threading.Thread(target=load, args=pair) for pair in enumerate(twins)]
+    for writer in writers:
+        writer.folder.mkdir()
+    threads = [threading.Thread(target=load, args=pair) for pair in enumerate(writers)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     # Both are one pipeline: the second to begin fences the first, or loads after it.
     assert all(type(error).__name__ == "FencedError" for error in failed), failed
-    assert len(words(lane)) == 2 - len(failed)
+    assert len(keys_and_texts(target)) == 2 - len(failed)
 
 
-def words(lane: Lane) -> list[tuple[Any, ...]]:
-    """Give the keys and words of the table."""
-    return lane.rows("id, word")
+def keys_and_texts(target: TargetTable) -> list[tuple[Any, ...]]:
+    """Return the keys and words of the table."""
+    return target.rows("id, word")
 
 
-def committed(lane: Lane) -> int:
-    """Give how many loads the ledger knows."""
-    database = lane.database()
+def committed(target: TargetTable) -> int:
+    """Return how many loads the ledger knows."""
+    database = target.database()
     with closing(database.session()) as session:
         return int(session.query(f"SELECT COUNT(*) FROM {Ledger(database).name('ledger')}")[0][0])
 
 
-def locks(lane: Lane) -> list[str]:
-    """Give the locks that are left."""
-    database = lane.database()
-    found = database.store.listed(f"{database.home}locks/")  # type: ignore[attr-defined]
-    return [one.key for one in found if not one.key.endswith(".dead")]
+def locks(target: TargetTable) -> list[str]:
+    """Return the locks that are left."""
+    database = target.database()
+    listed = database.store.listed(f"{database.home}locks/")  # type: ignore[attr-defined]
+    return [one.key for one in listed if not one.key.endswith(".dead")]

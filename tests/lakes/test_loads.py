@@ -23,12 +23,12 @@ from ematix_flow.engine.review.dry_run import dry_run_pipeline
 from ematix_flow.engine.review.preview import preview_pipeline
 from ematix_flow.errors import BadRowsError, DriftError, RunError
 from tests.contracts.test_wraps import Wrap
-from tests.lakes.lanes import COLUMNS, START, Lane, lake_fields
+from tests.lakes.targets import COLUMNS, START, TargetTable, lake_fields
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.lakes.lanes import Row
+    from tests.lakes.targets import Row
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("lakes")]
 
@@ -37,97 +37,111 @@ LAKES = ("delta_local", "iceberg")
 
 
 @pytest.fixture
-def lane(request: pytest.FixtureRequest, tmp_path: Path) -> Lane:
-    """Give a lake table that rows are appended to: an Iceberg one, which is quicker, unless a test asks for others."""
+def target_table(request: pytest.FixtureRequest, tmp_path: Path) -> TargetTable:
+    """Return a lake table that rows are appended to: an Iceberg one, which is quicker, unless a test asks for others."""
     kind = getattr(request, "param", "iceberg")
-    return Lane(lake_fields(kind, tmp_path), tmp_path, {"mode": "append"})
+    return TargetTable(lake_fields(kind, tmp_path), tmp_path, {"mode": "append"})
 
 
-every_lake = pytest.mark.parametrize("lane", LAKES, indirect=True)
+every_lake = pytest.mark.parametrize("target_table", LAKES, indirect=True)
 
 
-def test_a_dry_run_counts_and_leaves_nothing_behind(lane: Lane) -> None:
-    lane.give(ROWS)
-    told = dry_run_pipeline(lane.pipeline("id, word, share, amount, at")).targets[0]
-    assert told.dry_run_error is None
-    assert told.dry_run_rows_affected == {"rows_staged": 2, "rows_inserted": 2, "rows_deleted": 0, "rows_rejected": 0}
-    assert [path.name for path in lane.folder.iterdir()] == ["source.db"]
-    text = preview_pipeline(lane.pipeline()).text(verbose=True)
+def test_a_dry_run_counts_and_leaves_nothing_behind(target_table: TargetTable) -> None:
+    target_table.give(ROWS)
+    simulated = dry_run_pipeline(target_table.pipeline("id, word, share, amount, at")).targets[0]
+    assert simulated.dry_run_error is None
+    assert simulated.dry_run_rows_affected == {
+        "rows_staged": 2,
+        "rows_inserted": 2,
+        "rows_deleted": 0,
+        "rows_rejected": 0,
+    }
+    assert [path.name for path in target_table.folder.iterdir()] == ["source.db"]
+    text = preview_pipeline(target_table.pipeline()).text(verbose=True)
     assert "INSERT INTO" in text
     assert "is created" in text or "not known" in text
 
 
-def test_bad_rows_fail_the_load_or_become_rejects_that_can_be_replayed(lane: Lane) -> None:
+def test_bad_rows_fail_the_load_or_become_rejects_that_can_be_replayed(target_table: TargetTable) -> None:
     bad: list[Row] = [(1, "a", 0.5, "none", START), (2, "b", None, "2", START)]
     with pytest.raises(BadRowsError):
-        lane.load(bad)
-    lane.options = {"mode": "append", "on_bad_row": "reject"}
-    result = lane.load(bad)
+        target_table.load(bad)
+    target_table.options = {"mode": "append", "on_bad_row": "reject"}
+    result = target_table.load(bad)
     assert (result["rows_inserted"], result["rows_rejected"]) == (1, 1)
-    (reject,) = list_rejects(lane.pipeline())
+    (reject,) = list_rejects(target_table.pipeline())
     assert reject.column_name == "amount"
-    lane.table = replace(lane.table, columns=(*COLUMNS[:3], Column(Text(), nullable=True, name="amount"), COLUMNS[4]))
+    target_table.table = replace(
+        target_table.table, columns=(*COLUMNS[:3], Column(Text(), nullable=True, name="amount"), COLUMNS[4])
+    )
     with pytest.raises(DriftError, match="amount"):
-        replay_rejects(lane.pipeline())
-    assert lane.rows("id") == [("2",)]
+        replay_rejects(target_table.pipeline())
+    assert target_table.rows("id") == [("2",)]
 
 
 @every_lake
-def test_a_table_is_partitioned_as_its_class_says(lane: Lane) -> None:
-    lane.table = replace(lane.table, partition_columns=("word",))
-    lane.load(ROWS)
-    folders = {path.name for path in lane.folder.rglob("word=*")}
+def test_a_table_is_partitioned_as_its_class_says(target_table: TargetTable) -> None:
+    target_table.table = replace(target_table.table, partition_columns=("word",))
+    target_table.load(ROWS)
+    folders = {path.name for path in target_table.folder.rglob("word=*")}
     assert folders == {"word=a", "word=b"}
-    assert len(lane.rows()) == 2
+    assert len(target_table.rows()) == 2
 
 
 @every_lake
-def test_a_table_is_read_at_the_version_that_is_asked_for(lane: Lane) -> None:
-    lane.load(ROWS)
-    earlier = newest(lane)
-    lane.load([(3, "c", None, None, START)])
-    schema, name = lane.table.schema, lane.table.name
-    assert copied(lane, "SELECT id, word FROM shop.things WHERE id > 1") == [(2, "b"), (3, "c")]
-    old = Source.delta(lane.connection, schema, name, version=earlier)
-    assert copied(lane, old) == [(1, "a"), (2, "b")]
-    assert copied(lane, f"SELECT t.id, t.word FROM shop.things VERSION AS OF {earlier} AS t") == [(1, "a"), (2, "b")]
+def test_a_table_is_read_at_the_version_that_is_asked_for(target_table: TargetTable) -> None:
+    target_table.load(ROWS)
+    earlier = newest(target_table)
+    target_table.load([(3, "c", None, None, START)])
+    schema, name = target_table.table.schema, target_table.table.name
+    assert copied(target_table, "SELECT id, word FROM shop.things WHERE id > 1") == [(2, "b"), (3, "c")]
+    old = Source.delta(target_table.connection, schema, name, version=earlier)
+    assert copied(target_table, old) == [(1, "a"), (2, "b")]
+    assert copied(target_table, f"SELECT t.id, t.word FROM shop.things VERSION AS OF {earlier} AS t") == [
+        (1, "a"),
+        (2, "b"),
+    ]
     with pytest.raises(RunError, match=r"no (Delta|Iceberg) table"):
-        copied(lane, "SELECT id, word FROM shop.nothing")
+        copied(target_table, "SELECT id, word FROM shop.nothing")
 
 
 @pytest.mark.deep
 @every_lake
 @pytest.mark.parametrize("returned", ["shop/things", "shop.things"])
-def test_a_function_may_return_the_folder_of_a_table(lane: Lane, returned: str, tmp_path: Path) -> None:
-    lane.load(ROWS)
+def test_a_function_may_return_the_folder_of_a_table(target_table: TargetTable, returned: str, tmp_path: Path) -> None:
+    target_table.load(ROWS)
     target = connection_from_fields("copy", {"kind": "sqlite", "path": str(tmp_path / "copy.db")})
     pipeline = Pipeline(
         name="copies",
         function=lambda: returned,
-        targets=(TargetDeclaration(replace(lane.table, schema="main"), write("append"), target),),
-        source_connection=lane.connection,
+        targets=(TargetDeclaration(replace(target_table.table, schema="main"), write("append"), target),),
+        source_connection=target_table.connection,
     )
     assert "lake" in preview_pipeline(pipeline).text()
     assert run_pipeline(pipeline, Options())["rows_inserted"] == len(ROWS)
 
 
-def test_an_incremental_load_reads_only_what_is_new_in_a_lake(lane: Lane) -> None:
-    lane.load(ROWS)
+def test_an_incremental_load_reads_only_what_is_new_in_a_lake(target_table: TargetTable) -> None:
+    target_table.load(ROWS)
     query = "SELECT id, word FROM shop.things"
-    assert copied(lane, query, mode="append", incremental_column="id", slot="1") == [(1, "a"), (2, "b")]
-    lane.load([(3, "c", None, None, START)])
-    assert copied(lane, query, mode="append", incremental_column="id", slot="2") == [(1, "a"), (2, "b"), (3, "c")]
+    assert copied(target_table, query, mode="append", incremental_column="id", slot="1") == [(1, "a"), (2, "b")]
+    target_table.load([(3, "c", None, None, START)])
+    assert copied(target_table, query, mode="append", incremental_column="id", slot="2") == [
+        (1, "a"),
+        (2, "b"),
+        (3, "c"),
+    ]
 
 
 @pytest.mark.deep
 @every_lake
-def test_sql_around_rows_of_a_lake_sees_those_that_fit(lane: Lane) -> None:
-    lane.load([(1, "7", None, None, START), (2, "7", None, None, START), (3, "x", None, None, START)])
+def test_sql_around_rows_of_a_lake_sees_those_that_fit(target_table: TargetTable) -> None:
+    target_table.load([(1, "7", None, None, START), (2, "7", None, None, START), (3, "x", None, None, START)])
     query = "SELECT word AS id, CAST(id AS STRING) AS word FROM shop.things"
     wrap = Wrap("SELECT id, MAX(word) AS word FROM INNER_ROWS GROUP BY id")
     given = {"mode": "append", "on_bad_row": "reject", "transforms_pre": [wrap]}
-    assert copied(lane, query, **given) == [(7, "2")]
-    target = connection_from_fields("copy", {"kind": "duckdb", "path": str(lane.folder / "copy.duckdb")})
+    assert copied(target_table, query, **given) == [(7, "2")]
+    target = connection_from_fields("copy", {"kind": "duckdb", "path": str(target_table.folder / "copy.duckdb")})
     with closing(open_database(target).session()) as session:
         [(column, row)] = session.query("SELECT column_name, row_json FROM ematix_flow.rejects")
     assert (column, json.loads(row)) == ("id", {"id": "x", "word": "3"})
@@ -141,26 +155,26 @@ def test_a_catalog_may_be_a_database(tmp_path: Path) -> None:
         "uri": f"jdbc:sqlite:{tmp_path / 'catalog.db'}",
         "warehouse": str(tmp_path / "warehouse"),
     }
-    lane = Lane(fields, tmp_path, {"mode": "scd2", "ttl": timedelta(days=9)})
-    lane.load(ROWS)
-    lane.load([(1, "z", 0.5, "1", START)])
-    assert lane.rows("id, word, is_current") == [("1", "a", "False"), ("1", "z", "True"), ("2", "b", "True")]
+    target_table = TargetTable(fields, tmp_path, {"mode": "scd2", "ttl": timedelta(days=9)})
+    target_table.load(ROWS)
+    target_table.load([(1, "z", 0.5, "1", START)])
+    assert target_table.rows("id, word, is_current") == [("1", "a", "False"), ("1", "z", "True"), ("2", "b", "True")]
 
 
-def newest(lane: Lane) -> str:
-    """Give the version that the table has now."""
+def newest(target_table: TargetTable) -> str:
+    """Return the version that the table has now."""
     from ematix_flow.connect.registry import system_of
 
-    source: Any = system_of(lane.connection)
-    return str(source.newest(lane.database().engine(), lane.table.schema, lane.table.name))  # type: ignore[attr-defined]
+    source: Any = system_of(target_table.connection)
+    return str(source.newest(target_table.database().engine(), target_table.table.schema, target_table.table.name))  # type: ignore[attr-defined]
 
 
-def copied(lane: Lane, what: Any, slot: str = "", **options: Any) -> list[tuple[Any, ...]]:
-    """Load what a query of the lake gives into a DuckDB file and give its rows."""
+def copied(target_table: TargetTable, what: Any, slot: str = "", **options: Any) -> list[tuple[Any, ...]]:
+    """Load what a query of the lake gives into a DuckDB file and return its rows."""
     import duckdb
 
     columns, transforms = (COLUMNS[0], COLUMNS[1]), tuple(options.pop("transforms_pre", ()))
-    target = connection_from_fields("copy", {"kind": "duckdb", "path": str(lane.folder / "copy.duckdb")})
+    target = connection_from_fields("copy", {"kind": "duckdb", "path": str(target_table.folder / "copy.duckdb")})
     table = Table(
         "copies",
         "things",
@@ -170,9 +184,9 @@ def copied(lane: Lane, what: Any, slot: str = "", **options: Any) -> list[tuple[
         name="copy",
         function=lambda: what,
         targets=(TargetDeclaration(table, write(**({"mode": "truncate"} | options)), target),),
-        source_connection=lane.connection,
+        source_connection=target_table.connection,
         transforms_pre=transforms,
     )
     run_pipeline(pipeline, Options(slot=slot or str(what)))
-    with closing(duckdb.connect(str(lane.folder / "copy.duckdb"))) as connection:
+    with closing(duckdb.connect(str(target_table.folder / "copy.duckdb"))) as connection:
         return connection.execute("SELECT id, word FROM copies.things ORDER BY id").fetchall()

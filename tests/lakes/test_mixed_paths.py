@@ -21,8 +21,8 @@ import pytest
 from ematix_flow.connect.formats.writers import writer
 from tests.engine.bucket_loads import Bucket
 from tests.engine.every_type import ODD_FLOATS, ROWS, TYPES, Journey, frame_of, plain
-from tests.examples.places import Place
-from tests.lakes.lanes import lake_fields
+from tests.examples.databases import UserDatabase
+from tests.lakes.targets import lake_fields
 from tests.services.s3 import s3_fields
 
 if TYPE_CHECKING:
@@ -44,15 +44,15 @@ def give(url: str, rows: list[dict[str, Any]], table: str = "given") -> None:
     """Put rows into a PostgreSQL table by its own driver."""
     with closing(psycopg.connect(url, autocommit=True)) as connection:
         connection.execute(f"CREATE TABLE IF NOT EXISTS {table} ({POSTGRES})".encode())
-        marks = ", ".join(["%s"] * len(TYPES))
+        placeholders = ", ".join(["%s"] * len(TYPES))
         for row in rows:
-            connection.execute(f"INSERT INTO {table} VALUES ({marks})".encode(), [row[name] for name in TYPES])
+            connection.execute(f"INSERT INTO {table} VALUES ({placeholders})".encode(), [row[name] for name in TYPES])
 
 
 def files_of(folder: Path, kind: str = "iceberg", table: str = "main/every") -> list[dict[str, Any]]:
-    """Give the rows of a lake table that was written once, from its Parquet files."""
-    place = folder / ("warehouse" if kind == "iceberg" else "lake") / table
-    paths = sorted((place / "data" if kind == "iceberg" else place).rglob("*.parquet"))
+    """Return the rows of a lake table that was written once, from its Parquet files."""
+    table_folder = folder / ("warehouse" if kind == "iceberg" else "lake") / table
+    paths = sorted((table_folder / "data" if kind == "iceberg" else table_folder).rglob("*.parquet"))
     tables = [pq.read_table(path, coerce_int96_timestamp_unit="us") for path in paths]
     return [row for one in tables for row in one.to_pylist()]
 
@@ -62,15 +62,15 @@ def test_postgres_to_iceberg_and_on_to_files(postgres_url: str, tmp_path: Path) 
     rows = [*ROWS, *ODD_FLOATS]
     give(postgres_url, rows)
     journey, lake = Journey(tmp_path), lake_fields("iceberg", tmp_path)
-    told = journey.load("SELECT * FROM given", lake, source={"kind": "postgres", "url": postgres_url})
-    assert told["rows_inserted"] == len(rows)
+    result = journey.load("SELECT * FROM given", lake, source={"kind": "postgres", "url": postgres_url})
+    assert result["rows_inserted"] == len(rows)
     assert plain(files_of(tmp_path)) == plain(rows)
     folders = [
         {"kind": "object_store_local", "path": str(tmp_path / name), "format": name}
         for name in ("json_lines", "parquet")
     ]
-    told = journey.load("SELECT * FROM main.every", *folders, source=lake, schema="out")
-    assert [one["rows_inserted"] for one in told.values()] == [len(rows)] * 2
+    result = journey.load("SELECT * FROM main.every", *folders, source=lake, schema="out")
+    assert [one["rows_inserted"] for one in result.values()] == [len(rows)] * 2
     (file,) = (tmp_path / "parquet" / "out" / "every1").glob("*.parquet")
     assert plain(pq.read_table(file).to_pylist()) == plain(rows)
     written = [line for path in (tmp_path / "json_lines" / "out").rglob("*.jsonl") for line in _lines(path)]
@@ -80,10 +80,10 @@ def test_postgres_to_iceberg_and_on_to_files(postgres_url: str, tmp_path: Path) 
 
 def check_lines(lines: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
     """Compare objects of JSON as a reader that knows nothing of us takes them."""
-    found = {line["id"]: line for line in lines}
-    assert sorted(found) == sorted(row["id"] for row in rows)
+    by_id = {line["id"]: line for line in lines}
+    assert sorted(by_id) == sorted(row["id"] for row in rows)
     for row in rows:
-        line = found[row["id"]]
+        line = by_id[row["id"]]
         assert {name for name in TYPES if name in line} == {name for name in TYPES if row[name] is not None}
         for name in ("id", "small", "whole", "flag", "words", "short", "uid"):
             assert line.get(name) == row[name]
@@ -93,7 +93,7 @@ def check_lines(lines: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None
             assert line["instant"] == row["instant"].replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
         if row["raw"] is not None:
             assert line["raw"] == row["raw"].hex()
-    assert [found[100 + n]["double"] for n in range(3)] == ["nan", "inf", "-inf"]
+    assert [by_id[100 + n]["double"] for n in range(3)] == ["nan", "inf", "-inf"]
 
 
 def _lines(path: Path) -> list[str]:
@@ -112,14 +112,14 @@ def test_csv_in_a_bucket_to_delta_and_on_to_mysql(
         written.write(batch)
     bucket.put("in/every.csv", sink.getvalue())
     journey, lake = Journey(tmp_path), lake_fields("delta_local", tmp_path)
-    told = journey.load("in/*.csv", lake, source=bucket.fields, column_map={"raw": "unhex(raw)"})
-    assert told["rows_inserted"] == len(ROWS)
+    result = journey.load("in/*.csv", lake, source=bucket.fields, column_map={"raw": "unhex(raw)"})
+    assert result["rows_inserted"] == len(ROWS)
     assert plain(files_of(tmp_path, "delta_local")) == plain(ROWS)
     schema = mysql_url.rpartition("/")[2]
     journey.load("SELECT * FROM main.every", {"kind": "mysql", "url": mysql_url}, source=lake, schema=schema)
     names = ", ".join(f"`{name}`" for name in TYPES)
-    found = Place(mysql_url).rows(f"SELECT {names} FROM {schema}.every")
-    assert plain(dict(zip(TYPES, row, strict=True)) for row in found) == plain(ROWS)
+    rows = UserDatabase(mysql_url).rows(f"SELECT {names} FROM {schema}.every")
+    assert plain(dict(zip(TYPES, row, strict=True)) for row in rows) == plain(ROWS)
 
 
 @pytest.mark.deep
@@ -142,7 +142,7 @@ def test_one_of_two_targets_is_down_and_catches_up(
         )
 
     def in_postgres() -> list[tuple[Any, ...]]:
-        return sorted(Place(postgres_url).rows("SELECT id, words FROM main.every"))
+        return sorted(UserDatabase(postgres_url).rows("SELECT id, words FROM main.every"))
 
     def in_lake() -> list[tuple[Any, ...]]:
         return sorted((row["id"], row["words"]) for row in files_of(tmp_path, table="main/every1"))
@@ -199,8 +199,8 @@ def test_nested_columns_become_documents(tmp_path: Path) -> None:
         f"SELECT id, from_json(tags, 'ARRAY<STRING>') AS tags, from_json(`where`, '{nested}') AS `where`, "
         "from_json(more, 'MAP<STRING, ARRAY<INT>>') AS more FROM main.every"
     )
-    found = journey.rows_in(lakes[0], query, types=NESTED_TYPES)
-    assert plain(found, NESTED_TYPES) == plain(DOCUMENTS, NESTED_TYPES)
+    rows = journey.rows_in(lakes[0], query, types=NESTED_TYPES)
+    assert plain(rows, NESTED_TYPES) == plain(DOCUMENTS, NESTED_TYPES)
 
 
 @pytest.mark.deep
@@ -208,5 +208,5 @@ def test_nested_columns_of_frames_become_documents(tmp_path: Path) -> None:
     target = {"kind": "duckdb", "path": str(tmp_path / "found.duckdb")}
     Journey(tmp_path).load(NESTED, target, types=NESTED_TYPES)
     with duckdb.connect(str(tmp_path / "found.duckdb")) as connection:
-        found = connection.sql("SELECT * FROM main.every").to_arrow_table().to_pylist()
-    assert plain(found, NESTED_TYPES) == plain(DOCUMENTS, NESTED_TYPES)
+        rows = connection.sql("SELECT * FROM main.every").to_arrow_table().to_pylist()
+    assert plain(rows, NESTED_TYPES) == plain(DOCUMENTS, NESTED_TYPES)

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.depth import deep, quick_or_deep
-from tests.lakes.lanes import START, Lane, lake_fields, told
+from tests.lakes.targets import START, TargetTable, lake_fields, row_counts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.lakes.lanes import Row
+    from tests.lakes.targets import Row
 
 pytestmark = [pytest.mark.spark, pytest.mark.service, pytest.mark.xdist_group("lakes")]
 
@@ -65,20 +65,20 @@ OPTIONS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
 
 
 def rows_of(random: Random, mode: str) -> list[Row]:
-    """Give the rows of a load: keys come and go, values repeat, events tie and come out of order."""
+    """Return the rows of a load: keys come and go, values repeat, events tie and come out of order."""
     keys = random.choices(range(12), k=ROWS) if mode == "events" else random.sample(range(50), ROWS)
     rows: list[Row] = []
     for key in keys:
-        word = random.choice(["a", "B", "Zoë 🦉", "", None])
+        text = random.choice(["a", "B", "Zoë 🦉", "", None])
         share = random.choice([0.5, -0.0, 1e300, float("nan"), None])
         at = START + timedelta(days=-random.randrange(6), hours=random.randrange(3))
-        rows.append((key, word, share, random.choice(["12.5", "-" + "9" * 20 + ".0001", None]), at))
+        rows.append((key, text, share, random.choice(["12.5", "-" + "9" * 20 + ".0001", None]), at))
     # The same row twice is folded, or is an event that is known already.
     return [*rows, *random.sample(rows, 5)]
 
 
 def options_of(random: Random, mode: str) -> dict[str, Any]:
-    """Give the options of a load."""
+    """Return the options of a load."""
     always, more = OPTIONS[mode]
     one, other = random.sample(more, 2)
     return always | one | other
@@ -91,25 +91,25 @@ def test_lakes_give_what_postgres_gives(
     mode: str, tmp_path_factory: pytest.TempPathFactory, postgres_url: str, seed: int
 ) -> None:
     random = Random(seed)  # noqa: S311 - the same for the same seed
-    twin, *lakes = lanes(tmp_path_factory.mktemp("lanes"), postgres_url, f"{mode}{seed}")
+    reference, *lakes = new_targets(tmp_path_factory.mktemp("lanes"), postgres_url, f"{mode}{seed}")
     for number in range(LOADS):
         options, rows = options_of(random, mode), rows_of(random, mode)
-        for lane in (twin, *lakes):
-            lane.options = options
-        expected, stored = told(twin.load(rows)), twin.rows()
+        for target in (reference, *lakes):
+            target.options = options
+        expected, stored = row_counts(reference.load(rows)), reference.rows()
         for lake in lakes:
-            assert told(lake.load(rows)) == expected, (lake.fields, number, options)
+            assert row_counts(lake.load(rows)) == expected, (lake.fields, number, options)
             assert lake.rows() == stored, (lake.fields, number, options)
 
 
-def lanes(folder: Path, url: str, name: str) -> list[Lane]:
-    """Give a table in PostgreSQL and one in every lake, all of them new."""
+def new_targets(folder: Path, url: str, name: str) -> list[TargetTable]:
+    """Return a table in PostgreSQL and one in every lake, all of them new."""
     fields: list[dict[str, Any]] = [{"kind": "postgres", "url": url}]
     fields += [lake_fields(kind, folder / kind) for kind in ("delta_local", "iceberg")]
-    made = []
+    targets = []
     for number, one in enumerate(fields):
         (folder / str(number)).mkdir()
-        lane = Lane(one, folder / str(number), {})
-        lane.table = replace(lane.table, name=name)
-        made.append(lane)
-    return made
+        target = TargetTable(one, folder / str(number), {})
+        target.table = replace(target.table, name=name)
+        targets.append(target)
+    return targets

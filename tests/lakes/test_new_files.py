@@ -8,7 +8,7 @@ import pytest
 
 from tests.depth import deep
 from tests.engine.inboxes import Inbox
-from tests.lakes.lanes import Lane, lake_fields
+from tests.lakes.targets import TargetTable, lake_fields
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("lakes")]
 @pytest.mark.parametrize(("kind", "mode"), [("delta_local", "append"), deep("iceberg", "merge")])
 def test_files_are_loaded_once_into_a_lake_table(tmp_path: Path, kind: str, mode: str) -> None:
     inbox = Inbox(str(tmp_path), lake_fields(kind, tmp_path), str(tmp_path / "log.db"), {"mode": mode}, schema="shop")
-    table = Lane(inbox.target, tmp_path, inbox.options, inbox.table)
+    table = TargetTable(inbox.target, tmp_path, inbox.options, inbox.table)
     inbox.put("b.csv", 1, 2)
     assert inbox.run()["rows_inserted"] == 2
     assert inbox.run()["files_known"] == 1

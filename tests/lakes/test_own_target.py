@@ -20,7 +20,7 @@ from ematix_flow.engine.review.validate import validate_pipeline
 from ematix_flow.run_log import SqliteRunLog
 from tests.depth import deep
 from tests.engine.every_type import TYPES
-from tests.lakes.lanes import Lane, lake_fields
+from tests.lakes.targets import TargetTable, lake_fields
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,23 +39,23 @@ KINDS = ["delta_local", "iceberg"]
 
 
 @pytest.fixture
-def lane(request: pytest.FixtureRequest, tmp_path: Path) -> Lane:
+def target_table(request: pytest.FixtureRequest, tmp_path: Path) -> TargetTable:
     kind = getattr(request, "param", "delta_local")
-    return Lane(lake_fields(kind, tmp_path), tmp_path, {}, Table("shop", "things", COLUMNS))
+    return TargetTable(lake_fields(kind, tmp_path), tmp_path, {}, Table("shop", "things", COLUMNS))
 
 
-def flow(lane: Lane, sql: Any, mode: str = "append") -> Pipeline:
+def flow(target_table: TargetTable, sql: Any, mode: str = "append") -> Pipeline:
     """Declare a load of the lake whose query reads its own target."""
-    target = TargetDeclaration(lane.table, write(mode=mode), lane.connection)
-    return Pipeline("grow", lambda: sql, (target,), source_connection=lane.connection)
+    target = TargetDeclaration(target_table.table, write(mode=mode), target_table.connection)
+    return Pipeline("grow", lambda: sql, (target,), source_connection=target_table.connection)
 
 
-def options(lane: Lane) -> Options:
-    return Options(run_log=SqliteRunLog(lane.folder / "run_log.db"))
+def options(target_table: TargetTable) -> Options:
+    return Options(run_log=SqliteRunLog(target_table.folder / "run_log.db"))
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("lane", KINDS, indirect=True)
+@pytest.mark.parametrize("target_table", KINDS, indirect=True)
 @pytest.mark.parametrize(
     ("mode", "sql", "first", "second"),
     [
@@ -65,55 +65,60 @@ def options(lane: Lane) -> Options:
     ids=["append", "merge"],
 )
 def test_the_first_run_reads_its_target_as_empty(
-    lane: Lane, mode: str, sql: str, first: list[Any], second: list[Any]
+    target_table: TargetTable, mode: str, sql: str, first: list[Any], second: list[Any]
 ) -> None:
-    pipeline = flow(lane, sql, mode)
+    pipeline = flow(target_table, sql, mode)
     assert validate_pipeline(pipeline).errors == ()
-    rehearsed = dry_run_pipeline(pipeline)
-    assert rehearsed.errors == ()
-    assert (rehearsed.targets[0].dry_run_rows_affected or {})["rows_inserted"] == len(first)
-    assert [note for note in rehearsed.notes if NOTE in note]
-    assert run_pipeline(pipeline, options(lane))["rows_inserted"] == len(first)
-    assert lane.rows("id, word") == first
-    run_pipeline(pipeline, options(lane))
-    assert lane.rows("id, word") == second
+    simulated = dry_run_pipeline(pipeline)
+    assert simulated.errors == ()
+    assert (simulated.targets[0].dry_run_rows_affected or {})["rows_inserted"] == len(first)
+    assert [note for note in simulated.notes if NOTE in note]
+    assert run_pipeline(pipeline, options(target_table))["rows_inserted"] == len(first)
+    assert target_table.rows("id, word") == first
+    run_pipeline(pipeline, options(target_table))
+    assert target_table.rows("id, word") == second
 
 
 @pytest.mark.deep
-def test_a_preview_of_it_says_so(lane: Lane) -> None:
-    preview = preview_pipeline(flow(lane, NEXT))
+def test_a_preview_of_it_says_so(target_table: TargetTable) -> None:
+    preview = preview_pipeline(flow(target_table, NEXT))
     assert [note for note in preview.notes if NOTE in note]
     assert preview.source_sql == NEXT
 
 
 @pytest.mark.deep
-def test_a_plan_of_it_can_be_kept_and_applied(lane: Lane) -> None:
-    kept = diff_pipeline(flow(lane, NEXT), options(lane))
-    apply_plan(kept.plan_id, options(lane))
-    assert lane.rows("id, word") == [("1", "a")]
+def test_a_plan_of_it_can_be_kept_and_applied(target_table: TargetTable) -> None:
+    planned = diff_pipeline(flow(target_table, NEXT), options(target_table))
+    apply_plan(planned.plan_id, options(target_table))
+    assert target_table.rows("id, word") == [("1", "a")]
 
 
 @pytest.mark.deep
-def test_a_table_of_every_type_can_be_asked_about_before_it_exists(lane: Lane) -> None:
-    lane.table = Table("shop", "things", tuple(Column(kind, name=name) for name, kind in TYPES.items()))
+def test_a_table_of_every_type_can_be_asked_about_before_it_exists(target_table: TargetTable) -> None:
+    target_table.table = Table("shop", "things", tuple(Column(kind, name=name) for name, kind in TYPES.items()))
     columns = ", ".join(f"`{name}`" for name in TYPES)
-    assert run_pipeline(flow(lane, f"SELECT {columns} FROM shop.things"), options(lane))["rows_inserted"] == 0
+    assert (
+        run_pipeline(flow(target_table, f"SELECT {columns} FROM shop.things"), options(target_table))["rows_inserted"]
+        == 0
+    )
 
 
 @pytest.mark.deep
 def test_a_join_of_several_connections_reads_its_missing_target_as_empty(
-    lane: Lane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    target_table: TargetTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EMATIX_FLOW_ENGINE", "spark")
-    lane.give([(1, "a", None, None, None), (2, "b", None, None, None)])
+    target_table.give([(1, "a", None, None, None), (2, "b", None, None, None)])
     source = connection_from_fields("source", {"kind": "sqlite", "path": str(tmp_path / "source.db")})
     query = (
         "SELECT s.id, COALESCE(concat(t.word, '!'), s.word) AS word "
         "FROM other.things s LEFT JOIN lake.shop.things t ON t.id = s.id"
     )
-    pipeline = flow(lane, Source.sql(query, connections={"other": source, "lake": lane.connection}), "merge")
+    pipeline = flow(
+        target_table, Source.sql(query, connections={"other": source, "lake": target_table.connection}), "merge"
+    )
     assert validate_pipeline(pipeline).errors == ()
     assert dry_run_pipeline(pipeline).errors == ()
-    assert run_pipeline(pipeline, options(lane))["rows_inserted"] == 2
-    run_pipeline(pipeline, options(lane))
-    assert lane.rows("id, word") == [("1", "a!"), ("2", "b!")]
+    assert run_pipeline(pipeline, options(target_table))["rows_inserted"] == 2
+    run_pipeline(pipeline, options(target_table))
+    assert target_table.rows("id, word") == [("1", "a!"), ("2", "b!")]

@@ -13,14 +13,14 @@ from ematix_flow.declare.quality.expectations import quality_of
 from ematix_flow.engine.rejects import replay_rejects
 from ematix_flow.errors import QualityCheckFailed
 from tests.depth import deep
-from tests.lakes.lanes import MODES, START, Lane, lake_fields
+from tests.lakes.targets import MODES, START, TargetTable, lake_fields
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ematix_flow.declare.pipeline.pipeline import Pipeline
     from ematix_flow.declare.quality.tester import Tester
-    from tests.lakes.lanes import Row
+    from tests.lakes.targets import Row
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("lakes")]
 
@@ -29,21 +29,21 @@ BAD: list[Row] = [(4, "AB", 0.5, "-0.0001", START), (5, "zz", 0.5, "100.0001", S
 
 
 @dataclass
-class CheckedLane(Lane):
-    """A lane whose rows are expected to be something."""
+class CheckedTable(TargetTable):
+    """A target whose rows are expected to be something."""
 
     quality: dict[str, Any] = field(default_factory=dict)
 
     def pipeline(self, columns: str = "*") -> Pipeline:
-        made = super().pipeline("id, word, share, amount, at" if columns == "*" else columns)
-        (target,) = made.targets
-        return replace(made, targets=(replace(target, quality=quality_of(self.quality, self.table, target.write)),))
+        created = super().pipeline("id, word, share, amount, at" if columns == "*" else columns)
+        (target,) = created.targets
+        return replace(created, targets=(replace(target, quality=quality_of(self.quality, self.table, target.write)),))
 
     def last_change(self) -> str:
         database = self.database()
         with closing(database.session()) as session:
-            place = database.table_name(self.table.schema, self.table.name)
-            return database.fingerprint(session, place, self.table.column_names)
+            table_name = database.table_name(self.table.schema, self.table.name)
+            return database.fingerprint(session, table_name, self.table.column_names)
 
 
 def few(t: Tester) -> None:
@@ -69,14 +69,14 @@ def expected(t: Tester) -> None:
 
 def test_every_expectation_is_measured_on_a_lake(tmp_path: Path) -> None:
     fields = lake_fields("iceberg", tmp_path)
-    known = Lane(fields, tmp_path, {"mode": "append"})
+    known = TargetTable(fields, tmp_path, {"mode": "append"})
     known.table = replace(known.table, name="known")
     known.load([*GOOD, *BAD])
-    lane = CheckedLane(fields, tmp_path, MODES["merge_hard"], quality={"expectations": expected})
-    done = lane.load([*GOOD, *BAD])
+    target = CheckedTable(fields, tmp_path, MODES["merge_hard"], quality={"expectations": expected})
+    done = target.load([*GOOD, *BAD])
     assert done["rows_inserted"] == 6
-    found = {one["name"]: one["failed_rows"] for one in done["quality"]["checks"] if one["verdict"] != "pass"}
-    assert found == {
+    failed = {one["name"]: one["failed_rows"] for one in done["quality"]["checks"] if one["verdict"] != "pass"}
+    assert failed == {
         "unique(word)": 2, "between(amount)": 2, "regex(word)": 1, "is_in(word)": 1, "known too": 3, "row_count": None,
     }  # fmt: skip
 
@@ -84,23 +84,24 @@ def test_every_expectation_is_measured_on_a_lake(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("kind", "mode"), [deep("iceberg", "merge_hard"), ("delta_local", "append")])
 def test_rows_of_a_lake_are_set_aside(kind: str, mode: str, tmp_path: Path) -> None:
     quality = {"expectations": few, "on_quality_failure": "reject"}
-    lane = CheckedLane(lake_fields(kind, tmp_path), tmp_path, MODES[mode], quality=quality)
-    done = lane.load([*GOOD, *BAD])
+    target = CheckedTable(lake_fields(kind, tmp_path), tmp_path, MODES[mode], quality=quality)
+    done = target.load([*GOOD, *BAD])
     assert (done["rows_inserted"], done["rows_rejected"]) == (3, 3)
-    assert [row[0] for row in lane.rows()] == ["1", "2", "3"]
+    assert [row[0] for row in target.rows()] == ["1", "2", "3"]
 
 
 def test_rows_of_a_lake_that_were_set_aside_are_replayed_as_they_are(tmp_path: Path) -> None:
-    lane = CheckedLane(lake_fields("delta_local", tmp_path), tmp_path, MODES["append"])
-    columns = [replace(c, normalizers=(Replace("a", "aa"),)) if c.name == "word" else c for c in lane.table.columns]
-    lane.table = replace(lane.table, columns=tuple(columns))
-    lane.quality = {"expectations": lambda t: t.column("id").between(0, 1), "on_quality_failure": "reject"}
+    target = CheckedTable(lake_fields("delta_local", tmp_path), tmp_path, MODES["append"])
+    columns = [replace(c, normalizers=(Replace("a", "aa"),)) if c.name == "word" else c for c in target.table.columns]
+    target.table = replace(target.table, columns=tuple(columns))
+    target.quality = {"expectations": lambda t: t.column("id").between(0, 1), "on_quality_failure": "reject"}
     assert (
-        lane.load([(n, "banana", 0.1 + 0.2, "-99999999999999999999.0001", START) for n in (1, 2)])["rows_rejected"] == 1
+        target.load([(n, "banana", 0.1 + 0.2, "-99999999999999999999.0001", START) for n in (1, 2)])["rows_rejected"]
+        == 1
     )
-    lane.quality = {"expectations": lambda t: t.column("id").between(0, 9), "on_quality_failure": "reject"}
-    assert replay_rejects(lane.pipeline())["replayed"] == 1
-    one, other = lane.rows("id, word, share, amount, at")
+    target.quality = {"expectations": lambda t: t.column("id").between(0, 9), "on_quality_failure": "reject"}
+    assert replay_rejects(target.pipeline())["replayed"] == 1
+    one, other = target.rows("id, word, share, amount, at")
     assert (one[0], other[0], one[1]) == ("1", "2", "baanaanaa")
     assert one[1:] == other[1:]
 
@@ -108,12 +109,12 @@ def test_rows_of_a_lake_that_were_set_aside_are_replayed_as_they_are(tmp_path: P
 @pytest.mark.deep
 @pytest.mark.parametrize(("kind", "mode"), [("iceberg", "scd2_load"), ("delta_local", "truncate")])
 def test_an_expectation_that_fails_leaves_no_change_in_a_lake(kind: str, mode: str, tmp_path: Path) -> None:
-    lane = CheckedLane(lake_fields(kind, tmp_path), tmp_path, MODES[mode])
-    lane.load(GOOD)
-    before, change = lane.rows(), lane.last_change()
-    lane.quality = {"expectations": lambda t: t.column("amount").between(0, 100, severity="fail")}
+    target = CheckedTable(lake_fields(kind, tmp_path), tmp_path, MODES[mode])
+    target.load(GOOD)
+    before, change = target.rows(), target.last_change()
+    target.quality = {"expectations": lambda t: t.column("amount").between(0, 100, severity="fail")}
     with pytest.raises(QualityCheckFailed, match=r"between\(amount\): 2 of 3 rows"):
-        lane.load(BAD)
-    assert (lane.rows(), lane.last_change()) == (before, change)
-    lane.quality = {"expectations": lambda t: t.query("lost", "SELECT 1 FROM rows, shop.nowhere")}
-    assert lane.load(GOOD)["quality"]["outcome"] == "warn"
+        target.load(BAD)
+    assert (target.rows(), target.last_change()) == (before, change)
+    target.quality = {"expectations": lambda t: t.query("lost", "SELECT 1 FROM rows, shop.nowhere")}
+    assert target.load(GOOD)["quality"]["outcome"] == "warn"

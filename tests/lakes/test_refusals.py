@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from tests.depth import deep
-from tests.lakes.lanes import Lane, lake_fields
+from tests.lakes.targets import TargetTable, lake_fields
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,7 +74,7 @@ class Flow:
         (folder / "landing" / "words" / "one.jsonl").write_text('{"id": 1, "word": "postgres://me:canary-1@host"}\n')
         with duckdb.connect(str(folder / "source.duckdb")) as source:
             source.execute("CREATE TABLE things AS SELECT 2 AS id, 'postgres://me:canary-1@host' AS word")
-        engine = Lane(lake_fields("delta_local", folder), folder, {}).database().engine()  # type: ignore[attr-defined]
+        engine = TargetTable(lake_fields("delta_local", folder), folder, {}).database().engine()  # type: ignore[attr-defined]
         table = f"delta.`{folder}/lake/shop/things`"
         engine.run(
             f"CREATE TABLE {table} (id BIGINT NOT NULL, word STRING NOT NULL, _loaded_at TIMESTAMP NOT NULL, _batch_id STRING NOT NULL) USING delta",
@@ -106,14 +106,14 @@ class Flow:
 def test_a_refused_load_is_one_error_and_java_is_in_the_log(command: str, name: str, fact: str, tmp_path: Path) -> None:
     flow = Flow(tmp_path)
     ended = flow(command, name, "--module", "pipelines", *(["--once"] if command == "consume" else []))
-    told = ended.stderr.splitlines()
+    lines = ended.stderr.splitlines()
     assert ended.returncode == 1, ended.stderr
-    assert len([line for line in told if line.startswith("error: ")]) == 1
-    assert fact in next(line for line in told if line.startswith("error: "))
-    assert len(told) < 12, ended.stderr
-    assert not [line for line in told if line.startswith(("\tat ", "Caused by", "Traceback", "  File"))]
+    assert len([line for line in lines if line.startswith("error: ")]) == 1
+    assert fact in next(line for line in lines if line.startswith("error: "))
+    assert len(lines) < 12, ended.stderr
+    assert not [line for line in lines if line.startswith(("\tat ", "Caused by", "Traceback", "  File"))]
     # Streams have no log of a run: what Java says is dropped, and `--traceback` shows where the error came from.
-    kept = flow("logs", name).stdout
-    assert ("Traceback (most recent call last)" in kept) == (command == "run")
-    assert ("\tat org.apache.spark" in kept) == (name == "things")
-    assert "canary-1" not in ended.stderr + kept
+    log_text = flow("logs", name).stdout
+    assert ("Traceback (most recent call last)" in log_text) == (command == "run")
+    assert ("\tat org.apache.spark" in log_text) == (name == "things")
+    assert "canary-1" not in ended.stderr + log_text

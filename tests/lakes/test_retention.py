@@ -19,7 +19,7 @@ from ematix_flow.declare.table.maintenance import Maintenance
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.maintenance import maintain_pipeline
 from ematix_flow.plan.sql.render import native_name
-from tests.lakes.lanes import START, Lane, lake_fields
+from tests.lakes.targets import START, TargetTable, lake_fields
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,7 @@ class Aged:
     """A Delta table that was replaced as a whole so many days ago, once for each number."""
 
     def __init__(self, folder: Path, days: list[float], properties: str = "") -> None:
-        young = Lane(lake_fields("delta_local", folder), folder, {"mode": "truncate"})
+        young = TargetTable(lake_fields("delta_local", folder), folder, {"mode": "truncate"})
         for number in range(len(days)):
             young.load([(number, "w", None, None, START)])
         if properties:
@@ -45,18 +45,18 @@ class Aged:
         old.mkdir()
         # A copy: Spark remembers what it has read of a log.
         shutil.copytree(folder / "lake", old / "lake")
-        self.lane = Lane(lake_fields("delta_local", old), old, {"mode": "truncate"})
+        self.target = TargetTable(lake_fields("delta_local", old), old, {"mode": "truncate"})
         self.path = old / "lake" / "shop" / "things"
-        self.versions = _made_old(self.path, days)
+        self.versions = _aged_log(self.path, days)
 
     def maintain(self, rules: Maintenance, **options: Any) -> dict[str, Any]:
-        self.lane.table = replace(self.lane.table, maintenance=rules)
-        (result,) = maintain_pipeline(self.lane.pipeline(), **options)
+        self.target.table = replace(self.target.table, maintenance=rules)
+        (result,) = maintain_pipeline(self.target.pipeline(), **options)
         assert result.error is None
         return dict(result.steps["vacuum"])
 
     def by_spark(self, clause: str) -> list[int]:
-        rows = self.lane.database().engine().query(f"SELECT id FROM delta.`{self.path}` {clause}")  # type: ignore[attr-defined]
+        rows = self.target.database().engine().query(f"SELECT id FROM delta.`{self.path}` {clause}")  # type: ignore[attr-defined]
         return [row[0] for row in rows]
 
     def read(self, row: int) -> None:
@@ -70,16 +70,16 @@ class Aged:
         table.load_as_version(at)
         assert table.to_pyarrow_table(columns=["id"]).column("id").to_pylist() == [row]
 
-    def said(self) -> str | None:
-        """Give what the table itself says about its retention."""
+    def retention_property(self) -> str | None:
+        """Return what the table itself says about its retention."""
         return DeltaTable(self.path).metadata().configuration.get(PROPERTY)
 
     def commits(self) -> int:
         return len(list((self.path / "_delta_log").glob("*.json")))
 
 
-def _made_old(table: Path, days: list[float]) -> dict[int, tuple[int, datetime]]:
-    """Move the log of a table into the past, and give number and time of the version that each row came with."""
+def _aged_log(table: Path, days: list[float]) -> dict[int, tuple[int, datetime]]:
+    """Move the log of a table into the past, and return number and time of the version that each row came with."""
     versions, loads, at = {}, iter(enumerate(days)), time.time() - days[0] * 86400
     for file in sorted((table / "_delta_log").glob("*.json")):
         actions = [json.loads(line) for line in file.read_text().splitlines()]
@@ -128,10 +128,10 @@ def test_the_newest_versions_can_be_read_however_old_they_are(tmp_path: Path) ->
 @pytest.mark.deep
 def test_what_the_table_says_itself_is_kept_too(tmp_path: Path) -> None:
     table = Aged(tmp_path, [40, 30, 12, 3], f"'{PROPERTY}' = 'interval 2 weeks'")
-    looked = table.maintain(Maintenance(keep=DAY, keep_versions=1), dry_run=True)
+    simulated = table.maintain(Maintenance(keep=DAY, keep_versions=1), dry_run=True)
     done = table.maintain(Maintenance(keep=DAY, keep_versions=1))
-    assert (looked["kept_hours"], done["kept_hours"]) == (14 * 24, 14 * 24)
-    assert looked["removed"] == done["removed"] == 1
+    assert (simulated["kept_hours"], done["kept_hours"]) == (14 * 24, 14 * 24)
+    assert simulated["removed"] == done["removed"] == 1
     for row in (2, 3):
         table.read(row)
 
@@ -141,43 +141,45 @@ def test_a_shorter_wish_comes_into_force_and_what_the_table_said_before_is_not_f
     table = Aged(tmp_path, [20, 10, 5, 1], f"'{PROPERTY}' = 'interval 3 days'")
     table.maintain(Maintenance(keep=30 * DAY, keep_versions=1))
     table.read(0)
-    assert table.said() not in (None, "interval 3 days")
+    assert table.retention_property() not in (None, "interval 3 days")
     done = table.maintain(Maintenance(keep=timedelta(0), keep_versions=1, short_keep=True))
-    assert (table.said(), done["kept_hours"]) == ("interval 3 days", 72)
+    assert (table.retention_property(), done["kept_hours"]) == ("interval 3 days", 72)
 
 
 class Snapshots:
     """An Iceberg table with one row more in every snapshot, and the clock of maintenance."""
 
     def __init__(self, folder: Path, number: int) -> None:
-        self.lane = Lane(lake_fields("iceberg", folder), folder, {"mode": "append"})
-        self.made = []
+        self.target = TargetTable(lake_fields("iceberg", folder), folder, {"mode": "append"})
+        self.snapshots = []
         for row in range(number):
-            self.lane.load([(row, "w", None, None, START)])
-            self.made.append(self.newest())
+            self.target.load([(row, "w", None, None, START)])
+            self.snapshots.append(self.newest())
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
-        database: Any = self.lane.database()
+        database: Any = self.target.database()
         name = native_name(database.table_name("shop", "things"), database.dialect)
         return list(database.engine().query(sql.format(name)))
 
     def newest(self) -> tuple[int, datetime]:
-        """Give the newest snapshot and since when it is; it was made before that, on the branch of its load."""
-        found = self.query(
+        """Return the newest snapshot and since when it is; it was made before that, on the branch of its load."""
+        rows = self.query(
             "SELECT snapshot_id, unix_micros(made_current_at) FROM {}.history ORDER BY made_current_at DESC"
         )
-        return found[0][0], datetime.fromtimestamp(found[0][1] / 1_000_000, UTC)
+        return rows[0][0], datetime.fromtimestamp(rows[0][1] / 1_000_000, UTC)
 
     def maintain(self, now: datetime, rules: Maintenance, **options: Any) -> dict[str, Any]:
         """Maintain the table as if it were another time."""
-        self.lane.table = replace(self.lane.table, maintenance=replace(rules, compact=False, orphans_after=90 * DAY))
+        self.target.table = replace(
+            self.target.table, maintenance=replace(rules, compact=False, orphans_after=90 * DAY)
+        )
         settings = Options(clock=Clock(now=lambda: now, wait=lambda *_: False))
-        (result,) = maintain_pipeline(self.lane.pipeline(), settings, **options)
+        (result,) = maintain_pipeline(self.target.pipeline(), settings, **options)
         assert result.error is None
         return dict(result.steps["snapshots"])
 
     def read(self, row: int) -> None:
-        snapshot, at = self.made[row]
+        snapshot, at = self.snapshots[row]
         shown = f"{at + timedelta(milliseconds=1):%Y-%m-%d %H:%M:%S.%f}+00:00"
         for clause in (f"VERSION AS OF {snapshot}", f"TIMESTAMP AS OF TIMESTAMP '{shown}'"):
             assert sorted(self.query(f"SELECT id FROM {{}} {clause}")) == [(number,) for number in range(row + 1)]
@@ -187,12 +189,12 @@ class Snapshots:
 def test_a_snapshot_is_kept_from_when_a_newer_one_came(tmp_path: Path) -> None:
     table = Snapshots(tmp_path, 3)
     # The second one was the newest until a moment less than 7 days ago; all of them were made longer ago than that.
-    now = table.made[2][1] + 7 * DAY - timedelta(milliseconds=1)
+    now = table.snapshots[2][1] + 7 * DAY - timedelta(milliseconds=1)
     rules = Maintenance(keep=7 * DAY, keep_versions=1)
-    looked = table.maintain(now, rules, dry_run=True)
+    simulated = table.maintain(now, rules, dry_run=True)
     done = table.maintain(now, rules)
     # The first load, and the empty snapshot that the table began with.
-    assert looked["expired"] == done["expired"] == 2
+    assert simulated["expired"] == done["expired"] == 2
     table.read(1)
     table.read(2)
     assert table.maintain(now + timedelta(milliseconds=2), rules)["kept"] == 1
@@ -200,13 +202,14 @@ def test_a_snapshot_is_kept_from_when_a_newer_one_came(tmp_path: Path) -> None:
 
 @pytest.mark.deep
 @pytest.mark.parametrize(
-    "said", ["'history.expire.max-snapshot-age-ms' = '2592000000'", "'history.expire.min-snapshots-to-keep' = '3'"]
+    "property_value",
+    ["'history.expire.max-snapshot-age-ms' = '2592000000'", "'history.expire.min-snapshots-to-keep' = '3'"],
 )
-def test_what_an_iceberg_table_says_itself_is_kept_too(said: str, tmp_path: Path) -> None:
+def test_what_an_iceberg_table_says_itself_is_kept_too(property_value: str, tmp_path: Path) -> None:
     table = Snapshots(tmp_path, 3)
-    table.query(f"ALTER TABLE {{}} SET TBLPROPERTIES ({said})")
-    now = table.made[2][1] + 20 * DAY
-    looked = table.maintain(now, Maintenance(keep=DAY, keep_versions=1), dry_run=True)
-    assert table.maintain(now, Maintenance(keep=DAY, keep_versions=1))["kept"] == looked["kept"] >= 3
+    table.query(f"ALTER TABLE {{}} SET TBLPROPERTIES ({property_value})")
+    now = table.snapshots[2][1] + 20 * DAY
+    simulated = table.maintain(now, Maintenance(keep=DAY, keep_versions=1), dry_run=True)
+    assert table.maintain(now, Maintenance(keep=DAY, keep_versions=1))["kept"] == simulated["kept"] >= 3
     for row in range(3):
         table.read(row)

@@ -14,7 +14,7 @@ from ematix_flow.failpoints import FailpointError, arm
 from ematix_flow.types import BigInt, Numeric, Text  # noqa: TC001 - read from the annotations
 from tests.depth import deep
 from tests.lakes.growing import Growing
-from tests.lakes.lanes import lake_fields
+from tests.lakes.targets import lake_fields
 from tests.streams.feeds import rows_in
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ class Copies:
 
 @pytest.fixture(params=["delta_local", deep("iceberg")])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Growing:
-    """Give an empty table."""
-    made = Growing(lake_fields(request.param, tmp_path), tmp_path)
-    made.create()
-    return made
+    """Return an empty table."""
+    growing = Growing(lake_fields(request.param, tmp_path), tmp_path)
+    growing.create()
+    return growing
 
 
 def test_rows_arrive_as_commits_add_them_and_once(lake: Growing) -> None:
@@ -50,8 +50,8 @@ def test_rows_arrive_as_commits_add_them_and_once(lake: Growing) -> None:
     lake.add(92)
     assert lake.follow(target_table=Copies) == 2
     assert lake.ids() == [1, 2, 11, 12, 91, 92]
-    found = rows_in(lake.place, "SELECT word, CAST(amount AS VARCHAR) FROM shop.copies WHERE id = 92")
-    assert found == [("w92", "92.5000")]
+    rows = rows_in(lake.database_file, "SELECT word, CAST(amount AS VARCHAR) FROM shop.copies WHERE id = 92")
+    assert rows == [("w92", "92.5000")]
 
 
 @pytest.mark.deep
@@ -60,10 +60,10 @@ def test_a_commit_that_changes_rows_is_refused_and_can_be_left_out(lake: Growing
     lake.follow(target_table=Copies)
     lake.sql("INSERT OVERWRITE {table} VALUES (5, 'x', 1)")
     lake.add(6)
-    with pytest.raises(RunError, match="removes or changes rows") as told:
+    with pytest.raises(RunError, match="removes or changes rows") as raised:
         lake.follow(target_table=Copies)
     assert lake.ids() == [1]
-    lake.rewind(str(told.value.hint).split("'")[1], target_table=Copies)
+    lake.rewind(str(raised.value.hint).split("'")[1], target_table=Copies)
     assert lake.follow(target_table=Copies) == 1
     assert lake.ids() == [1, 6]
 
@@ -103,8 +103,8 @@ def test_sql_shapes_the_rows_for_a_table_that_begins_with_them(lake: Growing) ->
     assert lake.follow(**given) == 1
     lake.add(3)
     lake.follow(**given)
-    found = rows_in(lake.place, "SELECT id, CAST(twice AS VARCHAR) FROM main.totals ORDER BY id")
-    assert [(number, float(twice)) for number, twice in found] == [(2, 5.0), (3, 7.0)]
+    rows = rows_in(lake.database_file, "SELECT id, CAST(twice AS VARCHAR) FROM main.totals ORDER BY id")
+    assert [(number, float(twice)) for number, twice in rows] == [(2, 5.0), (3, 7.0)]
 
 
 @pytest.mark.deep

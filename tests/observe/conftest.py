@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a folder with certificates for this machine."""
+    """Return a folder with certificates for this machine."""
     folder = tmp_path_factory.mktemp("tls") / "certificates"
     write_certificates(folder)
     return folder
@@ -33,7 +33,7 @@ def trusted(certificates: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
-    """Give a web service in plain text."""
+    """Return a web service in plain text."""
     server = Endpoint()
     yield server
     server.close()
@@ -41,14 +41,14 @@ def endpoint() -> Iterator[Endpoint]:
 
 @pytest.fixture
 def secure_endpoint(trusted: Path) -> Iterator[Endpoint]:
-    """Give a web service with TLS."""
+    """Return a web service with TLS."""
     server = Endpoint(trusted)
     yield server
     server.close()
 
 
 @pytest.fixture(autouse=True)
-def nobody_registered() -> Iterator[None]:
+def empty_registries() -> Iterator[None]:
     """Forget alerters and secrets after each test."""
     yield
     clear_alerters()

@@ -32,26 +32,26 @@ if TYPE_CHECKING:
 
     from tests.observe.endpoints import Endpoint
 
-HERE = HttpClient(allowed_hosts("127.0.0.1, localhost"))
+LOCAL_CLIENT = HttpClient(allowed_hosts("127.0.0.1, localhost"))
 AT = datetime(2026, 3, 2, 9, 15, tzinfo=UTC)
 FAILED = AlertEvent("failed", "orders", AT, "no <table> & no hope", "RunError", 2, 5)
 
 
 def test_a_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     from_url("stdout://").notify(FAILED)
-    said = capsys.readouterr()
+    captured = capsys.readouterr()
     line = "[ALERT] 2026-03-02T09:15:00Z failed orders failed (attempt 2 of 5): RunError: no <table> & no hope\n"
-    assert (said.out, said.err) == ("", line)
+    assert (captured.out, captured.err) == ("", line)
 
 
 @pytest.mark.parametrize("scheme", ["slack", "https"])
 def test_a_web_hook_over_tls_gets_the_text(secure_endpoint: Endpoint, scheme: str) -> None:
     host = "127.0.0.1"  # slack://host/path needs a dot, or else it is a token of Apprise
-    from_url(f"{scheme}://{host}:{secure_endpoint.port}/services/T1/B2", HERE).notify(FAILED)
+    from_url(f"{scheme}://{host}:{secure_endpoint.port}/services/T1/B2", LOCAL_CLIENT).notify(FAILED)
     (got,) = secure_endpoint.got
     assert (got.path, got.headers["content-type"]) == ("/services/T1/B2", "application/json")
-    told = "orders failed (attempt 2 of 5)\nRunError: no &lt;table&gt; &amp; no hope\n2026-03-02T09:15:00Z"
-    assert got.json == {"text": told}
+    text = "orders failed (attempt 2 of 5)\nRunError: no &lt;table&gt; &amp; no hope\n2026-03-02T09:15:00Z"
+    assert got.json == {"text": text}
 
 
 def test_a_hook_in_plain_text_must_be_listed(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ def test_a_hook_in_plain_text_must_be_listed(endpoint: Endpoint, monkeypatch: py
 
 
 def test_pagerduty_triggers_and_resolves_by_one_key(endpoint: Endpoint) -> None:
-    alerter = PagerDutyAlerter("canary-key", url=f"http://127.0.0.1:{endpoint.port}/v2/enqueue", client=HERE)
+    alerter = PagerDutyAlerter("canary-key", url=f"http://127.0.0.1:{endpoint.port}/v2/enqueue", client=LOCAL_CLIENT)
     alerter.notify(FAILED)
     alerter.notify(replace(FAILED, kind="gave_up", gave_up=True))
     alerter.notify(AlertEvent("recovered", "orders", AT))
@@ -84,9 +84,9 @@ def test_pagerduty_triggers_and_resolves_by_one_key(endpoint: Endpoint) -> None:
 
 
 def test_addresses_of_pagerduty() -> None:
-    made = from_url("pagerduty://KEY12345?severity=warning&service=shop")
-    assert made == PagerDutyAlerter("KEY12345", "warning", "shop")
-    assert "KEY12345" not in repr(made)
+    alerter = from_url("pagerduty://KEY12345?severity=warning&service=shop")
+    assert alerter == PagerDutyAlerter("KEY12345", "warning", "shop")
+    assert "KEY12345" not in repr(alerter)
     assert "KEY12345" not in redact("it said KEY12345")
     with pytest.raises(DeclareError, match="did you mean 'warning'"):
         from_url("pagerduty://KEY12345?severity=warn")
@@ -115,8 +115,8 @@ class Inbox:
         self.server = Server(self, hostname="127.0.0.1", port=0, **more)
         self.server.start()
 
-    def login(self, *told: Any) -> AuthResult:
-        data = told[-1]
+    def login(self, *credentials: Any) -> AuthResult:
+        data = credentials[-1]
         self.logins.append((data.login.decode(), data.password.decode()))
         return AuthResult(success=data.password == b"canary/pw", handled=False)
 
@@ -132,15 +132,16 @@ class Inbox:
 
 @pytest.fixture
 def inbox(trusted: Path) -> Iterator[Inbox]:
-    """Give a mail server with STARTTLS."""
-    made = Inbox(trusted)
-    yield made
-    made.server.stop()
+    """Return a mail server with STARTTLS."""
+    created = Inbox(trusted)
+    yield created
+    created.server.stop()
 
 
 def test_mail_by_starttls_with_a_login(inbox: Inbox) -> None:
     from_url(
-        f"email://me:canary%2Fpw@127.0.0.1:{inbox.port}?to=a@example.com,b@example.com&from=flow@example.com", HERE
+        f"email://me:canary%2Fpw@127.0.0.1:{inbox.port}?to=a@example.com,b@example.com&from=flow@example.com",
+        LOCAL_CLIENT,
     ).notify(replace(FAILED, pipeline="or\r\nders"))
     (mail,) = inbox.mails
     assert inbox.logins == [("me", "canary/pw")]
@@ -150,9 +151,9 @@ def test_mail_by_starttls_with_a_login(inbox: Inbox) -> None:
 
 
 def test_a_refused_login_is_told_without_it(inbox: Inbox) -> None:
-    with pytest.raises(RunError, match=r"mail server 127.0.0.1 answers 535") as told:
-        from_url(f"email://me:canary-wrong@127.0.0.1:{inbox.port}?to=a@example.com", HERE).notify(FAILED)
-    assert "canary-wrong" not in str(told.value)
+    with pytest.raises(RunError, match=r"mail server 127.0.0.1 answers 535") as raised:
+        from_url(f"email://me:canary-wrong@127.0.0.1:{inbox.port}?to=a@example.com", LOCAL_CLIENT).notify(FAILED)
+    assert "canary-wrong" not in str(raised.value)
     with pytest.raises(RefusedHostError):
         EmailAlerter("127.0.0.1", ("a@example.com",), port=inbox.port, client=HttpClient(allowed_hosts(""))).notify(
             FAILED
@@ -163,7 +164,7 @@ def test_a_refused_login_is_told_without_it(inbox: Inbox) -> None:
 def test_mail_with_tls_from_the_start(trusted: Path) -> None:
     inbox = Inbox(trusted, from_the_start=True)
     try:
-        from_url(f"email://127.0.0.1:{inbox.port}?to=a@example.com&starttls=0", HERE).notify(FAILED)
+        from_url(f"email://127.0.0.1:{inbox.port}?to=a@example.com&starttls=0", LOCAL_CLIENT).notify(FAILED)
         assert [mail["From"] for mail in inbox.mails] == ["ematix-flow@127.0.0.1"]
     finally:
         inbox.server.stop()
@@ -171,7 +172,7 @@ def test_mail_with_tls_from_the_start(trusted: Path) -> None:
 
 @pytest.mark.slow
 def test_every_other_scheme_goes_through_apprise(endpoint: Endpoint) -> None:
-    alerter = from_url(f"json://127.0.0.1:{endpoint.port}/hook", HERE)
+    alerter = from_url(f"json://127.0.0.1:{endpoint.port}/hook", LOCAL_CLIENT)
     alerter.notify(FAILED)
     (got,) = endpoint.got
     assert (got.path, got.json["title"], got.json["type"]) == ("/hook", "orders failed (attempt 2 of 5)", "warning")
@@ -193,15 +194,15 @@ def test_a_mail_server_behind_an_address_of_apprise_is_judged_too() -> None:
 
 @pytest.mark.parametrize("url", ["nosuch://host/canary-token-1", "slack://", "orders", "email://host", "https://[x"])
 def test_an_address_that_nobody_understands_is_refused_without_its_tokens(url: str) -> None:
-    with pytest.raises(DeclareError) as told:
+    with pytest.raises(DeclareError) as raised:
         from_url(url)
-    assert "canary-token-1" not in str(told.value)
+    assert "canary-token-1" not in str(raised.value)
 
 
 def test_secrets_are_filled_in_and_never_shown(secure_endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOOK", f"https://127.0.0.1:{secure_endpoint.port}/services/canary-of-hook-7")
     remember("canary-of-database")
-    alerter = from_url("${HOOK}", HERE)
+    alerter = from_url("${HOOK}", LOCAL_CLIENT)
     alerter.notify(replace(FAILED, error_message="no login with canary-of-database at /services/canary-of-hook-7"))
     assert "canary" not in str(secure_endpoint.got[0].body)
     assert "canary" not in repr(alerter)
@@ -234,7 +235,7 @@ def test_one_slow_and_one_broken_alerter_keep_nobody_waiting(
 
     remember("canary-of-alert")
     endpoint.answer = 500
-    desk = AlertDesk([Slow(), Broken(), SlackAlerter(f"http://127.0.0.1:{endpoint.port}/", HERE), Good()])
+    desk = AlertDesk([Slow(), Broken(), SlackAlerter(f"http://127.0.0.1:{endpoint.port}/", LOCAL_CLIENT), Good()])
     for kind in KINDS:
         desk.send(replace(FAILED, kind=kind))
     desk.close(1.0)

@@ -46,11 +46,11 @@ BAD = IncidentUpdate(
 GOOD = IncidentUpdate("orders", "failed", bad=False, attempt=1, max_attempts=1)
 
 
-def told(steps: list[tuple[float, IncidentUpdate]], rules: AlertRules = RULES) -> list[list[str]]:
-    """Give the kinds of the alerts of each piece of news, which comes so many minutes after the start."""
+def alert_kinds(steps: list[tuple[float, IncidentUpdate]], rules: AlertRules = RULES) -> list[list[str]]:
+    """Return the kinds of the alerts of each piece of news, which comes so many minutes after the start."""
     incident, kinds = None, []
-    for minutes, news in steps:
-        incident, alerts = decide(incident, news, START + timedelta(minutes=minutes), rules)
+    for minutes, update in steps:
+        incident, alerts = decide(incident, update, START + timedelta(minutes=minutes), rules)
         kinds.append([alert.kind for alert in alerts])
     return kinds
 
@@ -61,45 +61,45 @@ def attempt(number: int, of: int) -> IncidentUpdate:
 
 def test_the_first_failure_alerts_then_silence_then_one_recovery() -> None:
     steps = [(0, BAD), (5, BAD), (10, BAD), (15, GOOD), (20, GOOD), (25, BAD), (30, GOOD)]
-    assert told(steps) == [["failed"], [], [], ["recovered"], [], ["failed"], ["recovered"]]
+    assert alert_kinds(steps) == [["failed"], [], [], ["recovered"], [], ["failed"], ["recovered"]]
 
 
 def test_what_lasts_alerts_again_after_the_pause() -> None:
     steps = [(0, BAD), (59, BAD), (60, BAD), (61, BAD), (119, BAD), (120, BAD)]
-    assert told(steps) == [["failed"], [], ["failed"], [], [], ["failed"]]
-    assert told(steps[:3], AlertRules(timedelta(minutes=10))) == [["failed"], ["failed"], []]
+    assert alert_kinds(steps) == [["failed"], [], ["failed"], [], [], ["failed"]]
+    assert alert_kinds(steps[:3], AlertRules(timedelta(minutes=10))) == [["failed"], ["failed"], []]
 
 
 def test_the_end_of_all_attempts_alerts_once() -> None:
     steps = [(0, attempt(1, 3)), (1, attempt(2, 3)), (2, attempt(3, 3)), (3, attempt(1, 3)), (5, attempt(3, 3))]
-    assert told(steps) == [["failed"], [], ["gave_up"], [], []]
-    assert told([(0, attempt(2, 2))]) == [["failed", "gave_up"]]
-    assert told([*steps, (120, attempt(3, 3))])[-1] == ["gave_up"]
+    assert alert_kinds(steps) == [["failed"], [], ["gave_up"], [], []]
+    assert alert_kinds([(0, attempt(2, 2))]) == [["failed", "gave_up"]]
+    assert alert_kinds([*steps, (120, attempt(3, 3))])[-1] == ["gave_up"]
 
 
 def test_a_pipeline_without_a_budget_of_attempts_gives_nothing_up() -> None:
-    assert told([(0, attempt(1, 1)), (5, attempt(1, 1))]) == [["failed"], []]
+    assert alert_kinds([(0, attempt(1, 1)), (5, attempt(1, 1))]) == [["failed"], []]
 
 
 def test_every_attempt_alerts_where_that_is_wanted() -> None:
     steps = [(0, attempt(1, 3)), (1, attempt(2, 3)), (2, attempt(3, 3)), (3, GOOD)]
     every = [["failed"], ["failed"], ["failed", "gave_up"], ["recovered"]]
-    assert told(steps, AlertRules(every_attempt=True)) == every
+    assert alert_kinds(steps, AlertRules(every_attempt=True)) == every
 
 
 def test_quality_and_freshness_have_incidents_of_their_own() -> None:
-    assert told([(0, quality_update("orders", "3 rows")), (1, quality_update("orders", ""))]) == [
+    assert alert_kinds([(0, quality_update("orders", "3 rows")), (1, quality_update("orders", ""))]) == [
         ["quality_failed"],
         ["recovered"],
     ]
-    assert told([(0, freshness_update("orders", "old")), (9, freshness_update("orders", "old"))]) == [
+    assert alert_kinds([(0, freshness_update("orders", "old")), (9, freshness_update("orders", "old"))]) == [
         ["sla_breached"],
         [],
     ]
     alerts: list[AlertEvent] = []
     client = Incidents(MemoryIncidentStore(), alerts.append)
-    for news in (BAD, quality_update("orders", "3 rows"), GOOD, quality_update("orders", "")):
-        client.hear(news)
+    for update in (BAD, quality_update("orders", "3 rows"), GOOD, quality_update("orders", "")):
+        client.hear(update)
     assert [(alert.kind, alert.incident) for alert in alerts] == [
         ("failed", "failed"), ("quality_failed", "quality"), ("recovered", "failed"), ("recovered", "quality"),
     ]  # fmt: skip
@@ -108,15 +108,15 @@ def test_quality_and_freshness_have_incidents_of_their_own() -> None:
 @pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 90), st.booleans()), max_size=30))
 def test_recoveries_match_failures(steps: list[tuple[int, bool]]) -> None:
-    minutes, news = 0, []
+    minutes, updates = 0, []
     for pause, bad in steps:
         minutes += pause
-        news.append((minutes, BAD if bad else GOOD))
-    kinds = [kind for alerts in told(news) for kind in alerts]
+        updates.append((minutes, BAD if bad else GOOD))
+    kinds = [kind for alerts in alert_kinds(updates) for kind in alerts]
     without_reminders = [kind for before, kind in zip(["", *kinds], kinds, strict=False) if kind != before]
     assert without_reminders == (["failed", "recovered"] * len(kinds))[: len(without_reminders)]
     assert kinds.count("recovered") == sum(
-        1 for a, b in zip([(0, GOOD), *news], news, strict=False) if a[1].bad and not b[1].bad
+        1 for a, b in zip([(0, GOOD), *updates], updates, strict=False) if a[1].bad and not b[1].bad
     )
 
 
@@ -136,7 +136,7 @@ def test_a_pipeline_declares_its_own_rules() -> None:
     assert declared_rules("quiet") == declared_rules("unknown") == AlertRules(timedelta(hours=1))
 
 
-class SharedBook(MemoryIncidentStore):
+class SharedStore(MemoryIncidentStore):
     """A book that ten hosts share; all of them read before one may write."""
 
     def __init__(self, hosts: int) -> None:
@@ -145,33 +145,33 @@ class SharedBook(MemoryIncidentStore):
         self._first = threading.local()
 
     def find(self, kind: type[Incident], /, *key: str) -> Incident | None:
-        found = super().find(kind, *key)
+        incident = super().find(kind, *key)
         if not getattr(self._first, "read", False):
             self._first.read = True
             self._all_read.wait()
-        return found
+        return incident
 
 
 def test_ten_hosts_that_hear_of_one_failure_alert_once() -> None:
-    book, alerts = SharedBook(10), []
-    doors = [Incidents(book, alerts.append, clock=Clock(now=lambda: START)) for _ in range(10)]
+    store, alerts = SharedStore(10), []
+    doors = [Incidents(store, alerts.append, clock=Clock(now=lambda: START)) for _ in range(10)]
     with ThreadPoolExecutor(10) as hosts:
         list(hosts.map(lambda client: client.hear(BAD), doors))
     assert [alert.kind for alert in alerts] == ["failed"]
-    (kept,) = book._records.values()
-    assert (kept.count, kept.opened_at, kept.closed_at) == (10, "2026-01-01T00:00:00+00:00", "")
+    (stored,) = store._records.values()
+    assert (stored.count, stored.opened_at, stored.closed_at) == (10, "2026-01-01T00:00:00+00:00", "")
 
 
-class AwayBook(MemoryIncidentStore):
+class AwayStore(MemoryIncidentStore):
     def find(self, *_: object) -> Incident | None:
         raise TransientError("the run log is away")
 
 
 def test_without_the_run_log_a_process_still_alerts_once() -> None:
     alerts: list[AlertEvent] = []
-    client = Incidents(AwayBook(), alerts.append)
-    for news in (BAD, BAD, GOOD, GOOD):
-        client.hear(news)
+    client = Incidents(AwayStore(), alerts.append)
+    for update in (BAD, BAD, GOOD, GOOD):
+        client.hear(update)
     assert [alert.kind for alert in alerts] == ["failed", "recovered"]
 
 

@@ -47,7 +47,7 @@ DONE = RunCommitted("orders", "sales.orders", RUN, Counts(staged=7), replayed=Fa
 FAILED = RunFailed("orders", "sales.orders", RUN, "no login with canary-of-lineage")
 
 
-def told(*events: Event) -> list[dict[str, Any]]:
+def lineage_of(*events: Event) -> list[dict[str, Any]]:
     got: list[dict[str, Any]] = []
     lineage = Lineage(got.append, Clock(now=lambda: datetime(2026, 1, 1, tzinfo=UTC)))
     for event in events:
@@ -57,7 +57,7 @@ def told(*events: Event) -> list[dict[str, Any]]:
 
 
 def test_a_load_that_succeeds() -> None:
-    start, complete = told(PLANNED, STARTED, DONE)
+    start, complete = lineage_of(PLANNED, STARTED, DONE)
     assert (start["eventType"], complete["eventType"]) == ("START", "COMPLETE")
     assert start["schemaURL"] == "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
     assert start["eventTime"] == "2026-01-01T00:00:00+00:00"
@@ -80,26 +80,26 @@ def test_a_load_that_succeeds() -> None:
 
 def test_a_load_that_fails_before_and_after_its_plan() -> None:
     remember("canary-of-lineage")
-    (early,) = told(FAILED)
+    (early,) = lineage_of(FAILED)
     assert (early["eventType"], early["inputs"], early["outputs"]) == ("FAIL", [], [])
     assert early["run"]["facets"]["errorMessage"]["message"] == "no login with <redacted>"
-    late = told(PLANNED, STARTED, FAILED)[-1]
+    late = lineage_of(PLANNED, STARTED, FAILED)[-1]
     assert [one["name"] for one in late["outputs"]] == ["sales.orders"]
 
 
 def test_targets_of_one_pipeline_are_jobs_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENLINEAGE_NAMESPACE", "shop")
     other = replace(PLANNED, target="b", job="orders::b")
-    events = told(PLANNED, STARTED, DONE, other, replace(STARTED, target="b"), replace(DONE, target="b"))
+    events = lineage_of(PLANNED, STARTED, DONE, other, replace(STARTED, target="b"), replace(DONE, target="b"))
     assert [event["job"]["name"] for event in events] == ["orders", "orders", "orders::b", "orders::b"]
     assert {event["job"]["namespace"] for event in events} == {"shop"}
 
 
 def test_a_run_does_not_wait_for_the_columns_to_be_found() -> None:
-    go_on, asked = threading.Event(), threading.Event()
+    go_on, requested = threading.Event(), threading.Event()
 
     def slow() -> LoadFacts:
-        asked.set()
+        requested.set()
         go_on.wait(30)
         return FACTS
 
@@ -107,7 +107,7 @@ def test_a_run_does_not_wait_for_the_columns_to_be_found() -> None:
     lineage = Lineage(got.append)
     for event in (replace(PLANNED, facts=slow), STARTED, DONE):
         lineage(event)
-    asked.wait(10)
+    requested.wait(10)
     assert got == []
     go_on.set()
     lineage.close(10)
@@ -149,9 +149,9 @@ def test_lines_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     assert lineage is not None
     lineage(STARTED)
     lineage.close(10)
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert json.loads(said.err.removeprefix("[LINEAGE] "))["run"] == {"runId": RUN}
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert json.loads(captured.err.removeprefix("[LINEAGE] "))["run"] == {"runId": RUN}
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ DOCUMENTED = {
 
 
 def scraped(port: int) -> Mapping[tuple[str, frozenset[tuple[str, str]]], float]:
-    """Give every sample by its name without the common beginning, and its labels."""
+    """Return every sample by its name without the common beginning, and its labels."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         families = list(text_string_to_metric_families(answer.read().decode()))
     samples = [sample for family in families for sample in family.samples]
@@ -39,8 +39,8 @@ def test_every_documented_name_is_there_before_the_first_batch(capsys: pytest.Ca
     metrics = StreamMetrics()
     metrics.begin("orders")
     with served(metrics, 0) as port:
-        found = scraped(port)
-    assert {name for name in DOCUMENTED if found.get(of(name)) == 0.0} == DOCUMENTED
+        page = scraped(port)
+    assert {name for name in DOCUMENTED if page.get(of(name)) == 0.0} == DOCUMENTED
     assert capsys.readouterr().err == f"metrics: http://127.0.0.1:{port}/metrics\n"
 
 
@@ -55,18 +55,18 @@ def test_events_become_numbers() -> None:
     metrics(StreamWatermark("orders", "", "topic", datetime(2026, 1, 1, tzinfo=UTC)))
     metrics(StreamFailed("orders", "b", "away", 1.0))
     with served(metrics, 0) as port:
-        found = scraped(port)
+        page = scraped(port)
     numbers = {
         "rows_consumed_total": 10, "rows_written_total": 19, "rows_rejected_total": 1, "dlq_writes_total": 1,
         "batches_total": 1, "idle_iterations_total": 1, "errors_total": 1,
     }  # fmt: skip
-    assert {name: found[of(name)] for name in numbers} == numbers
-    assert found[of("lag_messages", target="a", partition="0")] == 0
-    assert found[of("lag_messages", target="a", partition="1")] == 5
-    assert found[of("watermark_seconds", source="topic")] == 1767225600.0
-    assert found[of("watermark_seconds", source="_global")] == 1767225600.0
-    assert found[of("batch_seconds_sum", target="b")] == 2.0
-    assert found[of("batch_seconds_bucket", target="a", le="0.5")] == 1
+    assert {name: page[of(name)] for name in numbers} == numbers
+    assert page[of("lag_messages", target="a", partition="0")] == 0
+    assert page[of("lag_messages", target="a", partition="1")] == 5
+    assert page[of("watermark_seconds", source="topic")] == 1767225600.0
+    assert page[of("watermark_seconds", source="_global")] == 1767225600.0
+    assert page[of("batch_seconds_sum", target="b")] == 2.0
+    assert page[of("batch_seconds_bucket", target="a", le="0.5")] == 1
 
 
 @pytest.mark.slow

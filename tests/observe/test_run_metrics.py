@@ -47,9 +47,9 @@ def test_a_dictionary_of_numbers() -> None:
 
 def test_lines_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     heard(from_url("stdout://"))
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.splitlines()[:3] == [
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines()[:3] == [
         '[METRIC] pipeline_runs_total{pipeline="orders",outcome="success"} +1',
         '[METRIC] pipeline_duration_seconds{pipeline="orders"} 2.500',
         '[METRIC] pipeline_retry_attempt{pipeline="orders"} 0',
@@ -86,15 +86,15 @@ def test_a_bad_address_is_a_warning_and_nothing_is_counted(url: str) -> None:
 
 
 def numbers(request: Any) -> dict[tuple[str, ...], float]:
-    """Give the numbers of a request by name and attributes."""
-    found = {}
+    """Return the numbers of a request by name and attributes."""
+    samples = {}
     for metric in request.resource_metrics[0].scope_metrics[0].metrics:
         data = getattr(metric, metric.WhichOneof("data"))
         for point in data.data_points:
             labels = sorted(one.value.string_value for one in point.attributes)
             value = point.sum if metric.name.endswith("seconds") else point.as_int
-            found[metric.name, *labels] = value
-    return found
+            samples[metric.name, *labels] = value
+    return samples
 
 
 EXPECTED = {
@@ -155,9 +155,9 @@ def test_a_private_collector_that_is_not_listed_is_told_once(capsys: pytest.Capt
     sink = from_url(f"{scheme}://127.0.0.1:1")
     heard(sink)
     sink.close()
-    told = capsys.readouterr().err
-    assert told.count("is private or belongs to this machine") == 1
-    assert "EMATIX_FLOW_ALLOW_HOSTS=127.0.0.1:1" in told
+    errors = capsys.readouterr().err
+    assert errors.count("is private or belongs to this machine") == 1
+    assert "EMATIX_FLOW_ALLOW_HOSTS=127.0.0.1:1" in errors
 
 
 def test_labels_are_bounded_and_hold_no_secret() -> None:

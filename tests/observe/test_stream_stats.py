@@ -18,7 +18,7 @@ class Hands:
         self.at += timedelta(seconds=seconds)
 
 
-def keeper() -> tuple[StreamStatsCollector, Hands]:
+def collector_and_hands() -> tuple[StreamStatsCollector, Hands]:
     hands = Hands()
     return StreamStatsCollector(Clock(now=lambda: hands.at)), hands
 
@@ -31,20 +31,20 @@ def batch(target: str, rows: int, *, new_messages: int | None = None, rejected: 
 
 
 def test_messages_count_once_and_rows_once_for_each_target() -> None:
-    told, _ = keeper()
-    told(batch("a", 10, rejected=2))
-    told(batch("b", 10, new_messages=0))
-    stats = told.streams["s"]
+    collector, _ = collector_and_hands()
+    collector(batch("a", 10, rejected=2))
+    collector(batch("b", 10, new_messages=0))
+    stats = collector.streams["s"]
     assert (stats.consumed, stats.written, stats.rejected, stats.batches) == (10, 18, 2, 1)
     assert (stats.targets["a"].rows, stats.targets["b"].rows) == (8, 10)
 
 
 def test_rates_are_those_of_the_last_minutes() -> None:
-    told, hands = keeper()
-    stats = told.begin("s")
-    told(batch("a", 600))
+    collector, hands = collector_and_hands()
+    stats = collector.begin("s")
+    collector(batch("a", 600))
     hands.forward(120)
-    told(batch("a", 60))
+    collector(batch("a", 60))
     hands.forward(30)
     minute, five = (stats.rates(hands.at, span) for span in WINDOWS.values())
     assert minute == {
@@ -55,26 +55,26 @@ def test_rates_are_those_of_the_last_minutes() -> None:
 
 
 def test_what_is_older_than_any_rate_is_forgotten() -> None:
-    told, hands = keeper()
+    collector, hands = collector_and_hands()
     for _ in range(1000):
-        told(batch("a", 1))
+        collector(batch("a", 1))
         hands.forward(1)
-    assert len(told.streams["s"]._samples) <= 301
-    assert told.streams["s"].consumed == 1000
+    assert len(collector.streams["s"]._samples) <= 301
+    assert collector.streams["s"].consumed == 1000
 
 
 def test_a_target_that_failed_rests_until_its_next_batch() -> None:
-    told, _ = keeper()
-    told(StreamLag("s", "a", {"0": 3, "1": 4}))
-    told(StreamFailed("s", "a", "away", 1.0))
-    told(StreamIdle("s", ""))
-    stats = told.streams["s"]
+    collector, _ = collector_and_hands()
+    collector(StreamLag("s", "a", {"0": 3, "1": 4}))
+    collector(StreamFailed("s", "a", "away", 1.0))
+    collector(StreamIdle("s", ""))
+    stats = collector.streams["s"]
     assert (stats.targets["a"].lag, stats.targets["a"].failure, stats.errors, stats.idle) == (7, "away", 1, True)
-    told(batch("a", 1))
+    collector(batch("a", 1))
     assert (stats.targets["a"].failure, stats.idle) == ("", False)
 
 
 def test_events_of_batch_loads_are_no_streams() -> None:
-    told, _ = keeper()
-    told(RowsStaged("p", "t", 5, 0))
-    assert told.streams == {}
+    collector, _ = collector_and_hands()
+    collector(RowsStaged("p", "t", 5, 0))
+    assert collector.streams == {}

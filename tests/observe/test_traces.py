@@ -45,7 +45,7 @@ BAD = [
 ]
 
 
-def told(tracing: Tracing | None, events: list[Any]) -> None:
+def emit_all(tracing: Tracing | None, events: list[Any]) -> None:
     assert tracing is not None
     for event in events:
         tracing(event)
@@ -62,27 +62,32 @@ def attributes(span: Any) -> dict[str, Any]:
 
 
 def check(request: Any) -> None:
-    found = spans(request)
-    root = found.pop("flow.pipeline.run")
-    assert list(found) == ["flow.pipeline.plan", "flow.pipeline.stage", "flow.pipeline.commit", "flow.pipeline.post"]
-    assert {span.parent_span_id for span in found.values()} == {root.span_id}
-    assert {span.trace_id for span in found.values()} == {root.trace_id}
+    recorded_spans = spans(request)
+    root = recorded_spans.pop("flow.pipeline.run")
+    assert list(recorded_spans) == [
+        "flow.pipeline.plan",
+        "flow.pipeline.stage",
+        "flow.pipeline.commit",
+        "flow.pipeline.post",
+    ]
+    assert {span.parent_span_id for span in recorded_spans.values()} == {root.span_id}
+    assert {span.trace_id for span in recorded_spans.values()} == {root.trace_id}
     assert attributes(root) == {
         "flow.pipeline.name": "orders", "flow.pipeline.attempt": 2, "flow.pipeline.slot": "2026-01-01T00:00:00Z",
         "flow.pipeline.outcome": "success",
     }  # fmt: skip
-    assert attributes(found["flow.pipeline.stage"]) == {
+    assert attributes(recorded_spans["flow.pipeline.stage"]) == {
         "flow.target": "sales.orders",
         "flow.rows": 10,
         "flow.rejected": 1,
     }
-    ends = [span.end_time_unix_nano for span in found.values()]
-    assert [span.start_time_unix_nano for span in found.values()] == [root.start_time_unix_nano, *ends[:-1]]
+    ends = [span.end_time_unix_nano for span in recorded_spans.values()]
+    assert [span.start_time_unix_nano for span in recorded_spans.values()] == [root.start_time_unix_nano, *ends[:-1]]
 
 
 def test_a_collector_gets_a_run_in_one_request_by_http(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMATIX_FLOW_ALLOW_HOSTS", "127.0.0.1")
-    told(from_url(f"otel+otlp+http://127.0.0.1:{endpoint.port}"), GOOD)
+    emit_all(from_url(f"otel+otlp+http://127.0.0.1:{endpoint.port}"), GOOD)
     (got,) = endpoint.got
     assert got.path == "/v1/traces"
     check(ExportTraceServiceRequest.FromString(got.body))
@@ -92,7 +97,7 @@ def test_a_collector_gets_a_run_by_grpc(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("EMATIX_FLOW_ALLOW_HOSTS", "127.0.0.1")
     collector = GrpcCollector()
     try:
-        told(from_url(f"otel+otlp+grpc://127.0.0.1:{collector.port}"), GOOD)
+        emit_all(from_url(f"otel+otlp+grpc://127.0.0.1:{collector.port}"), GOOD)
         check(collector.got[0])
     finally:
         collector.close()
@@ -100,22 +105,22 @@ def test_a_collector_gets_a_run_by_grpc(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_failed_run_as_lines_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     remember("canary-of-trace")
-    told(from_url("otel://stdout"), BAD)
-    said = capsys.readouterr()
-    found = [json.loads(line.removeprefix("[TRACE] ")) for line in said.err.splitlines()]
-    assert [span["name"] for span in found] == ["flow.pipeline.plan", "flow.pipeline.commit", "flow.pipeline.run"]
-    assert [span["status"]["status_code"] for span in found] == ["UNSET", "ERROR", "ERROR"]
-    assert found[-1]["attributes"]["error.type"] == "RunError"
-    assert "canary" not in said.err
-    assert said.out == ""
+    emit_all(from_url("otel://stdout"), BAD)
+    captured = capsys.readouterr()
+    traces = [json.loads(line.removeprefix("[TRACE] ")) for line in captured.err.splitlines()]
+    assert [span["name"] for span in traces] == ["flow.pipeline.plan", "flow.pipeline.commit", "flow.pipeline.run"]
+    assert [span["status"]["status_code"] for span in traces] == ["UNSET", "ERROR", "ERROR"]
+    assert traces[-1]["attributes"]["error.type"] == "RunError"
+    assert "canary" not in captured.err
+    assert captured.out == ""
 
 
 def test_runs_of_two_pipelines_at_once_are_two_traces(capsys: pytest.CaptureFixture[str]) -> None:
     other = [PipelineBegan("stock", "", "s"), PipelineEnded("stock", "", "s", AT, 1.0)]
-    told(from_url("otel://stdout"), [GOOD[0], other[0], *GOOD[1:], other[1]])
-    found = [json.loads(line.removeprefix("[TRACE] ")) for line in capsys.readouterr().err.splitlines()]
-    assert len({span["context"]["trace_id"] for span in found}) == 2
-    assert [span["name"] for span in found].count("flow.pipeline.run") == 2
+    emit_all(from_url("otel://stdout"), [GOOD[0], other[0], *GOOD[1:], other[1]])
+    traces = [json.loads(line.removeprefix("[TRACE] ")) for line in capsys.readouterr().err.splitlines()]
+    assert len({span["context"]["trace_id"] for span in traces}) == 2
+    assert [span["name"] for span in traces].count("flow.pipeline.run") == 2
 
 
 @pytest.mark.parametrize("url", ["otel://stdut", "zipkin://host", "otel+otlp+http://"])
@@ -129,6 +134,6 @@ def test_a_collector_that_answers_with_an_error_is_told_once(
 ) -> None:
     monkeypatch.setenv("EMATIX_FLOW_ALLOW_HOSTS", "127.0.0.1")
     endpoint.answer = 500
-    told(from_url(f"otel+otlp+http://127.0.0.1:{endpoint.port}"), [*GOOD, *GOOD])
+    emit_all(from_url(f"otel+otlp+http://127.0.0.1:{endpoint.port}"), [*GOOD, *GOOD])
     assert capsys.readouterr().err == "traces: 127.0.0.1 answers 500 (reported once)\n"
     assert len(endpoint.got) == 2

@@ -20,7 +20,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def golden(pytestconfig: pytest.Config) -> Callable[[str, str], None]:
-    """Give the function that compares a text with its golden file."""
+    """Return the function that compares a text with its golden file."""
     update = pytestconfig.getoption("--update-golden", default=False)
 
     def compare(name: str, text: str) -> None:

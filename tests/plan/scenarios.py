@@ -154,7 +154,7 @@ SCENARIOS = {
 
 
 def planned(name: str, dialect: str) -> Plan:
-    """Give the plan of a scenario on a system."""
+    """Return the plan of a scenario on a system."""
     scenario = SCENARIOS[name]
     database = _database(dialect)
     source = database if scenario.same_database else system_of(RAW)
@@ -186,7 +186,7 @@ def _database(dialect: str) -> Database:
 def _target_plan(
     pipeline: Pipeline, target: TargetDeclaration, scenario: Scenario, database: Database, source: Database
 ) -> TargetPlan:
-    seen = Inspection(
+    inspection = Inspection(
         source_name="warehouse" if scenario.same_database else "raw",
         target_name="warehouse",
         source_dialect=source.dialect,
@@ -196,8 +196,10 @@ def _target_plan(
         target_known=True,
     )
     if scenario.watermark is not None:
-        mark = SourceWatermark("changed_at", scenario.watermark)
+        watermark = SourceWatermark("changed_at", scenario.watermark)
         bounds = Bounds("changed_at", scenario.watermark, "2026-01-02 00:00:00+00:00")
-        seen = replace(seen, watermark=mark, bounds=bounds)
+        inspection = replace(inspection, watermark=watermark, bounds=bounds)
     token = Token(pipeline.name, f"warehouse:{target.table.qualified_name}", SLOT)
-    return plan_target(PlanRequest(pipeline, target, SourceValue(None, sql=SQL), database, token, NOW, source), seen)
+    return plan_target(
+        PlanRequest(pipeline, target, SourceValue(None, sql=SQL), database, token, NOW, source), inspection
+    )

@@ -77,8 +77,8 @@ def test_a_failed_slot_waits_is_tried_again_and_given_up() -> None:
         begun = retrying.begun(state, state.last_slot, NOON + timedelta(minutes=6))
         state = retrying.failed(begun, retry, "away", NOON + timedelta(minutes=6))
     assert state.slot_status == retrying.GAVE_UP
-    told = decide(pipeline, at(NOON + timedelta(seconds=59), state))
-    assert told == Skip("load", "gave up after 3 retry attempts (max_attempts=3)")
+    decision = decide(pipeline, at(NOON + timedelta(seconds=59), state))
+    assert decision == Skip("load", "gave up after 3 retry attempts (max_attempts=3)")
     assert decide(pipeline, at(NOON + timedelta(minutes=30), state)) is None
     assert decide(pipeline, at(NOON + HOUR, state)) == Fire("load", "2026-01-01T13:00:00Z"), (
         "the next slot starts afresh"
@@ -136,34 +136,35 @@ def test_a_slot_that_was_skipped_is_not_used_up() -> None:
 @pytest.mark.parametrize("catchup", ["last", "all", "none"])
 def test_a_first_slot_that_was_seen_waits_longer_than_the_window(catchup: str) -> None:
     pipeline, later = hourly(catchup=catchup), NOON + timedelta(minutes=10)
-    seen = with_waiting_slot(pipeline, at(NOON + SECOND))
-    assert seen == PipelineState("load", waiting_slot="2026-01-01T12:00:00Z")
-    assert with_waiting_slot(pipeline, at(later, seen)) is None, "it is known"
-    assert decide(pipeline, at(later, seen)) == Fire("load", "2026-01-01T12:00:00Z")
+    waiting = with_waiting_slot(pipeline, at(NOON + SECOND))
+    assert waiting == PipelineState("load", waiting_slot="2026-01-01T12:00:00Z")
+    assert with_waiting_slot(pipeline, at(later, waiting)) is None, "it is known"
+    assert decide(pipeline, at(later, waiting)) == Fire("load", "2026-01-01T12:00:00Z")
     assert (
-        decide(pipeline, at(later, retrying.succeeded(retrying.begun(seen, slot_text(NOON), NOON), "", later))) is None
+        decide(pipeline, at(later, retrying.succeeded(retrying.begun(waiting, slot_text(NOON), NOON), "", later)))
+        is None
     )
-    assert decide(pipeline, at(NOON - HOUR, seen)) == Fire("load", "2026-01-01T11:00:00Z"), "the clock was set back"
+    assert decide(pipeline, at(NOON - HOUR, waiting)) == Fire("load", "2026-01-01T11:00:00Z"), "the clock was set back"
 
 
 def test_a_slot_that_waits_gives_way_to_newer_ones_as_missed_slots_do() -> None:
-    seen, at_two = PipelineState("load", waiting_slot="2026-01-01T12:00:00Z"), NOON + 2 * HOUR
-    fired = {one: decide(hourly(catchup=one), at(at_two, seen)) for one in ("last", "all", "none")}
-    slots = {one: found.slot for one, found in fired.items() if isinstance(found, Fire)}
+    waiting, at_two = PipelineState("load", waiting_slot="2026-01-01T12:00:00Z"), NOON + 2 * HOUR
+    fired = {one: decide(hourly(catchup=one), at(at_two, waiting)) for one in ("last", "all", "none")}
+    slots = {one: decision.slot for one, decision in fired.items() if isinstance(decision, Fire)}
     assert slots == {"last": slot_text(at_two), "all": slot_text(NOON), "none": slot_text(at_two)}
-    past = at(at_two + timedelta(minutes=20), seen)
+    past = at(at_two + timedelta(minutes=20), waiting)
     assert decide(hourly(catchup="none"), past) == Fire("load", slot_text(NOON)), "slots nobody saw stay missed"
 
 
 def test_with_nothing_caught_up_a_slot_waits_that_was_seen_and_only_that() -> None:
     none, later, state = hourly(catchup="none"), NOON + timedelta(minutes=10), ran(NOON - HOUR)
     assert decide(none, at(later, state)) is None
-    seen = with_waiting_slot(none, at(NOON, state))
-    assert seen is not None
-    assert decide(none, at(later, seen)) == Fire("load", "2026-01-01T12:00:00Z")
+    waiting = with_waiting_slot(none, at(NOON, state))
+    assert waiting is not None
+    assert decide(none, at(later, waiting)) == Fire("load", "2026-01-01T12:00:00Z")
     assert with_waiting_slot(none, at(NOON, replace(state, paused=True))) is None
     moved = Pipeline("load", lambda: None, (), schedule="30 * * * *", catchup="none")
-    assert decide(moved, at(later, seen)) is None, "the schedule has it no more"
+    assert decide(moved, at(later, waiting)) is None, "the schedule has it no more"
     assert with_waiting_slot(hourly(), at(NOON, state)) is None, "the last slot tells that one is missing"
 
 
@@ -185,11 +186,11 @@ def test_whenever_it_is_looked_every_slot_fires_at_most_once_and_with_all_none_i
     pipeline, state, fired = hourly(catchup=catchup), PipelineState("load"), []
     for minute in sorted(minutes):
         now = NOON + timedelta(minutes=minute)
-        while isinstance(found := decide(pipeline, at(now, state)), Fire):
-            fired.append(found.slot)
-            state = retrying.succeeded(retrying.begun(state, found.slot, now), "", now)
+        while isinstance(decision := decide(pipeline, at(now, state)), Fire):
+            fired.append(decision.slot)
+            state = retrying.succeeded(retrying.begun(state, decision.slot, now), "", now)
     assert len(fired) == len(set(fired))
     assert fired == sorted(fired)
     if catchup == "all" and fired:
-        first, last = (datetime.fromisoformat(fired[place]) for place in (0, -1))
+        first, last = (datetime.fromisoformat(fired[index]) for index in (0, -1))
         assert len(fired) == (last - first) / HOUR + 1

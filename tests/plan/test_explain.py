@@ -65,9 +65,9 @@ def test_what_could_not_be_planned_still_has_every_public_key() -> None:
 def test_the_shown_statements_are_the_programs_own() -> None:
     target = planned("cross_db", "postgres").targets[0]
     assert statements_of(target) == target.commit.program.statements
-    kept = planned("append", "postgres").targets[0]
-    assert [s.purpose for s in statements_of(kept)] == ["keep the rows of the source query", "insert every row"]
-    one = replace(kept, shape=replace(kept.shape, marked=False))
+    target_plan = planned("append", "postgres").targets[0]
+    assert [s.purpose for s in statements_of(target_plan)] == ["keep the rows of the source query", "insert every row"]
+    one = replace(target_plan, shape=replace(target_plan.shape, marked=False))
     assert len(statements_of(one)) == 1
     assert f"({one.read.sql})" in statements_of(one)[0].sql
 
@@ -85,25 +85,25 @@ def test_notes_are_told_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("exists", "words"), [(None, "not known"), (False, "is missing and is created"), (True, "exists as declared")]
+    ("exists", "message"), [(None, "not known"), (False, "is missing and is created"), (True, "exists as declared")]
 )
-def test_the_state_of_the_table_is_told(exists: bool | None, words: str) -> None:
+def test_the_state_of_the_table_is_told(exists: bool | None, message: str) -> None:
     plan = planned("append", "duckdb")
     target = replace(plan.targets[0], ensure=replace(plan.targets[0].ensure, exists=exists, statements=()))
-    assert words in text_of(replace(plan, targets=(target,)))
+    assert message in text_of(replace(plan, targets=(target,)))
 
 
 def test_differences_are_told_with_what_mends_them() -> None:
     plan = planned("append", "duckdb")
-    found = (Difference("column 'email' is missing", "ALTER TABLE t"), Difference("column 'x' is not declared"))
-    ensure = replace(plan.targets[0].ensure, exists=True, statements=("ALTER TABLE t",), differences=found)
+    differences = (Difference("column 'email' is missing", "ALTER TABLE t"), Difference("column 'x' is not declared"))
+    ensure = replace(plan.targets[0].ensure, exists=True, statements=("ALTER TABLE t",), differences=differences)
     text = text_of(replace(plan, targets=(replace(plan.targets[0], ensure=ensure),)))
     assert "column 'email' is missing, fixed by the load\n" in text
     assert "column 'x' is not declared\n" in text
 
 
 @pytest.mark.parametrize(
-    ("bounds", "words"),
+    ("bounds", "message"),
     [
         (Bounds("at", "1", "2"), "at after 1, up to 2"),
         (Bounds("at", None, "2"), "at from the beginning, up to 2"),
@@ -111,10 +111,10 @@ def test_differences_are_told_with_what_mends_them() -> None:
         (Bounds("at", "1", None, fixed=False), "at after 1, up to the highest value when the load begins"),
     ],
 )
-def test_bounds_are_told(bounds: Bounds, words: str) -> None:
+def test_bounds_are_told(bounds: Bounds, message: str) -> None:
     plan = planned("append", "duckdb")
     read = replace(plan.targets[0].read, bounds=bounds)
-    assert f"bounds    {words}\n" in text_of(replace(plan, targets=(replace(plan.targets[0], read=read),)))
+    assert f"bounds    {message}\n" in text_of(replace(plan, targets=(replace(plan.targets[0], read=read),)))
 
 
 def test_sql_is_told_only_when_asked_for() -> None:

@@ -30,5 +30,5 @@ def test_time_alone_never_makes_anything_fresher(lag: int, later: int, sla: int)
 
 
 def test_it_is_told_in_seconds() -> None:
-    told = Freshness("p", "", BREACHED, HOUR, lag_of(NOW - 2 * HOUR, NOW), NOW - 2 * HOUR, "last success").to_dict()
-    assert (told["sla_seconds"], told["lag_seconds"], told["state"]) == (3600, 7200, "breached")
+    fields = Freshness("p", "", BREACHED, HOUR, lag_of(NOW - 2 * HOUR, NOW), NOW - 2 * HOUR, "last success").to_dict()
+    assert (fields["sla_seconds"], fields["lag_seconds"], fields["state"]) == (3600, 7200, "breached")

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 
     from ematix_flow.plan.shape.placement import Shaping
 
-SEEN = Inspection("events", "shop", "spark", source_columns=(SourceColumn("id", "text"),), source_format="json_lines")
+INSPECTION = Inspection(
+    "events", "shop", "spark", source_columns=(SourceColumn("id", "text"),), source_format="json_lines"
+)
 
 
-def _shape(table: Table, seen: Inspection = SEEN) -> Shaping:
+def _shape(table: Table, inspection: Inspection = INSPECTION) -> Shaping:
     target = TargetDeclaration(table, write(mode="append"))
-    return plan_shape(Pipeline("orders", lambda: None, (target,)), target, seen, "cross_db", None)
+    return plan_shape(Pipeline("orders", lambda: None, (target,)), target, inspection, "cross_db", None)
 
 
 def _table(default: object) -> Table:
@@ -47,5 +49,5 @@ def test_values_that_are_equal_and_not_the_same_have_queries_of_their_own() -> N
 
 
 def test_other_columns_of_the_source_have_a_query_of_their_own() -> None:
-    more = replace(SEEN, source_columns=(SourceColumn("id", "text"), SourceColumn("kind", "text")))
+    more = replace(INSPECTION, source_columns=(SourceColumn("id", "text"), SourceColumn("kind", "text")))
     assert _shape(_table("tea")).sql != _shape(_table("tea"), more).sql

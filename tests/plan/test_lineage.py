@@ -35,7 +35,7 @@ class Sold:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> SQLiteConnection:
-    """Give a database with two tables."""
+    """Return a database with two tables."""
     path = tmp_path / "shop.db"
     with sqlite3.connect(path) as database:
         database.execute("CREATE TABLE orders (id INTEGER, mail TEXT, price TEXT, country_id INTEGER)")
@@ -47,7 +47,7 @@ def shop(tmp_path: Path) -> SQLiteConnection:
 
 
 def planned(source: Any, target: Any, query: Any, **options: Any) -> LoadFacts:
-    """Run a pipeline and give what its plan said; facts are asked for after the run, as observers do."""
+    """Run a pipeline and return what its plan said; facts are asked for after the run, as observers do."""
     heard: list[Event] = []
     bus = Bus()
     bus.subscribe(heard.append)
@@ -59,7 +59,7 @@ def planned(source: Any, target: Any, query: Any, **options: Any) -> LoadFacts:
     return plan.facts()
 
 
-def found(facts: LoadFacts) -> dict[str, set[tuple[str, str]]]:
+def origins_of(facts: LoadFacts) -> dict[str, set[tuple[str, str]]]:
     return {name: {(one.dataset.name, one.field) for one in origins} for name, origins in facts.origins.items()}
 
 
@@ -76,7 +76,7 @@ def test_columns_go_through_joins_and_names_of_subqueries(shop: SQLiteConnection
     assert {one.namespace for one in facts.inputs} == {f"sqlite://{tmp_path}/shop.db"}
     assert (facts.output.namespace, facts.output.name) == (f"duckdb://{tmp_path}/w.duckdb", "main.sold")
     assert facts.columns == (("id", "big_int"), ("customer", "text"), ("amount", "numeric"))
-    assert found(facts) == {
+    assert origins_of(facts) == {
         "id": {("main.orders", "id")},
         "customer": {("main.orders", "mail")},
         "amount": {("main.orders", "price"), ("main.countries", "rate")},
@@ -85,7 +85,7 @@ def test_columns_go_through_joins_and_names_of_subqueries(shop: SQLiteConnection
 
 def test_a_star_and_a_map_of_columns_inside_one_database(shop: SQLiteConnection) -> None:
     facts = planned(shop, shop, "SELECT * FROM orders", column_map={"customer": "mail", "amount": "price || '0'"})
-    assert found(facts) == {
+    assert origins_of(facts) == {
         "id": {("main.orders", "id")},
         "customer": {("main.orders", "mail")},
         "amount": {("main.orders", "price")},
@@ -99,9 +99,9 @@ def test_names_of_postgres_are_folded_as_it_does(postgres_url: str) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as database:
         database.execute('CREATE TABLE "Orders" (ID bigint, "Mail" text, Price numeric(10, 2))')
         database.execute("INSERT INTO \"Orders\" VALUES (1, 'A', 2.5)")
-    place = PostgresConnection(name="place", url=postgres_url)
+    connection = PostgresConnection(name="place", url=postgres_url)
     query = 'SELECT Id, "Mail" AS customer, PRICE AS amount FROM public."Orders"'
-    facts = planned(place, place, query, transforms_pre=[deduplicate_by("id", order_by="amount DESC")])
+    facts = planned(connection, connection, query, transforms_pre=[deduplicate_by("id", order_by="amount DESC")])
     assert {name: [(one.field, one.changed) for one in origins] for name, origins in facts.origins.items()} == {
         "id": [("id", False)],
         "customer": [("Mail", True)],
@@ -120,12 +120,12 @@ def test_spark_sql_over_folders(tmp_path: Path) -> None:
     query = "SELECT o.id, o.mail AS customer, p.price AS amount FROM orders o JOIN prices p ON p.id = o.id"
     facts = planned(source, target, query)
     assert [one.name for one in facts.inputs] == [f"{tmp_path}/in/orders", f"{tmp_path}/in/prices"]
-    assert found(facts)["amount"] == {(f"{tmp_path}/in/prices", "price")}
+    assert origins_of(facts)["amount"] == {(f"{tmp_path}/in/prices", "price")}
 
 
 def test_what_the_text_does_not_say_is_left_out(shop: SQLiteConnection) -> None:
     query = "SELECT o.id, mail AS customer, 1 AS amount FROM orders o JOIN countries c ON c.id = o.country_id"
-    assert found(planned(shop, shop, query)) == {"id": {("main.orders", "id")}}
+    assert origins_of(planned(shop, shop, query)) == {"id": {("main.orders", "id")}}
 
 
 @pytest.mark.slow
@@ -138,7 +138,7 @@ def test_files_into_a_folder(tmp_path: Path) -> None:
     facts = planned(source, target, "orders")
     assert [(one.namespace, one.name) for one in facts.inputs] == [("file", f"{tmp_path}/in/orders")]
     assert (facts.output.namespace, facts.output.name) == ("file", f"{tmp_path}/out/main/sold")
-    assert found(facts)["customer"] == {(f"{tmp_path}/in/orders", "customer")}
+    assert origins_of(facts)["customer"] == {(f"{tmp_path}/in/orders", "customer")}
 
 
 @pytest.mark.slow
@@ -153,18 +153,18 @@ def test_rows_in_memory_come_from_nowhere_known(tmp_path: Path) -> None:
 def test_names_of_datasets() -> None:
     postgres = DatasetLocation("postgres", "postgres", {"host": "db", "port": 5432, "dbname": "shop"})
     mysql = DatasetLocation("mysql", "mysql", {"host": "db", "port": 3306, "dbname": "shop"})
-    said = [_table(postgres, "", "orders"), _table(postgres, "sales", "orders"), _table(mysql, "", "orders")]
-    assert [(one.namespace, one.name) for one in said] == [
+    inputs = [_table(postgres, "", "orders"), _table(postgres, "sales", "orders"), _table(mysql, "", "orders")]
+    assert [(one.namespace, one.name) for one in inputs] == [
         ("postgres://db:5432", "shop.public.orders"),
         ("postgres://db:5432", "shop.sales.orders"),
         ("mysql://db:3306", "shop.orders"),
     ]
-    said = [
+    inputs = [
         _located("s3://bucket/raw/", "orders"),
         _located("file:///data", "a", "b"),
         _located("gs://bucket", "x"),
         _located("s3a://bucket/x"),
     ]
-    assert [(one.namespace, one.name) for one in said] == [
+    assert [(one.namespace, one.name) for one in inputs] == [
         ("s3://bucket", "raw/orders"), ("file", "/data/a/b"), ("gs://bucket", "x"), ("s3://bucket", "x"),
     ]  # fmt: skip

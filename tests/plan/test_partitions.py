@@ -48,28 +48,30 @@ def system(kind: str, folder: Path) -> Database:
     return target_of(connection_from_fields("lake", fields), ("shop", "things"))
 
 
-def wanted(database: Database, *texts: str, mode: str = "append") -> Any:
+def definition(database: Database, *texts: str, mode: str = "append") -> Any:
     return table_definition(TABLE, mode, database, texts)
 
 
 def test_names_are_quoted_in_the_statement(tmp_path: Path) -> None:
     iceberg = system("iceberg", tmp_path)
-    sql = create_table_sql(wanted(iceberg, "days(at)", f"bucket(16, {HOSTILE})", "truncate(4, city)", "id"), iceberg)
+    sql = create_table_sql(
+        definition(iceberg, "days(at)", f"bucket(16, {HOSTILE})", "truncate(4, city)", "id"), iceberg
+    )
     assert sql.endswith(" PARTITIONED BY (days(`at`), bucket(16, `a``b, 'c' (d)`), truncate(4, `city`), `id`)")
     delta = system("delta_local", tmp_path)
-    assert " PARTITIONED BY (`city`, `a``b, 'c' (d)`) " in create_table_sql(wanted(delta, "city", HOSTILE), delta)
+    assert " PARTITIONED BY (`city`, `a``b, 'c' (d)`) " in create_table_sql(definition(delta, "city", HOSTILE), delta)
 
 
 def test_scd2_tables_can_be_divided_by_what_scd2_adds(tmp_path: Path) -> None:
     delta = system("delta_local", tmp_path)
-    assert [str(part) for part in wanted(delta, "is_current", mode="scd2").partitions] == ["is_current"]
+    assert [str(part) for part in definition(delta, "is_current", mode="scd2").partitions] == ["is_current"]
     with pytest.raises(KeyError, match="is_current"):
-        wanted(delta, "is_current")
+        definition(delta, "is_current")
 
 
 def test_delta_takes_columns_only(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"by columns only, not by days\(at\)") as refused:
-        wanted(system("delta_local", tmp_path), "days(at)")
+        definition(system("delta_local", tmp_path), "days(at)")
     refused.match("add a column")
     with pytest.raises(UnsupportedError, match="by columns only"):
         table_definition(replace(TABLE, partition_columns=("days(at)",)), "append", system("delta_local", tmp_path))
@@ -79,7 +81,7 @@ def test_delta_takes_columns_only(tmp_path: Path) -> None:
 def test_systems_without_partitions_name_those_that_have_them(kind: str, tmp_path: Path) -> None:
     database = system(kind, tmp_path / "x")
     with pytest.raises(UnsupportedError, match=f"the target is {kind}") as refused:
-        wanted(database, "city")
+        definition(database, "city")
     refused.match("delta_local, delta_s3, iceberg")
     divided = TargetDeclaration(replace(TABLE, partition_columns=("city",)), write("append"))
     assert table_definition(divided.table, "append", database).partitions == ()
@@ -91,13 +93,13 @@ def test_systems_without_partitions_name_those_that_have_them(kind: str, tmp_pat
 @pytest.mark.parametrize("policy", ["error", "evolve", "warn"])
 def test_a_table_that_is_divided_otherwise_is_never_divided_anew(policy: str, tmp_path: Path) -> None:
     iceberg = system("iceberg", tmp_path)
-    declared = wanted(iceberg, "days(at)", "city")
+    declared = definition(iceberg, "days(at)", "city")
     columns = (ColumnSchema(c.column.name, iceberg.ddl_type(c.column.type), c.nullable) for c in declared.columns)
     table = TableSchema(tuple(columns), (), (), partitions=("hours(at)",))
 
     def step(existing: TableSchema) -> Any:
-        seen = Inspection("", "", "", target_known=True, existing=existing)
-        return ensure_step(TABLE, write("append", on_drift=policy), declared, iceberg, seen)
+        inspection = Inspection("", "", "", target_known=True, existing=existing)
+        return ensure_step(TABLE, write("append", on_drift=policy), declared, iceberg, inspection)
 
     assert step(replace(table, partitions=("days(at)", "city"))).differences == ()
     if policy != "warn":
@@ -110,14 +112,16 @@ def test_a_table_that_is_divided_otherwise_is_never_divided_anew(policy: str, tm
 
 def test_a_declaration_without_partitions_takes_those_that_are_there(tmp_path: Path) -> None:
     iceberg = system("iceberg", tmp_path)
-    declared = wanted(iceberg)
+    declared = definition(iceberg)
     columns = (ColumnSchema(c.column.name, iceberg.ddl_type(c.column.type), c.nullable) for c in declared.columns)
-    seen = Inspection("", "", "", target_known=True, existing=TableSchema(tuple(columns), (), (), partitions=("city",)))
-    assert ensure_step(TABLE, write("append"), declared, iceberg, seen).differences == ()
+    inspection = Inspection(
+        "", "", "", target_known=True, existing=TableSchema(tuple(columns), (), (), partitions=("city",))
+    )
+    assert ensure_step(TABLE, write("append"), declared, iceberg, inspection).differences == ()
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("described", "meant"),
     [
         ([], ()),
         ([("# Partition Information", "", ""), ("# col_name", "data_type", ""), ("`x y`", "string", "")], ("x y",)),
@@ -135,5 +139,5 @@ def test_a_declaration_without_partitions_takes_those_that_are_there(tmp_path: P
         ),
     ],
 )
-def test_what_spark_says_of_a_table_is_read(said: list[tuple[Any, ...]], meant: tuple[str, ...]) -> None:
-    assert described_partitions([("id", "bigint", None), *said]) == meant
+def test_what_spark_says_of_a_table_is_read(described: list[tuple[Any, ...]], meant: tuple[str, ...]) -> None:
+    assert described_partitions([("id", "bigint", None), *described]) == meant

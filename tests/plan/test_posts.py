@@ -12,8 +12,8 @@ FILES = {"source": {"id": "text", "name": "text"}, "orders": {"id": "text"}}
 
 def test_steps_have_the_names_of_the_run_history() -> None:
     pipeline = Pipeline("p", print, (), transforms_post=("ANALYZE t", print, TransformRef("other")))
-    found = [(post.name, post.kind, post.summary) for post in post_steps(pipeline)]
-    assert found == [
+    steps = [(post.name, post.kind, post.summary) for post in post_steps(pipeline)]
+    assert steps == [
         ("transform[0]:sql", "sql", "ANALYZE t"),
         ("transform[1]:print", "callable", "print"),
         ("transform[2]:ref=other", "transform_ref", "other"),
@@ -71,7 +71,7 @@ def test_a_query_over_known_columns_passes(sql: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "words"),
+    ("sql", "message"),
     [
         ("SELECT nme FROM source", "nme"),
         ("SELECT o.name FROM orders AS o", "name"),
@@ -79,8 +79,8 @@ def test_a_query_over_known_columns_passes(sql: str) -> None:
         ("DELETE FROM source", "not one query"),
     ],
 )
-def test_a_query_over_unknown_names_is_refused(sql: str, words: str) -> None:
-    with pytest.raises(PlanError, match=words):
+def test_a_query_over_unknown_names_is_refused(sql: str, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
         check_query(sql, FILES)
 
 

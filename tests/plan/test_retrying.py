@@ -67,8 +67,8 @@ def test_a_new_slot_begins_its_own_count() -> None:
     state = retrying.begun(PipelineState("p"), "2026-01-01T12:00:00Z", NOON)
     state = retrying.begun(state, state.last_slot, NOON)
     assert state.attempt == 2
-    fresh = retrying.begun(state, "2026-01-01T13:00:00Z", NOON + timedelta(hours=1))
-    assert (fresh.attempt, fresh.first_attempt_at) == (1, (NOON + timedelta(hours=1)).isoformat())
+    begun = retrying.begun(state, "2026-01-01T13:00:00Z", NOON + timedelta(hours=1))
+    assert (begun.attempt, begun.first_attempt_at) == (1, (NOON + timedelta(hours=1)).isoformat())
 
 
 @pytest.mark.parametrize("backoff", ["fixed", "linear", "exponential"])

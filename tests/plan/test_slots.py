@@ -48,18 +48,18 @@ MINUTE = timedelta(minutes=1)
 
 
 def _changes(zone: ZoneInfo) -> list[date]:
-    """Give the dates from 2024 to 2035 on which the clocks of a zone are changed."""
-    found, day = [], datetime(2024, 1, 1, tzinfo=UTC)
+    """Return the dates from 2024 to 2035 on which the clocks of a zone are changed."""
+    results, day = [], datetime(2024, 1, 1, tzinfo=UTC)
     while day.year < 2036:
         after = day + timedelta(days=1)
         if day.astimezone(zone).utcoffset() != after.astimezone(zone).utcoffset():
-            found.append(day.astimezone(zone).date())
+            results.append(day.astimezone(zone).date())
         day = after
-    return found
+    return results
 
 
 def _first_instant(day: date, hour: int, minute: int, zone: ZoneInfo) -> datetime:
-    """Give the instant of a local time: the first of two, or the end of the gap that swallows it."""
+    """Return the instant of a local time: the first of two, or the end of the gap that swallows it."""
     local = datetime(day.year, day.month, day.day, hour, minute, tzinfo=zone)
     instant = local.astimezone(UTC)
     if instant.astimezone(zone).replace(tzinfo=None) == local.replace(tzinfo=None):
@@ -83,8 +83,8 @@ def test_a_fixed_time_fires_once_for_each_local_date(name: str) -> None:
         for hour, minute in FIXED:
             days = [day + timedelta(days=number) for number in range(-3, 4)]
             expected = [_first_instant(one, hour, minute, zone) for one in days]
-            found = list(slots_between(f"{minute} {hour} * * *", name, start, end))
-            assert found == [instant for instant in expected if start < instant <= end], (name, day, hour, minute)
+            results = list(slots_between(f"{minute} {hour} * * *", name, start, end))
+            assert results == [instant for instant in expected if start < instant <= end], (name, day, hour, minute)
 
 
 @pytest.mark.slow
@@ -133,9 +133,9 @@ def test_the_window_has_its_end_but_not_its_beginning() -> None:
 
 def test_a_cron_is_read_in_its_zone_and_told_in_utc() -> None:
     now = datetime(2026, 7, 1, tzinfo=UTC)
-    found = forecast_next_run("0 9 * * *", now=now, timezone="Europe/Berlin")
-    assert found == datetime(2026, 7, 1, 7, tzinfo=UTC)
-    assert slot_text(found) == "2026-07-01T07:00:00Z"
+    runs = forecast_next_run("0 9 * * *", now=now, timezone="Europe/Berlin")
+    assert runs == datetime(2026, 7, 1, 7, tzinfo=UTC)
+    assert slot_text(runs) == "2026-07-01T07:00:00Z"
     assert forecast_next_run(None, now=now, timezone=None) is None
 
 

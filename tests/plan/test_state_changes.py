@@ -29,16 +29,16 @@ DEDUPE = Dedupe(keys=("user",), within=timedelta(seconds=1))
 
 
 def definition(**keywords: Any) -> dict[str, object]:
-    """Give what of a stream with a window or a deduplication is in its state."""
+    """Return what of a stream with a window or a deduplication is in its state."""
     feed = connection_from_fields("feed", {"kind": "kafka", "bootstrap_servers": "nowhere"})
-    place = connection_from_fields("place", {"kind": "duckdb", "path": "nowhere"})
-    given = {"name": "s", "source": feed, "source_query": "t", "target": place, "target_table": ("main", "w")}
+    connection = connection_from_fields("place", {"kind": "duckdb", "path": "nowhere"})
+    given = {"name": "s", "source": feed, "source_query": "t", "target": connection, "target_table": ("main", "w")}
     store = {"state_store": {"kind": "postgres", "url": "x"}} if keywords.get("window") == SESSION else {}
     return state_definition(stream_from_keywords(given | keywords | store, None))
 
 
 def names(before: Any, now: Any) -> list[str]:
-    """Give the names of what has changed between two windows."""
+    """Return the names of what has changed between two windows."""
     old, new = (_plain(one) for one in (before, now))
     return [change.name for change in changes_of_state(old, new)]
 

@@ -26,12 +26,12 @@ def declared(window: Window | None, **more: Any) -> Any:
 
 
 def windowed(*aggregations: Aggregation, **more: Any) -> Window:
-    """Give a window of a thousand groups, unless more is said."""
+    """Return a window of a thousand groups, unless more is said."""
     return Window(aggregations=aggregations, **{"max_groups_per_window": 1_000, **TUMBLING, **more})
 
 
 def bytes_of(window: Window, **more: Any) -> int:
-    """Give the size that is projected for windows."""
+    """Return the size that is projected for windows."""
     projected = projection(declared(window, **more))
     assert projected is not None
     return projected.bytes

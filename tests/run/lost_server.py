@@ -9,16 +9,16 @@ from ematix_flow.declare.spark_settings import SparkSettings
 from ematix_flow.run.spark import session
 
 
-def main(remote: str, way: str) -> None:
+def main(remote: str, ending: str) -> None:
     """Begin to read, wait until the server is lost, and stop the session, drop it, or leave it to the end of the process."""
     spark = session.spark_session(SparkSettings(remote=remote))
     rows = iter(spark.range(0, 2_000_000, 1, 40).toLocalIterator())
     next(rows)
     print("reads", flush=True)  # noqa: T201 - what the test waits for
     sys.stdin.readline()
-    if way == "stopped":
+    if ending == "stopped":
         session.stop_session()
-    elif way == "dropped":
+    elif ending == "dropped":
         session._current = None
         del spark, rows
         gc.collect()

@@ -32,9 +32,9 @@ def _spec(folder: str) -> StageSpec:
     return StageSpec("stg_1", SCHEMA.serialize().to_pybytes(), folder=folder)
 
 
-def _stage(place: tuple[int, int], **_: object) -> TaskReport:
+def _stage(position: tuple[int, int], **_: object) -> TaskReport:
     """Stage rows as a task of another machine does; they do not compress, so that a file has several pieces."""
-    partition, attempt = place
+    partition, attempt = position
     stager = ParquetStager(_spec(""), partition, attempt)
     for begin in range(0, ROWS, 10_000):
         ids = range(begin, begin + 10_000)
@@ -94,4 +94,4 @@ def test_what_killed_drivers_left_in_a_store_is_removed_by_age(tmp_path: Path) -
         then = time.time() - days * 24 * 3600
         os.utime(tmp_path / ROOT / name / "part.parquet", (then, then))
     sweep(store)
-    assert [found.key for found in store.listed(ROOT)] == [f"{ROOT}young/part.parquet"]
+    assert [entry.key for entry in store.listed(ROOT)] == [f"{ROOT}young/part.parquet"]

@@ -53,11 +53,11 @@ def test_decimals_are_rounded_exactly_and_halves_away_from_zero(numbers: list[De
 def test_moments_that_orc_would_spoil_are_bad_rows_where_the_target_says_so() -> None:
     whole, half, early = (datetime(year, 1, 1, 0, 0, 0, micro) for year, micro in ((1960, 0), (1960, 5), (1, 0)))  # noqa: DTZ001
     late = datetime(9999, 12, 31, tzinfo=UTC).replace(tzinfo=None)
-    kept = [whole, datetime(2026, 1, 1, 0, 0, 0, 123456), None]  # noqa: DTZ001
-    batch = pa.RecordBatch.from_pydict({"a": pa.array([*kept, half, early, late], pa.timestamp("us"))})
+    values = [whole, datetime(2026, 1, 1, 0, 0, 0, 123456), None]  # noqa: DTZ001
+    batch = pa.RecordBatch.from_pydict({"a": pa.array([*values, half, early, late], pa.timestamp("us"))})
     columns = (StageColumn("a", Timestamp()),)
     good, bad = conform(batch, Rules(columns, frozenset(), forbidden=("far_instant",)))
-    assert good.column(0).to_pylist() == kept
+    assert good.column(0).to_pylist() == values
     assert bad is not None
     reasons = bad.column("reason").to_pylist()
     assert "before 1970" in reasons[0]

@@ -41,16 +41,16 @@ def source(fields: dict[str, Any], **options: str) -> EmatixDataSource:
     return cast("EmatixDataSource", type("OfTest", (EmatixDataSource,), known)(given))
 
 
-def rows_of(found: EmatixDataSource, *filters: ds.Filter) -> list[tuple[Any, ...]]:
+def rows_of(data_source: EmatixDataSource, *filters: ds.Filter) -> list[tuple[Any, ...]]:
     """Return the rows as tasks read them."""
-    reader = found.reader(found.schema())
+    reader = data_source.reader(data_source.schema())
     if filters:
         assert list(reader.pushFilters(list(filters))) == list(filters)
     batches: list[Any] = [batch for part in reader.partitions() for batch in reader.read(part)]
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
 
-def place_of(kind: str, request: pytest.FixtureRequest) -> dict[str, Any]:
+def empty_database(kind: str, request: pytest.FixtureRequest) -> dict[str, Any]:
     """Return the settings of an empty database."""
     if kind in ("postgres", "mysql"):
         return {"kind": kind, "url": request.getfixturevalue(f"{kind}_url")}
@@ -83,13 +83,13 @@ SERVERS = [pytest.param(kind, marks=pytest.mark.service) for kind in ("postgres"
 
 @pytest.mark.parametrize("kind", [*SERVERS, "duckdb"])
 def test_a_table_is_read_with_its_types(kind: str, request: pytest.FixtureRequest) -> None:
-    fields = place_of(kind, request)
+    fields = empty_database(kind, request)
     fill(fields)
-    found = source(fields, table="orders")
-    assert [field.dataType.simpleString() for field in found.schema().fields] == [
+    opened = source(fields, table="orders")
+    assert [field.dataType.simpleString() for field in opened.schema().fields] == [
         "bigint", "string", "decimal(10,2)", "date", "timestamp_ntz", "binary"
     ]  # fmt: skip
-    assert rows_of(found) == ROWS
+    assert rows_of(opened) == ROWS
     assert rows_of(source(fields, query="SELECT id FROM orders WHERE id < 3;", columns="id")) == [(1,), (2,)]
 
 
@@ -158,7 +158,7 @@ def test_conditions_become_sql_where_they_mean_the_same(duckdb_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"table": "t", "tabel": "t"}, "no option 'tabel'"),
         ({"table": "t", "path": "p"}, "one of table, query and path"),
@@ -167,9 +167,9 @@ def test_conditions_become_sql_where_they_mean_the_same(duckdb_path: Path) -> No
         ({"connection": "others", "table": "t"}, "knows no connection 'others'"),
     ],
 )
-def test_what_is_wrong_is_named(options: dict[str, str], words: str, duckdb_path: Path) -> None:
+def test_what_is_wrong_is_named(options: dict[str, str], message: str, duckdb_path: Path) -> None:
     duckdb.connect(str(duckdb_path)).close()
-    with pytest.raises(FlowError, match=words):
+    with pytest.raises(FlowError, match=message):
         source({"kind": "duckdb", "path": str(duckdb_path)}, **options).schema()
 
 
@@ -211,23 +211,23 @@ def test_spark_sends_conditions_and_shows_no_secret(postgres_url: str) -> None:
 def test_files_of_the_driver_are_refused_where_tasks_run_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "one.csv").write_text("id\n1\n")
     fields = {"kind": "object_store_local", "path": str(tmp_path), "format": "csv"}
-    found = source(fields, path="one.csv")
-    assert rows_of(found) == [("1",)]
-    type(found).away = Away("spark://h:7077")
+    opened = source(fields, path="one.csv")
+    assert rows_of(opened) == [("1",)]
+    type(opened).away = Away("spark://h:7077")
     with pytest.raises(PlanError, match=r"tasks run on spark://h:7077 and cannot read"):
-        found.schema()
+        opened.schema()
 
 
 def test_wide_whole_numbers_of_duckdb_are_numbers(duckdb_path: Path) -> None:
     fields = {"kind": "duckdb", "path": str(duckdb_path)}
     run(fields, "CREATE TABLE wide AS SELECT 10::HUGEINT AS h, 18446744073709551615::UBIGINT AS u, 9::UHUGEINT AS w")
-    found = source(fields, table="wide")
-    assert [field.dataType.simpleString() for field in found.schema()] == [
+    opened = source(fields, table="wide")
+    assert [field.dataType.simpleString() for field in opened.schema()] == [
         "decimal(38,0)",
         "decimal(20,0)",
         "decimal(38,0)",
     ]
-    assert rows_of(found) == [(Decimal(10), Decimal(18446744073709551615), Decimal(9))]
+    assert rows_of(opened) == [(Decimal(10), Decimal(18446744073709551615), Decimal(9))]
     run(fields, f"INSERT INTO wide SELECT {2**127 - 1}::HUGEINT, 0, 0")
     with pytest.raises(RunError, match="column 'h' has a value that is no decimal128"):
-        rows_of(found)
+        rows_of(opened)

@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from ematix_flow.records import TaskReport
     from ematix_flow.run.engine import Engine
 
-PIECES = 7
+PARTITIONS = 7
 
 
 @pytest.fixture(scope="module")
 def on_sail() -> Iterator[SparkSession]:
-    """Give a session on a server of Sail."""
+    """Return a session on a server of Sail."""
     with sail_session() as session:
         yield session
 
 
 @pytest.fixture(params=["local", pytest.param("spark", marks=pytest.mark.spark), "sail"])
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    """Give each engine in turn."""
+    """Return each engine in turn."""
     if request.param == "local":
         return LocalEngine()
     monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
@@ -43,43 +43,43 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> E
 
 
 def staged_in(folder: str) -> Callable[..., TaskReport]:
-    """Give a piece that writes a file under its numbers, and fails if another one did already."""
+    """Return a piece that writes a file under its numbers, and fails if another one did already."""
 
-    def piece(place: tuple[int, int], *, cancel_check: Callable[[], None] | None = None) -> TaskReport:
+    def part(position: tuple[int, int], *, cancel_check: Callable[[], None] | None = None) -> TaskReport:
         from pathlib import Path
 
         from ematix_flow.records import TaskReport
 
         del cancel_check
-        partition, attempt = place
+        partition, attempt = position
         with Path(folder, f"{partition}-{attempt}").open("x") as file:
             file.write("rows")
         return TaskReport(partition, attempt, 3)
 
-    return piece
+    return part
 
 
 def that_fails() -> Callable[..., TaskReport]:
-    """Give a piece that fails for good; workers have no modules of tests, so it is made here."""
+    """Return a piece that fails for good; workers have no modules of tests, so it is made here."""
 
-    def piece(place: tuple[int, int], *, cancel_check: Callable[[], None] | None = None) -> TaskReport:
+    def part(attempt: tuple[int, int], *, cancel_check: Callable[[], None] | None = None) -> TaskReport:
         from ematix_flow.errors import RunError
 
-        del place, cancel_check
+        del attempt, cancel_check
         raise RunError("this piece cannot be read")
 
-    return piece
+    return part
 
 
 @pytest.mark.parametrize("at_once", [None, 2])
 def test_every_piece_is_staged_once_under_numbers_of_its_own(
     engine: Engine, at_once: int | None, tmp_path: Path
 ) -> None:
-    parts = engine.stage_partitions([staged_in(str(tmp_path))] * PIECES, Tasks(at_once=at_once))
+    parts = engine.stage_partitions([staged_in(str(tmp_path))] * PARTITIONS, Tasks(at_once=at_once))
     assert sorted(f"{part.partition}-{part.attempt}" for part in parts) == sorted(
         one.name for one in tmp_path.iterdir()
     )
-    assert [len(parts), sum(part.rows for part in parts)] == [PIECES, 3 * PIECES]
+    assert [len(parts), sum(part.rows for part in parts)] == [PARTITIONS, 3 * PARTITIONS]
 
 
 def test_nothing_is_staged_of_nothing(engine: Engine) -> None:
@@ -91,14 +91,14 @@ def test_an_engine_says_how_many_pieces_it_stages_at_a_time(engine: Engine) -> N
 
 
 def test_a_piece_that_fails_for_good_fails_the_load_with_its_words(engine: Engine, tmp_path: Path) -> None:
-    pieces = [staged_in(str(tmp_path)), that_fails()]
+    partitions = [staged_in(str(tmp_path)), that_fails()]
     with pytest.raises(RunError, match="this piece cannot be read"):
-        told(engine, pieces)
+        staged_with_error(engine, partitions)
 
 
-def told(engine: Engine, pieces: list[Callable[..., TaskReport]]) -> None:
+def staged_with_error(engine: Engine, partitions: list[Callable[..., TaskReport]]) -> None:
     """Stage pieces; an error comes as a load tells it."""
     try:
-        engine.stage_partitions(pieces, Tasks())
+        engine.stage_partitions(partitions, Tasks())
     except Exception as error:  # noqa: BLE001 - of Spark, of Sail or of ours
         raise reason_of(error) from None

@@ -36,7 +36,7 @@ _BATCHES = st.lists(st.lists(st.one_of(_ROWS, _ROWS, _ROWS, st.none()), max_size
 
 
 def _read(batches: list[list[Any]], types: dict[str, pa.DataType]) -> tuple[pa.Table, dict[str, Any]]:
-    """Give the rows that a task makes of batches of messages, and what it reports."""
+    """Return the rows that a task makes of batches of messages, and what it reports."""
     tables = [
         pa.table(
             {
@@ -76,7 +76,7 @@ def test_rows_are_those_of_inferred_types_or_the_report_differs(
 
 
 def _types(batches: list[list[Any]]) -> dict[str, pa.DataType]:
-    """Give the types that rows show, batch by batch."""
+    """Return the types that rows show, batch by batch."""
     types: dict[str, pa.DataType] = {}
     for batch in batches:
         types = merged(types, inferred_types([row for row in batch if row is not None]))

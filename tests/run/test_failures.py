@@ -13,7 +13,7 @@ from ematix_flow.errors import (
 )
 from ematix_flow.run.spark.errors import reason_of
 
-SAID = """An exception was thrown from the Python worker. Please see the stack trace below.
+MESSAGE = """An exception was thrown from the Python worker. Please see the stack trace below.
 Traceback (most recent call last):
   File "schema_registry.py", line 1, in ask
 ematix_flow.errors.{name}: schema registry http://here cannot be reached
@@ -34,16 +34,16 @@ ematix_flow.errors.{name}: schema registry http://here cannot be reached
     ],
 )
 def test_what_passes_by_itself_does_so_too_when_a_task_says_it(name: str, expected: type) -> None:
-    found = reason_of(PythonException(SAID.format(name=name)))
-    assert type(found) is expected
-    assert str(found) == "schema registry http://here cannot be reached"
+    reason = reason_of(PythonException(MESSAGE.format(name=name)))
+    assert type(reason) is expected
+    assert str(reason) == "schema registry http://here cannot be reached"
 
 
 def test_an_error_of_a_task_keeps_its_kind_and_its_hint() -> None:
-    told = SAID.replace(" cannot be reached\n", " cannot be reached\nHint: say where to go on.\n")
-    found = reason_of(PythonException(told.format(name="StreamLostError")))
-    assert type(found) is StreamLostError
-    assert (found.what, found.hint) == ("schema registry http://here cannot be reached", "say where to go on.")
+    with_hint = MESSAGE.replace(" cannot be reached\n", " cannot be reached\nHint: say where to go on.\n")
+    reason = reason_of(PythonException(with_hint.format(name="StreamLostError")))
+    assert type(reason) is StreamLostError
+    assert (reason.what, reason.hint) == ("schema registry http://here cannot be reached", "say where to go on.")
 
 
 REFUSED = """An error occurred while calling o52.collectToPython.
@@ -57,7 +57,7 @@ Caused by: org.apache.spark.sql.delta.schema.DeltaInvariantViolationException: [
 
 
 @pytest.mark.parametrize(
-    ("said", "fact"),
+    ("message", "fact"),
     [
         (REFUSED, "a task failed: CHECK violated by row: word : bad, id : 2 (DELTA_VIOLATE)"),
         ("[DIVIDE_BY_ZERO] Division by zero.\n== SQL ==\n1/0", "Spark could not run the load: Division by zero. (DIVIDE_BY_ZERO)"),
@@ -72,12 +72,12 @@ Caused by: org.apache.spark.sql.delta.schema.DeltaInvariantViolationException: [
         ("An error occurred\n: io.delta.Gone: It is not at\nthis place\n\tat a.b(c:1)\n", "Spark could not run the load: It is not at this place (Gone)"),
     ],
 )  # fmt: skip
-def test_what_java_says_is_one_line_with_its_values(said: str, fact: str) -> None:
-    assert str(reason_of(AnalysisException(said))) == fact
+def test_what_java_says_is_one_line_with_its_values(message: str, fact: str) -> None:
+    assert str(reason_of(AnalysisException(message))) == fact
 
 
 @pytest.mark.parametrize(
-    ("said", "kind", "words"),
+    ("message", "kind", "text"),
     [
         ("Traceback (most recent call last):\nModuleNotFoundError: No module named 'psycopg.rows'\n", MissingExtraError, "'psycopg'"),
         ("Error from python worker:\n  /usr/bin/python3: No module named pyspark\nPYTHONPATH was: x", MissingExtraError, "'pyspark'"),
@@ -87,25 +87,25 @@ def test_what_java_says_is_one_line_with_its_values(said: str, fact: str) -> Non
             RunError, "executors run Python 3.12 and this command runs 3.11",
         ),
         ('Caused by: java.io.IOException: Cannot run program "/opt/py/bin/python": error=2, No such file', RunError, "there is no /opt/py/bin/python"),
-        (SAID.format(name="MissingExtraError"), MissingExtraError, "on an executor: schema registry"),
+        (MESSAGE.format(name="MissingExtraError"), MissingExtraError, "on an executor: schema registry"),
     ],
 )  # fmt: skip
-def test_executors_that_lack_something_are_told_with_both_ways_out(said: str, kind: type, words: str) -> None:
-    found = reason_of(PythonException(said))
-    assert type(found) is kind
-    assert words in str(found)
-    assert "flow engine pack" in str(found)
-    assert "spark.pyspark.python" in str(found) or "install it there" in str(found)
+def test_executors_that_lack_something_are_told_with_both_ways_out(message: str, kind: type, text: str) -> None:
+    reason = reason_of(PythonException(message))
+    assert type(reason) is kind
+    assert text in str(reason)
+    assert "flow engine pack" in str(reason)
+    assert "spark.pyspark.python" in str(reason) or "install it there" in str(reason)
 
 
-@pytest.mark.parametrize("said", ["No space left on device", "Disk quota exceeded", "File too large"])
-def test_a_full_disk_is_told_as_one_and_tried_again(said: str) -> None:
+@pytest.mark.parametrize("message", ["No space left on device", "Disk quota exceeded", "File too large"])
+def test_a_full_disk_is_told_as_one_and_tried_again(message: str) -> None:
     error = AnalysisException(
-        f"Job aborted due to stage failure: Task 1 in stage 0.0: java.io.IOException: {said}\n\tat x"
+        f"Job aborted due to stage failure: Task 1 in stage 0.0: java.io.IOException: {message}\n\tat x"
     )
-    told = reason_of(error)
-    assert isinstance(told, TransientError)
-    assert told.what == f"there is no room left: {said}"
+    reason = reason_of(error)
+    assert isinstance(reason, TransientError)
+    assert reason.what == f"there is no room left: {message}"
 
 
 def test_an_error_of_a_java_that_has_ended_is_told_as_its_end() -> None:
@@ -120,6 +120,6 @@ def test_an_error_of_a_java_that_has_ended_is_told_as_its_end() -> None:
         def __str__(self) -> str:
             raise ConnectionRefusedError("Java is gone")
 
-    told = reason_of(GoneError())
-    assert "has ended" in str(told)
-    assert isinstance(told, RunError)
+    reason = reason_of(GoneError())
+    assert "has ended" in str(reason)
+    assert isinstance(reason, RunError)

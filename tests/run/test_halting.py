@@ -26,7 +26,7 @@ CANCELLED = RunCancelledError("cancelled by anna")
 def test_threads_that_stage_end_with_their_next_rows() -> None:
     halt, began = Halt(), threading.Event()
 
-    def piece(_: tuple[int, int], cancel_check: Callable[[], None]) -> Any:
+    def partition(_: tuple[int, int], cancel_check: Callable[[], None]) -> Any:
         while True:
             began.set()
             cancel_check()
@@ -37,7 +37,7 @@ def test_threads_that_stage_end_with_their_next_rows() -> None:
 
     threading.Thread(target=stop).start()
     with halt.over(), pytest.raises(TransientError) as caught:
-        stage_in_threads([piece, piece])
+        stage_in_threads([partition, partition])
     assert halt.blamed(caught.value) is CANCELLED
 
 

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[2]
-WAYS = ("stopped", "dropped", "left to the end of the process")
+ENDINGS = ("stopped", "dropped", "left to the end of the process")
 DEADLINE = 45
 """Less than a warm engine that does not answer is given to live."""
 
 
 @pytest.fixture
 def server(engines: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineLease]:
-    """Give a server that answers; one that a test has frozen goes on afterwards."""
+    """Return a server that answers; one that a test has frozen goes on afterwards."""
     monkeypatch.setenv(FOLDER_VARIABLE, str(engines))
     lease = lease_of(SparkSettings(master="local[2, 4]", shared=True))
     yield lease
@@ -41,10 +41,10 @@ def server(engines: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineLea
     lease.release()
 
 
-def _reading(server: EngineLease, way: str, folder: Path) -> subprocess.Popen[str]:
+def _reading(server: EngineLease, ending: str, folder: Path) -> subprocess.Popen[str]:
     remote = f"sc://localhost:{server.state.port}/;token={server.state.token}"
     return subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("lost_server.py")), remote, way],
+        [sys.executable, str(Path(__file__).with_name("lost_server.py")), remote, ending],
         cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     )  # fmt: skip
@@ -53,14 +53,14 @@ def _reading(server: EngineLease, way: str, folder: Path) -> subprocess.Popen[st
 @pytest.mark.deep
 @pytest.mark.parametrize("number", [deep(signal.SIGSTOP), signal.SIGKILL], ids=["frozen", "killed"])
 def test_whoever_has_lost_its_server_ends_in_time(number: signal.Signals, server: EngineLease, tmp_path: Path) -> None:
-    with ExitStack() as kept:
-        programs = {way: kept.enter_context(_reading(server, way, tmp_path)) for way in WAYS}
+    with ExitStack() as stack:
+        programs = {ending: stack.enter_context(_reading(server, ending, tmp_path)) for ending in ENDINGS}
         for program in programs.values():
-            kept.callback(program.kill)
+            stack.callback(program.kill)
             assert program.stdout is not None
             assert program.stdout.readline() == "reads\n"
         os.kill(server.state.java_pid, number)
         for program in programs.values():
             assert program.stdin is not None
             program.stdin.close()
-        assert {way: program.wait(DEADLINE) for way, program in programs.items()} == dict.fromkeys(WAYS, 0)
+        assert {ending: program.wait(DEADLINE) for ending, program in programs.items()} == dict.fromkeys(ENDINGS, 0)

@@ -21,8 +21,8 @@ def test_a_master_that_is_away_is_told_before_java_starts() -> None:
 def test_one_master_of_several_is_enough() -> None:
     with socket.socket() as closed, socket.create_server(("127.0.0.1", 0)) as there:
         closed.bind(("127.0.0.1", 0))
-        places = (f"127.0.0.1:{one.getsockname()[1]}" for one in (closed, there))
-        expect_master(f"spark://{','.join(places)}")
+        addresses = (f"127.0.0.1:{one.getsockname()[1]}" for one in (closed, there))
+        expect_master(f"spark://{','.join(addresses)}")
     expect_master("yarn")
 
 

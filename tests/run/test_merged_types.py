@@ -30,24 +30,24 @@ VALUES = st.recursive(
 """Truth is left out inside of others: beside numbers Arrow takes it for one or for an error, by its place."""
 
 
-def in_pieces(pieces: list[list[Any]]) -> pa.ChunkedArray:
-    """Give the values of pieces in the type that they share, each made by itself."""
-    types = reduce(merged, [inferred_types([{"v": value} for value in piece]) for piece in pieces])
+def in_chunks(chunks: list[list[Any]]) -> pa.ChunkedArray:
+    """Return the values of pieces in the type that they share, each made by itself."""
+    types = reduce(merged, [inferred_types([{"v": value} for value in chunk]) for chunk in chunks])
     kind = pa.string() if pa.types.is_null(types["v"]) else types["v"]
-    return pa.chunked_array([as_type(piece, kind) for piece in pieces], kind)
+    return pa.chunked_array([as_type(chunk, kind) for chunk in chunks], kind)
 
 
 @pytest.mark.slow
 @given(st.lists(st.lists(VALUES | st.booleans(), min_size=1, max_size=3), min_size=1, max_size=3))
-def test_pieces_show_what_all_values_show(pieces: list[list[Any]]) -> None:
-    whole = column_of([value for piece in pieces for value in piece])
-    found = in_pieces(pieces)
-    assert found.type == whole.type
-    assert found.to_pylist() == whole.to_pylist()
+def test_pieces_show_what_all_values_show(chunks: list[list[Any]]) -> None:
+    whole = column_of([value for chunk in chunks for value in chunk])
+    column = in_chunks(chunks)
+    assert column.type == whole.type
+    assert column.to_pylist() == whole.to_pylist()
 
 
 @pytest.mark.parametrize(
-    ("pieces", "kind"),
+    ("chunks", "kind"),
     [
         ([[1], [2.5]], pa.float64()),
         ([[1], ["a"]], pa.string()),
@@ -60,5 +60,5 @@ def test_pieces_show_what_all_values_show(pieces: list[list[Any]]) -> None:
         ([[Decimal("1.25")], [Decimal("100.5")]], pa.decimal128(5, 2)),
     ],
 )
-def test_types_have_room_for_both(pieces: list[list[Any]], kind: pa.DataType) -> None:
-    assert in_pieces(pieces).type == kind
+def test_types_have_room_for_both(chunks: list[list[Any]], kind: pa.DataType) -> None:
+    assert in_chunks(chunks).type == kind

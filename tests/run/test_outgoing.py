@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 IDS = Ids("stream")
 
 
-def piece(*payloads: bytes | None, keys: list[str | None] | None = None) -> MessagePartition:
+def partition(*payloads: bytes | None, keys: list[str | None] | None = None) -> MessagePartition:
     columns: dict[str, Any] = {VALUE: pa.array(payloads, pa.binary())}
     if keys is not None:
         columns["_key"] = pa.array(keys, pa.string())
@@ -27,18 +27,18 @@ def piece(*payloads: bytes | None, keys: list[str | None] | None = None) -> Mess
     return MessagePartition("topic/0", len(payloads), lambda: iter([pa.table(columns)]))
 
 
-def seen(made: Outgoing) -> list[tuple[bytes | None, bytes | None]]:
-    return [(message.key, message.value) for message in made.messages]
+def keys_and_values(outgoing: Outgoing) -> list[tuple[bytes | None, bytes | None]]:
+    return [(message.key, message.value) for message in outgoing.messages]
 
 
 def test_objects_without_nulls_keep_every_byte() -> None:
     text = '{ "a" : 12345678901234567890.10, "b": {"c": null}, "ü": "\\u00fc" }'.encode()
-    assert seen(passed_on([piece(text)], None, IDS, objects=True)) == [(None, text)]
+    assert keys_and_values(passed_on([partition(text)], None, IDS, objects=True)) == [(None, text)]
 
 
 def test_null_fields_are_left_out_and_numbers_stay_as_written() -> None:
-    made = passed_on([piece(b'{"a": 1.10, "n": null, "b": [1e3, null], "k": "x"}')], "k", IDS, objects=True)
-    assert seen(made) == [(b"x", b'{"a":1.10,"b":[1e3,null],"k":"x"}')]
+    outgoing = passed_on([partition(b'{"a": 1.10, "n": null, "b": [1e3, null], "k": "x"}')], "k", IDS, objects=True)
+    assert keys_and_values(outgoing) == [(b"x", b'{"a":1.10,"b":[1e3,null],"k":"x"}')]
 
 
 @pytest.mark.parametrize(
@@ -46,32 +46,32 @@ def test_null_fields_are_left_out_and_numbers_stay_as_written() -> None:
     [("7", b"7"), ('"7"', b"7"), ("null", None), ("true", b"true"), ('{"a":1}', b'{"a":1}'), ("1.50", b"1.50")],
 )
 def test_a_field_is_the_key(value: str, key: bytes | None) -> None:
-    made = passed_on([piece(f'{{"k":{value},"z":1}}'.encode())], "k", IDS, objects=True)
-    assert made.messages[0].key == key
+    outgoing = passed_on([partition(f'{{"k":{value},"z":1}}'.encode())], "k", IDS, objects=True)
+    assert outgoing.messages[0].key == key
 
 
 def test_what_is_no_object_is_rejected_with_its_place() -> None:
     broken = [b"[1]", b'{"a":', b"\xff", b'{"a":1,"a":2}', b'{"n":null,"a":"\\ud800"}']
-    made = passed_on([piece(b'{"a":1}', *broken)], None, IDS, objects=True)
-    assert seen(made) == [(None, b'{"a":1}')]
-    assert made.rejects is not None
-    assert made.rejects.column("source_position").to_pylist() == [f"place {n}" for n in range(1, 6)]
+    outgoing = passed_on([partition(b'{"a":1}', *broken)], None, IDS, objects=True)
+    assert keys_and_values(outgoing) == [(None, b'{"a":1}')]
+    assert outgoing.rejects is not None
+    assert outgoing.rejects.column("source_position").to_pylist() == [f"place {n}" for n in range(1, 6)]
 
 
 def test_bytes_are_passed_on_unread() -> None:
-    made = passed_on([piece(b"\xff\x00", b"", keys=["a", None])], "_key", IDS, objects=False)
-    assert seen(made) == [(b"a", b"\xff\x00"), (None, b"")]
+    outgoing = passed_on([partition(b"\xff\x00", b"", keys=["a", None])], "_key", IDS, objects=False)
+    assert keys_and_values(outgoing) == [(b"a", b"\xff\x00"), (None, b"")]
 
 
 def test_a_missing_payload_is_passed_on_with_its_key_only() -> None:
-    made = passed_on([piece(None, None, keys=["gone", None])], "_key", IDS, objects=True)
-    assert seen(made) == [(b"gone", None)]
+    outgoing = passed_on([partition(None, None, keys=["gone", None])], "_key", IDS, objects=True)
+    assert keys_and_values(outgoing) == [(b"gone", None)]
 
 
 def test_ids_are_those_of_the_place_and_the_stream() -> None:
-    first = passed_on([piece(b"{}", b"{}")], None, IDS, objects=True).messages
-    again = passed_on([piece(b"{}", b"{}")], None, IDS, objects=True).messages
-    other = passed_on([piece(b"{}", b"{}")], None, Ids("other"), objects=True).messages
+    first = passed_on([partition(b"{}", b"{}")], None, IDS, objects=True).messages
+    again = passed_on([partition(b"{}", b"{}")], None, IDS, objects=True).messages
+    other = passed_on([partition(b"{}", b"{}")], None, Ids("other"), objects=True).messages
     assert [one.id for one in first] == [one.id for one in again]
     assert len({one.id for one in (*first, *other)}) == 4
 
@@ -81,10 +81,10 @@ def test_rows_are_objects_without_their_nulls() -> None:
         "i": pa.array([1, None]), "d": pa.array([Decimal("1.10"), None]), "t": pa.array(['a"b', None]),
         "s": pa.array([{"x": 1, "y": None}, None]), "l": pa.array([[1, 2], None]), MESSAGE_OFFSET: ["p0", "p1"],
     })  # fmt: skip
-    made = encoded(TypedRows(rows), JsonEncoder(), "t", IDS)
+    outgoing = encoded(TypedRows(rows), JsonEncoder(), "t", IDS)
     expected = rb'{"i":1,"d":1.10,"t":"a\"b","s":{"x": 1},"l":[1, 2]}'
-    assert seen(made) == [(b'a"b', expected), (None, b"{}")]
-    assert [one.id for one in made.messages] == [IDS.of("p0"), IDS.of("p1")]
+    assert keys_and_values(outgoing) == [(b'a"b', expected), (None, b"{}")]
+    assert [one.id for one in outgoing.messages] == [IDS.of("p0"), IDS.of("p1")]
 
 
 def test_instants_are_written_in_one_form() -> None:
@@ -103,21 +103,23 @@ def test_instants_are_written_in_one_form() -> None:
 
 def test_hidden_columns_are_keys_only() -> None:
     rows = pa.table({"a": [1], "_key": ["k"], MESSAGE_OFFSET: ["p"]})
-    assert seen(encoded(TypedRows(rows), JsonEncoder(), "_key", IDS, hidden=["_key"])) == [(b"k", b'{"a":1}')]
-    assert seen(encoded(TypedRows(rows.drop_columns(["a"])), JsonEncoder(), None, IDS, hidden=["_key"])) == [
+    assert keys_and_values(encoded(TypedRows(rows), JsonEncoder(), "_key", IDS, hidden=["_key"])) == [
+        (b"k", b'{"a":1}')
+    ]
+    assert keys_and_values(encoded(TypedRows(rows.drop_columns(["a"])), JsonEncoder(), None, IDS, hidden=["_key"])) == [
         (None, b"{}")
     ]
 
 
 def test_rows_without_places_are_known_by_their_stretch() -> None:
     rows = TypedRows(pa.table({"a": [1, 2]}))
-    one, two = (encoded(rows, JsonEncoder(), None, IDS, stretch).messages for stretch in ("0-2", "2-4"))
+    one, two = (encoded(rows, JsonEncoder(), None, IDS, batch).messages for batch in ("0-2", "2-4"))
     assert len({message.id for message in (*one, *two)}) == 4
     assert encoded(rows, JsonEncoder(), None, IDS, "0-2").messages == one
 
 
 def test_raw_payloads_are_one_column() -> None:
-    assert seen(encoded(TypedRows(pa.table({"v": [b"\xff"]})), RawEncoder(), None, IDS)) == [(None, b"\xff")]
+    assert keys_and_values(encoded(TypedRows(pa.table({"v": [b"\xff"]})), RawEncoder(), None, IDS)) == [(None, b"\xff")]
     with pytest.raises(RunError, match="one column, not 2: a, b"):
         encoded(TypedRows(pa.table({"a": [1], "b": [2]})), RawEncoder(), None, IDS)
 

@@ -42,18 +42,18 @@ def stage(spark: SparkSession, sql: str) -> SqlStage:
 
 
 def messages(*rows: dict[str, Any]) -> TypedRows:
-    places = pa.chunked_array([[f"place {number}" for number in range(len(rows))]], pa.string())
-    return TypedRows(pa.Table.from_pylist(list(rows)), None, places)
+    offsets = pa.chunked_array([[f"place {number}" for number in range(len(rows))]], pa.string())
+    return TypedRows(pa.Table.from_pylist(list(rows)), None, offsets)
 
 
 @contextmanager
 def counted(spark: SparkSession) -> Iterator[list[int]]:
-    """Give a list that has the jobs of Spark of the block when it is over."""
+    """Return a list that has the jobs of Spark of the block when it is over."""
     group = f"test-{uuid.uuid4().hex}"
     spark.sparkContext.setJobGroup(group, "")
-    found: list[int] = []
-    yield found
-    found.extend(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
+    calls: list[int] = []
+    yield calls
+    calls.extend(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
 
 
 BAD = [{"id": 1, "n": "1"}, {"id": 2, "n": "two"}, {"id": 3, "n": "3"}, {"id": 4, "n": "0"}]
@@ -111,13 +111,13 @@ def test_every_bad_row_is_found_by_one_query(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, sql: str, good: list[int], wrong: dict[int, str]
 ) -> None:
     monkeypatch.setattr(frame_sql, "MOST_QUERIES", 0)
-    made = stage(spark, sql).rows(messages(*BAD), lenient=True)
-    assert sorted(made.rows.column("id").to_pylist()) == good
-    rejects = made.rejects.to_pylist() if made.rejects is not None else []
-    found = {row["source_position"]: row["reason"] for row in rejects}
-    assert set(found) == {f"place {number}" for number in wrong}
+    shaped = stage(spark, sql).rows(messages(*BAD), lenient=True)
+    assert sorted(shaped.rows.column("id").to_pylist()) == good
+    rejects = shaped.rejects.to_pylist() if shaped.rejects is not None else []
+    reasons = {row["source_position"]: row["reason"] for row in rejects}
+    assert set(reasons) == {f"place {number}" for number in wrong}
     for number, reason in wrong.items():
-        text = found[f"place {number}"]
+        text = reasons[f"place {number}"]
         assert text.startswith(SQL_FAILED)
         assert reason in text
         assert "\n" not in text
@@ -128,30 +128,30 @@ def test_many_bad_rows_take_no_more_queries_than_one(spark: SparkSession) -> Non
     rows = [{"id": n, "n": f"{n}{'x' if n % 20 == 0 else ''}"} for n in range(20_000)]
     sql = stage(spark, "SELECT id, CAST(n AS BIGINT) AS n FROM source")
     with counted(spark) as jobs:
-        made = sql.rows(messages(*rows), lenient=True)
-    assert made.rejects is not None
-    assert (made.rows.num_rows, made.rejects.num_rows) == (19_000, 1_000)
-    assert made.rejects.column("source_position").to_pylist() == [f"place {n}" for n in range(0, 20_000, 20)]
+        shaped = sql.rows(messages(*rows), lenient=True)
+    assert shaped.rejects is not None
+    assert (shaped.rows.num_rows, shaped.rejects.num_rows) == (19_000, 1_000)
+    assert shaped.rejects.column("source_position").to_pylist() == [f"place {n}" for n in range(0, 20_000, 20)]
     assert 0 < len(jobs) <= 16
 
 
 @pytest.mark.deep
 def test_a_function_that_fails_often_takes_no_more_queries(spark: SparkSession) -> None:
     with counted(spark) as jobs:
-        made = stage(spark, "SELECT checked(id) AS id FROM source").rows(
+        shaped = stage(spark, "SELECT checked(id) AS id FROM source").rows(
             messages(*({"id": n % 20} for n in range(2_000))), lenient=True
         )
-    assert made.rejects is not None
-    assert (made.rows.num_rows, made.rejects.num_rows) == (1_900, 100)
+    assert shaped.rejects is not None
+    assert (shaped.rows.num_rows, shaped.rejects.num_rows) == (1_900, 100)
     assert 0 < len(jobs) <= 16
 
 
 def test_rows_that_depend_on_each_other_are_bad_together(spark: SparkSession) -> None:
     sql = "SELECT max(CAST(n AS BIGINT)) AS id FROM source"
-    made = stage(spark, sql).rows(messages(*BAD), lenient=True)
-    assert made.rejects is not None
-    assert made.rejects.num_rows == len(BAD)
-    assert set(made.rejects.column("source_position").to_pylist()) == {f"place {n}" for n in range(4)}
+    shaped = stage(spark, sql).rows(messages(*BAD), lenient=True)
+    assert shaped.rejects is not None
+    assert shaped.rejects.num_rows == len(BAD)
+    assert set(shaped.rejects.column("source_position").to_pylist()) == {f"place {n}" for n in range(4)}
 
 
 @pytest.mark.deep
@@ -161,11 +161,11 @@ def test_rows_that_no_query_can_tell_apart_are_halved_a_bounded_number_of_times(
     monkeypatch.setattr(stream_sql, "can_report_errors", lambda _: False)
     monkeypatch.setattr(frame_sql, "MOST_QUERIES", 6)
     rows = [{"id": n, "n": "x" if n == 5 else "1"} for n in range(32)]
-    made = stage(spark, "SELECT id, CAST(n AS BIGINT) AS n FROM source").rows(messages(*rows), lenient=True)
-    assert made.rejects is not None
-    assert made.rows.num_rows + made.rejects.num_rows == 32
-    assert made.rejects.column("source_position").to_pylist() == [f"place {n}" for n in range(4, 8)]
-    assert "in one of 4 rows" in made.rejects.column("reason")[0].as_py()
+    shaped = stage(spark, "SELECT id, CAST(n AS BIGINT) AS n FROM source").rows(messages(*rows), lenient=True)
+    assert shaped.rejects is not None
+    assert shaped.rows.num_rows + shaped.rejects.num_rows == 32
+    assert shaped.rejects.column("source_position").to_pylist() == [f"place {n}" for n in range(4, 8)]
+    assert "in one of 4 rows" in shaped.rejects.column("reason")[0].as_py()
     called = stage(spark, "SELECT checked(id) AS id FROM source").rows(messages({"id": 1}, {"id": 3}), lenient=True)
     assert called.rejects is not None
     assert called.rejects.column("reason").to_pylist() == [f"{SQL_FAILED}ValueError: three is refused"]

@@ -169,36 +169,36 @@ def test_one_archive_has_one_builder_at_a_time(tmp_path: Path, jar: str) -> None
 
 
 def test_packages_are_resolved_once_and_again_when_a_jar_is_gone(tmp_path: Path, jar: str) -> None:
-    asked = {"spark.jars.packages": "g:a:1", "spark.x": "1"}
-    assert with_known_jars(asked, tmp_path) == asked
-    remember_jars(asked, f"file://{jar}", tmp_path)
-    assert with_known_jars(asked, tmp_path) == {"spark.jars": jar, "spark.x": "1"}
-    assert with_known_jars(asked | {"spark.jars.excludes": "g:b"}, tmp_path)["spark.jars.packages"] == "g:a:1"
+    given = {"spark.jars.packages": "g:a:1", "spark.x": "1"}
+    assert with_known_jars(given, tmp_path) == given
+    remember_jars(given, f"file://{jar}", tmp_path)
+    assert with_known_jars(given, tmp_path) == {"spark.jars": jar, "spark.x": "1"}
+    assert with_known_jars(given | {"spark.jars.excludes": "g:b"}, tmp_path)["spark.jars.packages"] == "g:a:1"
     Path(jar).unlink()
-    assert with_known_jars(asked, tmp_path) == asked
+    assert with_known_jars(given, tmp_path) == given
 
 
 def test_a_package_with_modules_is_on_pythons_path_each_time(tmp_path: Path) -> None:
     jars = [_jar(tmp_path, "a", "a/Main.class"), _jar(tmp_path, "graphs", "graphs/__init__.py")]
-    asked = {"spark.jars.packages": "g:a:1", "spark.submit.pyFiles": "/mine.zip"}
-    remember_jars(asked, ",".join(jars), tmp_path)
-    known = with_known_jars(asked, tmp_path)
+    given = {"spark.jars.packages": "g:a:1", "spark.submit.pyFiles": "/mine.zip"}
+    remember_jars(given, ",".join(jars), tmp_path)
+    known = with_known_jars(given, tmp_path)
     assert known == {"spark.jars": ",".join(jars), "spark.submit.pyFiles": f"/mine.zip,{jars[1]}"}
 
 
 def test_versions_that_move_are_asked_for_every_time(tmp_path: Path, jar: str) -> None:
-    asked = {"spark.jars.packages": "g:a:1-SNAPSHOT"}
-    remember_jars(asked, jar, tmp_path)
-    assert with_known_jars(asked, tmp_path) == asked
+    given = {"spark.jars.packages": "g:a:1-SNAPSHOT"}
+    remember_jars(given, jar, tmp_path)
+    assert with_known_jars(given, tmp_path) == given
 
 
 def test_a_damaged_note_about_packages_is_ignored(tmp_path: Path, jar: str) -> None:
-    asked = {"spark.jars.packages": "g:a:1"}
-    remember_jars(asked, jar, tmp_path)
+    given = {"spark.jars.packages": "g:a:1"}
+    remember_jars(given, jar, tmp_path)
     (note,) = tmp_path.glob("jars-*.json")
     for text in ("{", json.dumps({"a": 1}), json.dumps([1])):
         note.write_text(text)
-        assert with_known_jars(asked, tmp_path) == asked
+        assert with_known_jars(given, tmp_path) == given
 
 
 @pytest.mark.parametrize(("memory", "heap"), [(0, 1), (2, 1), (8, 2), (64, 4)])

@@ -25,14 +25,14 @@ POM = """<project><modelVersion>4.0.0</modelVersion>
 """
 
 
-def asked(folder: Path, *versions: str) -> dict[str, str]:
-    """Give a configuration whose only repository has these versions of the part."""
+def configuration_with(folder: Path, *versions: str) -> dict[str, str]:
+    """Return a configuration whose only repository has these versions of the part."""
     group, _, name = KNOWN.artifact.partition(":")
     for version in versions:
-        place = folder / "root" / group.replace(".", "/") / name / version
-        place.mkdir(parents=True)
-        (place / f"{name}-{version}.jar").write_bytes(b"a jar")
-        (place / f"{name}-{version}.pom").write_text(POM.format(group=group, name=name, version=version))
+        folder_of_version = folder / "root" / group.replace(".", "/") / name / version
+        folder_of_version.mkdir(parents=True)
+        (folder_of_version / f"{name}-{version}.jar").write_bytes(b"a jar")
+        (folder_of_version / f"{name}-{version}.pom").write_text(POM.format(group=group, name=name, version=version))
     settings = folder / "settings.xml"
     settings.write_text(SETTINGS.format(cache=folder / "cache", root=folder / "root"))
     return {
@@ -44,21 +44,21 @@ def asked(folder: Path, *versions: str) -> dict[str, str]:
 
 
 def test_a_part_that_the_repositories_lack_has_a_stand_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    conf = asked(tmp_path, KNOWN.instead)
+    conf = configuration_with(tmp_path, KNOWN.instead)
     changed = with_substitutes(conf, find_java(os.environ), tmp_path)
     mine, jar = changed["spark.jars"].split(",")
     assert (mine, changed["spark.jars.excludes"]) == ("/mine.jar", f"x:y,{KNOWN.artifact}")
     assert jar.endswith(f"-{KNOWN.instead}.jar")
     assert changed["spark.jars.packages"] == conf["spark.jars.packages"]
-    (told,) = capsys.readouterr().err.splitlines()
-    assert f"lack {KNOWN.artifact}:4.1.3; {KNOWN.instead} is used instead" in told
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert f"lack {KNOWN.artifact}:4.1.3; {KNOWN.instead} is used instead" in warning
 
 
 @pytest.mark.parametrize("versions", [("4.1.3", "4.0.0"), ()], ids=["complete", "nothing"])
 def test_packages_stay_as_they_are_where_the_part_is_there_or_nothing_is(
     tmp_path: Path, versions: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    conf = asked(tmp_path, *versions)
+    conf = configuration_with(tmp_path, *versions)
     assert with_substitutes(conf, find_java(os.environ), tmp_path) == conf
     assert capsys.readouterr().err == ""
 

@@ -21,19 +21,19 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 SQL = "SELECT changed(s.id) AS id, n.word FROM source s JOIN names n ON n.id = s.id"
 
 
-def stage(spark: SparkSession, factor: int, word: str) -> SqlStage:
-    """Give the stage of one stream; all of them name their function and their lookup alike."""
+def stage(spark: SparkSession, factor: int, text: str) -> SqlStage:
+    """Return the stage of one stream; all of them name their function and their lookup alike."""
 
     @udf(args=("Int64",), returns="Int64", name="changed")
     def changed(numbers: pa.Array) -> pa.Array:
         return pc.multiply(numbers, factor)
 
-    names = pa.table({"id": [1, 2], "word": [word, word]})
+    names = pa.table({"id": [1, 2], "word": [text, text]})
     return SqlStage(lambda: spark, SQL, True, (changed,), (), {"names": lambda: names})
 
 
 def answer(one: SqlStage, number: int) -> list[dict[str, object]]:
-    """Give what a stage makes of a batch of one row."""
+    """Return what a stage makes of a batch of one row."""
     return one.rows(TypedRows(pa.table({"id": [number]})), lenient=False).rows.to_pylist()  # type: ignore[no-any-return]
 
 
@@ -50,5 +50,5 @@ def test_streams_that_run_side_by_side_do_not_see_each_other(spark: SparkSession
         (stage(spark, 7, "seven"), 2, [{"id": 14, "word": "seven"}]),
     ]
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda turn: (answer(*stages[turn % 2][:2]), stages[turn % 2][2]), range(8)))
-    assert all(made == wanted for made, wanted in found)
+        answers = list(pool.map(lambda turn: (answer(*stages[turn % 2][:2]), stages[turn % 2][2]), range(8)))
+    assert all(result == expected for result, expected in answers)

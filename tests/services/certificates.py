@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 _PEM = serialization.Encoding.PEM
-_HERE = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")])
+_LOCALHOST = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")])
 
 
 def write_certificates(folder: Path) -> None:
@@ -43,7 +43,7 @@ def _signed(
     is_authority: bool = False,
 ) -> bytes:
     now = datetime.now(UTC)
-    made = (
+    certificate = (
         x509.CertificateBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
         .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
@@ -52,7 +52,7 @@ def _signed(
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=1))
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
-        .add_extension(_HERE, critical=False)
+        .add_extension(_LOCALHOST, critical=False)
         .sign(signer, hashes.SHA256())
     )
-    return made.public_bytes(_PEM)
+    return certificate.public_bytes(_PEM)

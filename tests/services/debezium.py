@@ -36,7 +36,7 @@ class Connector:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Give its settings: what Debezium leaves out unless it is told not to, and numbers that can be read without a schema."""
+        """Return its settings: what Debezium leaves out unless it is told not to, and numbers that can be read without a schema."""
         parts = urlsplit(self.url)
         converters = {
             f"{part}.converter{setting}": value
@@ -74,20 +74,20 @@ class DebeziumServer(Server):
 
     def connect(self, connector: Connector) -> None:
         """Begin to read tables; after a crash of the worker the same connector goes on behind what it has noted down."""
-        self._ask("connectors", {"name": connector.name, "config": connector.config})
+        self._request("connectors", {"name": connector.name, "config": connector.config})
 
     def disconnect(self, connector: Connector) -> None:
         """End a connector, which leaves its slot behind."""
-        self._ask(f"connectors/{connector.name}", method="DELETE")
+        self._request(f"connectors/{connector.name}", method="DELETE")
 
     def problem(self, connector: Connector) -> str:
-        """Give why a connector has failed; empty for one that has not."""
-        tasks = self._ask(f"connectors/{connector.name}/status")["tasks"]
+        """Return why a connector has failed; empty for one that has not."""
+        tasks = self._request(f"connectors/{connector.name}/status")["tasks"]
         return "".join(task.get("trace", "") for task in tasks)
 
     def check(self) -> None:
         """Ask whether the worker answers."""
-        self._ask("connectors")
+        self._request("connectors")
 
     def initialise(self) -> None:
         """Make sure that Debezium is there."""
@@ -96,7 +96,7 @@ class DebeziumServer(Server):
         self.data.mkdir()
 
     def command(self) -> list[str]:
-        """Give the command line."""
+        """Return the command line."""
         settings = {
             "bootstrap.servers": self._broker.address,
             "listeners": f"http://127.0.0.1:{self.port}",
@@ -112,9 +112,9 @@ class DebeziumServer(Server):
         main = "org.apache.kafka.connect.cli.ConnectStandalone"
         return [find_java(os.environ).command, *_JAVA, "-cp", jars, main, str(file)]
 
-    def _ask(self, path: str, body: dict[str, Any] | None = None, method: str | None = None) -> Any:
+    def _request(self, path: str, body: dict[str, Any] | None = None, method: str | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        place = f"http://127.0.0.1:{self.port}/{path}"
-        request = Request(place, data, {"Content-Type": "application/json"}, method=method)
+        url = f"http://127.0.0.1:{self.port}/{path}"
+        request = Request(url, data, {"Content-Type": "application/json"}, method=method)
         with urlopen(request, timeout=30) as answer:  # noqa: S310 - our own
             return json.loads(answer.read() or b"null")

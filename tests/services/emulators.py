@@ -25,18 +25,18 @@ _SEARCH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/go/bin", "/op
 
 
 def azurite_command() -> list[str]:
-    """Give the command that starts the blob service of Azurite."""
+    """Return the command that starts the blob service of Azurite."""
     main = HOME / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
     node = shutil.which("node", path=_SEARCH)
     if main.exists() and node:
         return [node, str(main)]
-    if found := shutil.which("azurite-blob", path=_SEARCH):
-        return [found]
+    if program := shutil.which("azurite-blob", path=_SEARCH):
+        return [program]
     raise MissingServerError("Azurite")
 
 
 def axe_script() -> Path:
-    """Give the script that checks whether a page can be used by everybody."""
+    """Return the script that checks whether a page can be used by everybody."""
     script = HOME / "node_modules" / "axe-core" / "axe.min.js"
     if not script.exists():
         raise MissingServerError("axe-core")
@@ -44,11 +44,11 @@ def axe_script() -> Path:
 
 
 def gcs_program() -> str:
-    """Give the program of the Google Cloud Storage server."""
-    found = shutil.which("fake-gcs-server", path=os.pathsep.join([str(HOME / "bin"), _SEARCH]))
-    if found is None:
+    """Return the program of the Google Cloud Storage server."""
+    program = shutil.which("fake-gcs-server", path=os.pathsep.join([str(HOME / "bin"), _SEARCH]))
+    if program is None:
         raise MissingServerError("fake-gcs-server")
-    return found
+    return program
 
 
 def install_node_packages() -> None:

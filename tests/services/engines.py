@@ -44,13 +44,13 @@ def end_engines(folder: Path) -> None:
 
 def surroundings(folder: Path) -> dict[str, str]:
     """Return the environment as a person has it: rows are moved by Spark, and commands share the engine of a folder."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(_SET_BY_TESTS)}
-    return {**kept, FOLDER_VARIABLE: str(folder)}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(_SET_BY_TESTS)}
+    return {**environment, FOLDER_VARIABLE: str(folder)}
 
 
 @contextmanager
 def shared_session(folder: Path) -> Iterator[SparkSession]:
-    """Give a session on the engine of a folder, which the first one starts; functions of pyspark need `CONNECT_MODE`."""
+    """Return a session on the engine of a folder, which the first one starts; functions of pyspark need `CONNECT_MODE`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FOLDER_VARIABLE, str(folder))
         session, lease = join(SparkSettings(shared=True, conf=_FIRST_COMPILER))

@@ -31,7 +31,7 @@ JAVA_SERVERS = {
 
 
 def java_files(server: str) -> list[str]:
-    """Give the files of a Java server, or none where they are not fetched yet or not there any more."""
+    """Return the files of a Java server, or none where they are not fetched yet or not there any more."""
     note = _note(server)
     files = json.loads(note.read_text("utf-8")) if note.is_file() else []
     return files if all(Path(file).is_file() for file in files) else []
@@ -49,18 +49,18 @@ def _fetch(server: str) -> None:
     java, jars = find_java(os.environ), spark_jars(os.environ)
     files: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
-        for wanted in JAVA_SERVERS[server]:
-            found = fetch(java, jars, {}, wanted, Path(folder))
-            if not found:
-                raise FileNotFoundError(f"{server}: the Java repositories have no {wanted.package}")
-            files += found
+        for jar in JAVA_SERVERS[server]:
+            jar_files = fetch(java, jars, {}, jar, Path(folder))
+            if not jar_files:
+                raise FileNotFoundError(f"{server}: the Java repositories have no {jar.package}")
+            files += jar_files
     FOLDER.mkdir(parents=True, exist_ok=True)
     files = [part for file in files for part in _unpacked(file, _note(server).with_suffix(""))]
     _note(server).write_text(json.dumps(files), "utf-8")
 
 
 def _unpacked(file: str, folder: Path) -> list[str]:
-    """Give the jars that an archive has in its top folder, unpacked; any other file stays as it is."""
+    """Return the jars that an archive has in its top folder, unpacked; any other file stays as it is."""
     if not file.endswith(".tar.gz"):
         return [file]
     with tarfile.open(file) as archive:
@@ -68,8 +68,8 @@ def _unpacked(file: str, folder: Path) -> list[str]:
     return sorted(map(str, folder.glob("*.jar")))
 
 
-def kept_folder(server: str, name: str) -> Path:
-    """Give the folder that this version of a server has for something that takes long to make."""
+def prepared_folder(server: str, name: str) -> Path:
+    """Return the folder that this version of a server has for something that takes long to make."""
     return _note(server).with_suffix(f".{name}")
 
 

@@ -19,29 +19,29 @@ class GcsServer(DatabaseServer):
 
     @property
     def endpoint(self) -> str:
-        """Give the address of the service."""
+        """Return the address of the service."""
         return f"http://127.0.0.1:{self.port}"
 
     def url(self, database: str = "") -> str:
-        """Give the address of a bucket."""
+        """Return the address of a bucket."""
         return f"{self.endpoint}/{database}"
 
     def execute(self, statement: str) -> None:
         """Make a bucket; any other word only asks whether the service answers."""
         import requests
 
-        word, _, name = statement.partition(" ")
-        place = f"{self.endpoint}/storage/v1/b?project=none"
+        verb, _, name = statement.partition(" ")
+        url = f"{self.endpoint}/storage/v1/b?project=none"
         try:
-            if word == "bucket":
-                requests.post(place, json={"name": name}, timeout=10).raise_for_status()
+            if verb == "bucket":
+                requests.post(url, json={"name": name}, timeout=10).raise_for_status()
             else:
-                requests.get(place, timeout=10).raise_for_status()
+                requests.get(url, timeout=10).raise_for_status()
         except requests.ConnectionError as error:
             raise ConnectionError(str(error)) from error
 
     def create_database(self) -> str:
-        """Make an empty bucket and give its name."""
+        """Make an empty bucket and return its name."""
         bucket = f"t-{uuid.uuid4().hex[:16]}"
         self.execute(f"bucket {bucket}")
         return bucket
@@ -55,13 +55,13 @@ class GcsServer(DatabaseServer):
         self.data.mkdir()
 
     def command(self) -> list[str]:
-        """Give the command line."""
-        place = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(self.port), "-external-url", self.endpoint]
-        return [gcs_program(), "-backend", "memory", "-log-level", "error", *place]
+        """Return the command line."""
+        options = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(self.port), "-external-url", self.endpoint]
+        return [gcs_program(), "-backend", "memory", "-log-level", "error", *options]
 
 
 def gcs_fields(server: GcsServer, bucket: str, **more: object) -> dict[str, Any]:
-    """Give the settings of a connection to a bucket."""
+    """Return the settings of a connection to a bucket."""
     fields = {
         "kind": "object_store_gcs",
         "bucket": bucket,

@@ -27,7 +27,7 @@ class FaultyProxy(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), handler or Handler)
         self.upstream = port
         self.faults: deque[tuple[str, str]] = deque()
-        self.seen: list[str] = []
+        self.methods: list[str] = []
         self.received: dict[str, int] = {}
         """How many bytes of each resumable upload the service was sent."""
         self.over = threading.Event()
@@ -37,7 +37,7 @@ class FaultyProxy(ThreadingHTTPServer):
 
     @property
     def endpoint(self) -> str:
-        """Give the address of the proxy."""
+        """Return the address of the proxy."""
         return f"http://127.0.0.1:{self.server_port}"
 
     def close(self) -> None:
@@ -47,10 +47,10 @@ class FaultyProxy(ThreadingHTTPServer):
         self.server_close()
 
     def fault_for(self, method: str, path: str) -> str:
-        """Give what happens to the next request of a method."""
-        self.seen.append(method)
-        word, _, part = self.faults[0][0].partition(" ") if self.faults else ("", "", "")
-        return self.faults.popleft()[1] if word == method and part in path else ""
+        """Return what happens to the next request of a method."""
+        self.methods.append(method)
+        action, _, part = self.faults[0][0].partition(" ") if self.faults else ("", "", "")
+        return self.faults.popleft()[1] if action == method and part in path else ""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -62,7 +62,7 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
     def answered(self) -> bool:
-        """Say whether a request has been answered here already; no request is."""
+        """Return whether a request has been answered here already; no request is."""
         return False
 
     def _pass(self) -> None:
@@ -70,8 +70,8 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if self.answered():
             return
-        asked_for = self.headers.get("Content-Range", "").startswith("bytes */")
-        fault = "" if asked_for else proxy.fault_for(self.command, self.path)
+        is_status_query = self.headers.get("Content-Range", "").startswith("bytes */")
+        fault = "" if is_status_query else proxy.fault_for(self.command, self.path)
         if fault == "held":
             proxy.held.set()
             proxy.let_go.wait(600)
@@ -82,7 +82,7 @@ class Handler(BaseHTTPRequestHandler):
         if fault == "lost":
             self.close_connection = True
             return
-        if asked_for:
+        if is_status_query:
             self._answer_received(proxy.received.get(self.path, 0))
             return
         status, headers, answer = self._forwarded(body, forgetful=fault == "ignored")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.run.spark.java import find_java
 from tests.services.certificates import write_certificates
-from tests.services.fetched import java_files, kept_folder
+from tests.services.fetched import java_files, prepared_folder
 from tests.services.programs import MissingServerError
 from tests.services.server import Server, free_port
 
@@ -63,26 +63,26 @@ class KafkaBroker(Server):
 
     @property
     def address(self) -> str:
-        """Give the address of the broker for clients that do not log in."""
+        """Return the address of the broker for clients that do not log in."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def login_address(self) -> str:
-        """Give the address at which clients log in by PLAIN or SCRAM."""
+        """Return the address at which clients log in by PLAIN or SCRAM."""
         return f"127.0.0.1:{self._login_port}"
 
     @property
     def tls_address(self) -> str:
-        """Give the address at which clients show a certificate."""
+        """Return the address at which clients show a certificate."""
         return f"127.0.0.1:{self._tls_port}"
 
     @property
     def certificates(self) -> Path:
-        """Give the folder with the certificates of this broker, its clients and their authority."""
+        """Return the folder with the certificates of this broker, its clients and their authority."""
         return self.folder / "certificates"
 
     def admin(self) -> Any:
-        """Give a client that may do everything; keep it until its answers are there."""
+        """Return a client that may do everything; keep it until its answers are there."""
         from confluent_kafka.admin import AdminClient
 
         return AdminClient({"bootstrap.servers": self.address, "log_level": 0})
@@ -99,13 +99,13 @@ class KafkaBroker(Server):
             raise ConnectionError("a partition has no leader yet")
 
     def create_topic(self, partitions: int = 1, name: str = "", **settings: str) -> str:
-        """Make an empty topic and give its name."""
+        """Make an empty topic and return its name."""
         from confluent_kafka.cimpl import NewTopic
 
         topic = name or f"t-{uuid.uuid4().hex[:16]}"
         admin = self.admin()
-        (made,) = admin.create_topics([NewTopic(topic, partitions, 1, config=settings)]).values()
-        made.result()
+        (creation,) = admin.create_topics([NewTopic(topic, partitions, 1, config=settings)]).values()
+        creation.result()
         return topic
 
     def drop_topic(self, topic: str) -> None:
@@ -120,25 +120,25 @@ class KafkaBroker(Server):
         if not jars:
             raise MissingServerError("Kafka")
         write_certificates(self.certificates)
-        kept = kept_folder("Kafka", "empty")
-        if not kept.is_dir():
+        prepared = prepared_folder("Kafka", "empty")
+        if not prepared.is_dir():
             self._format(jars)
-            draft = kept.with_suffix(f".{uuid.uuid4().hex}")
+            draft = prepared.with_suffix(f".{uuid.uuid4().hex}")
             shutil.copytree(self.data, draft)
             try:
-                draft.rename(kept)
+                draft.rename(prepared)
             except OSError:  # another test process was first
                 shutil.rmtree(draft)
         else:
-            shutil.copytree(kept, self.data)
+            shutil.copytree(prepared, self.data)
 
     def command(self) -> list[str]:
-        """Give the command line."""
+        """Return the command line."""
         return [*self._java(java_files("Kafka")), "kafka.Kafka", self._configuration()]
 
     def _format(self, jars: list[str]) -> None:
         logins = (f"SCRAM-SHA-{bits}=[name={USER},password={PASSWORD}]" for bits in (256, 512))
-        added = [word for login in logins for word in ("--add-scram", login)]
+        added = [argument for login in logins for argument in ("--add-scram", login)]
         configuration = self._configuration()
         self.run([
             *self._java(jars), "kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", configuration, *added,
@@ -148,18 +148,18 @@ class KafkaBroker(Server):
         return [find_java(os.environ).command, *_JAVA, "-cp", os.pathsep.join(jars)]
 
     def _configuration(self) -> str:
-        """Write the settings for the ports of now and give the file."""
+        """Write the settings for the ports of now and return the file."""
         plain = "org.apache.kafka.common.security.plain.PlainLoginModule required"
         scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
         tls = "listener.name.tls.ssl"
-        places = {"OPEN": self.address, "LOGIN": self.login_address, "TLS": self.tls_address}
-        told = ",".join(f"{name}://{place}" for name, place in places.items())
+        listeners = {"OPEN": self.address, "LOGIN": self.login_address, "TLS": self.tls_address}
+        advertised = ",".join(f"{name}://{address}" for name, address in listeners.items())
         settings: dict[str, Any] = _SMALL | {
             "process.roles": "broker,controller",
             "node.id": 1,
             "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
-            "listeners": f"{told},CONTROLLER://127.0.0.1:{self._controller_port}",
-            "advertised.listeners": told,
+            "listeners": f"{advertised},CONTROLLER://127.0.0.1:{self._controller_port}",
+            "advertised.listeners": advertised,
             "inter.broker.listener.name": "OPEN",
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,OPEN:PLAINTEXT,LOGIN:SASL_PLAINTEXT,TLS:SSL",

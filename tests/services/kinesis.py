@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def create_stream(server: S3Server, shards: int = 1) -> str:
-    """Make an empty stream, come back when it can be used, and give its name."""
+    """Make an empty stream, come back when it can be used, and return its name."""
     name = f"t-{uuid.uuid4().hex[:16]}"
     client = server.client("kinesis")
     client.create_stream(StreamName=name, ShardCount=shards)

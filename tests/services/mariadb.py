@@ -22,7 +22,7 @@ class MariaDBServer(DatabaseServer):
     stop_signal = signal.SIGTERM
 
     def url(self, database: str = "mysql") -> str:
-        """Give the URL of a database, as a user who may do everything."""
+        """Return the URL of a database, as a user who may do everything."""
         return f"mysql://{USER}:{PASSWORD}@127.0.0.1:{self.port}/{database}"
 
     def execute(self, statement: str) -> None:
@@ -66,7 +66,7 @@ class MariaDBServer(DatabaseServer):
         users.chmod(0o644)
 
     def command(self) -> list[str]:
-        """Give the command line, with settings for small and short loads."""
+        """Return the command line, with settings for small and short loads."""
         server, _ = mariadb_programs()
         options = {
             "datadir": self.data,

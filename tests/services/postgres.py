@@ -25,7 +25,7 @@ class PostgresServer(DatabaseServer):
     stop_signal = signal.SIGINT  # PostgreSQL's fast shutdown: open transactions are rolled back
 
     def url(self, database: str = "postgres") -> str:
-        """Give the URL of a database, as the superuser."""
+        """Return the URL of a database, as the superuser."""
         return f"postgresql://postgres:{PASSWORD}@127.0.0.1:{self.port}/{database}"
 
     def execute(self, statement: str) -> None:
@@ -60,7 +60,7 @@ class PostgresServer(DatabaseServer):
         ])  # fmt: skip
 
     def command(self) -> list[str]:
-        """Give the command line, with settings for small and short loads."""
+        """Return the command line, with settings for small and short loads."""
         settings = {
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": str(self.folder),
@@ -75,7 +75,7 @@ class PostgresServer(DatabaseServer):
         if not self.durable:
             # A killed server loses nothing by these, for its writes are with the operating system; a power cut would.
             settings |= {"fsync": "off", "full_page_writes": "off"}
-        options = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
+        options = [argument for key, value in settings.items() for argument in ("-c", f"{key}={value}")]
         return [str(postgres_bin() / "postgres"), "-D", str(self.data), "-p", str(self.port), *options]
 
 

@@ -41,15 +41,15 @@ class MissingServerError(Exception):
 
 
 def postgres_bin() -> Path:
-    """Give the folder with `initdb` and `postgres` of the newest PostgreSQL that is new enough."""
-    found = [(version, folder) for folder in _postgres_folders() if (version := _postgres_version(folder))]
-    if not found or max(found)[0] < _OLDEST_POSTGRES:
+    """Return the folder with `initdb` and `postgres` of the newest PostgreSQL that is new enough."""
+    versions = [(version, folder) for folder in _postgres_folders() if (version := _postgres_version(folder))]
+    if not versions or max(versions)[0] < _OLDEST_POSTGRES:
         raise MissingServerError("PostgreSQL")
-    return max(found)[1]
+    return max(versions)[1]
 
 
 def mariadb_programs() -> tuple[Path, list[str]]:
-    """Give the server program of MariaDB or MySQL and the command that makes an empty data folder for it."""
+    """Return the server program of MariaDB or MySQL and the command that makes an empty data folder for it."""
     search = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin"])
     if server := shutil.which("mariadbd", path=search):
         install = shutil.which("mariadb-install-db", path=search) or "mariadb-install-db"
@@ -60,25 +60,25 @@ def mariadb_programs() -> tuple[Path, list[str]]:
 
 
 def rabbitmq_server() -> Path:
-    """Give the server program of RabbitMQ: Debian's wrapper on PATH would change the user."""
-    places = ["/usr/lib/rabbitmq/bin", "/opt/homebrew/opt/rabbitmq/sbin", "/usr/local/opt/rabbitmq/sbin"]
-    found = shutil.which("rabbitmq-server", path=os.pathsep.join([*places, os.environ.get("PATH", "")]))
-    if found is None:
+    """Return the server program of RabbitMQ: Debian's wrapper on PATH would change the user."""
+    folders = ["/usr/lib/rabbitmq/bin", "/opt/homebrew/opt/rabbitmq/sbin", "/usr/local/opt/rabbitmq/sbin"]
+    program = shutil.which("rabbitmq-server", path=os.pathsep.join([*folders, os.environ.get("PATH", "")]))
+    if program is None:
         raise MissingServerError("RabbitMQ")
-    return Path(found)
+    return Path(program)
 
 
 def chromium() -> Path:
-    """Give the browser that the tests of the web page drive."""
+    """Return the browser that the tests of the web page drive."""
     names = ("chromium", "chromium-browser", "google-chrome", "chrome")
-    found = next((path for name in names if (path := shutil.which(name))), None)
-    if found is None:
+    program = next((path for name in names if (path := shutil.which(name))), None)
+    if program is None:
         raise MissingServerError("Chromium")
-    return Path(found)
+    return Path(program)
 
 
 def missing() -> list[str]:
-    """Give the names of the servers among the packages of the system that are not installed."""
+    """Return the names of the servers among the packages of the system that are not installed."""
     programs = {
         "PostgreSQL": postgres_bin,
         "MariaDB": mariadb_programs,
@@ -89,7 +89,7 @@ def missing() -> list[str]:
 
 
 def is_missing(find: Callable[[], object]) -> bool:
-    """Say whether the function that finds a program does not find it."""
+    """Return whether the function that finds a program does not find it."""
     try:
         find()
     except MissingServerError:
@@ -98,7 +98,7 @@ def is_missing(find: Callable[[], object]) -> bool:
 
 
 def install_command(servers: Sequence[str]) -> str:
-    """Give the one command that installs the servers on this platform."""
+    """Return the one command that installs the servers on this platform."""
     if all(name in COMMANDS for name in servers):
         return COMMANDS[servers[0]]
     installed = [name for name in servers if name in PACKAGES]
@@ -113,12 +113,12 @@ def install_command(servers: Sequence[str]) -> str:
 
 def install_packages() -> None:
     """Install what is missing as root on a system with apt; otherwise raise with the command to run."""
-    wanted = missing()
-    if not wanted:
+    absent = missing()
+    if not absent:
         return
     if os.geteuid() != 0 or not shutil.which("apt-get"):
-        raise MissingServerError(*wanted)
-    installed_by_apt([PACKAGES[name] for name in wanted])
+        raise MissingServerError(*absent)
+    installed_by_apt([PACKAGES[name] for name in absent])
     if still := missing():
         raise MissingServerError(*still)
 

@@ -22,23 +22,23 @@ class PubSubServer(Server):
 
     @property
     def endpoint(self) -> str:
-        """Give the address of the server."""
+        """Return the address of the server."""
         return f"127.0.0.1:{self.port}"
 
     def create_topic(self) -> tuple[str, str]:
-        """Make a topic with one subscription and give the names of both."""
+        """Make a topic with one subscription and return the names of both."""
         from google.pubsub_v1 import PublisherClient, SubscriberClient
         from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
         from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
         from grpc import insecure_channel
 
-        word = uuid.uuid4().hex[:16]
-        topic, subscription = f"projects/{PROJECT}/topics/t-{word}", f"projects/{PROJECT}/subscriptions/s-{word}"
+        suffix = uuid.uuid4().hex[:16]
+        topic, subscription = f"projects/{PROJECT}/topics/t-{suffix}", f"projects/{PROJECT}/subscriptions/s-{suffix}"
         with insecure_channel(self.endpoint) as channel:
             PublisherClient(transport=PublisherGrpcTransport(channel=channel)).create_topic(name=topic)
             subscriber = SubscriberClient(transport=SubscriberGrpcTransport(channel=channel))
             subscriber.create_subscription(name=subscription, topic=topic, ack_deadline_seconds=10)
-        return f"t-{word}", f"s-{word}"
+        return f"t-{suffix}", f"s-{suffix}"
 
     def check(self) -> None:
         """Ask whether the server answers."""
@@ -51,5 +51,5 @@ class PubSubServer(Server):
         self.data.mkdir()
 
     def command(self) -> list[str]:
-        """Give the command line."""
+        """Return the command line."""
         return [str(pubsub_program()), str(self.port)]

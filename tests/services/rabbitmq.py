@@ -31,17 +31,17 @@ class RabbitMQServer(Server):
 
     @property
     def url(self) -> str:
-        """Give the address with the login."""
+        """Return the address with the login."""
         return f"amqp://{USER}:{PASSWORD}@127.0.0.1:{self.port}/%2F"
 
     def channel(self) -> Any:
-        """Give a channel on a connection of its own, which belongs to the caller."""
+        """Return a channel on a connection of its own, which belongs to the caller."""
         import pika
 
         return pika.BlockingConnection(pika.URLParameters(f"{self.url}?heartbeat=0&socket_timeout=5")).channel()
 
     def create_queue(self, **arguments: Any) -> str:
-        """Make an empty queue that outlives the broker and give its name."""
+        """Make an empty queue that outlives the broker and return its name."""
         name = f"t-{uuid.uuid4().hex[:16]}"
         channel = self.channel()
         channel.queue_declare(name, durable=True, arguments=arguments)
@@ -63,7 +63,7 @@ class RabbitMQServer(Server):
         self.run(["mkdir", self.data])  # as the user whose folder it is
 
     def command(self) -> list[str]:
-        """Give the command line."""
+        """Return the command line."""
         settings = {
             "listeners.tcp.local": f"127.0.0.1:{self.port}",
             "default_user": USER,
@@ -78,7 +78,7 @@ class RabbitMQServer(Server):
         return ["sh", "-c", _START, "rabbitmq", str(rabbitmq_server())]
 
     def environment(self) -> dict[str, str]:
-        """Give the variables that the broker reads: everything below its own folder."""
+        """Return the variables that the broker reads: everything below its own folder."""
         return {
             "RABBITMQ_NODENAME": self._node,
             "RABBITMQ_DIST_PORT": str(self._node_port),

@@ -24,11 +24,11 @@ class RegistryServer(Server):
 
     @property
     def url(self) -> str:
-        """Give the address for clients of Confluent's protocol."""
+        """Return the address for clients of Confluent's protocol."""
         return f"http://127.0.0.1:{self.port}/apis/ccompat/v7"
 
     def subject(self) -> str:
-        """Give the name of a subject that nobody else uses."""
+        """Return the name of a subject that nobody else uses."""
         return f"t-{uuid.uuid4().hex[:16]}-value"
 
     def check(self) -> None:
@@ -43,7 +43,7 @@ class RegistryServer(Server):
         self.data.mkdir()
 
     def command(self) -> list[str]:
-        """Give the command line."""
+        """Return the command line."""
         (runner,) = java_files("Apicurio")
         settings = {
             "quarkus.http.host": "127.0.0.1",

@@ -51,7 +51,7 @@ class RestCatalog(HTTPServer):
         self.server_close()
 
     def answer(self, method: str, path: str, token: str, body: str) -> Answer:
-        """Give status and text for a request."""
+        """Return status and text for a request."""
         parts = [unquote(part) for part in path.strip("/").split("/")]
         if parts[1:] == ["oauth", "tokens"]:
             return _login(body)
@@ -91,18 +91,18 @@ class _Iceberg:
         self._json = self._mapper()
 
     def answer(self, method: str, parts: list[str], body: str) -> Answer:
-        """Give status and text for a request below `v1/namespaces`."""
+        """Return status and text for a request below `v1/namespaces`."""
         handlers, catalog = self._rest.CatalogHandlers, self._catalog
         namespace = self._namespace(parts[0]) if parts else self._namespace()
         match method, parts[1:]:
             case "GET", [] if not parts:
-                return self._said(handlers.listNamespaces(catalog, namespace))
+                return self._response(handlers.listNamespaces(catalog, namespace))
             case "POST", [] if not parts:
-                return self._said(handlers.createNamespace(catalog, self._read(body, "CreateNamespaceRequest")))
+                return self._response(handlers.createNamespace(catalog, self._read(body, "CreateNamespaceRequest")))
             case "GET" | "HEAD", []:
-                return self._said(handlers.loadNamespace(catalog, namespace))
+                return self._response(handlers.loadNamespace(catalog, namespace))
             case "GET", ["tables"]:
-                return self._said(handlers.listTables(catalog, namespace))
+                return self._response(handlers.listTables(catalog, namespace))
             case "POST", ["tables"]:
                 return self._create(namespace, self._read(body, "CreateTableRequest"))
             case "POST", ["tables", _, "metrics"]:
@@ -113,19 +113,19 @@ class _Iceberg:
                 )
         return _refusal(HTTPStatus.NOT_FOUND, "RESTException", f"{method} of {parts} is not served")
 
-    def _create(self, namespace: Any, asked: Any) -> Answer:
+    def _create(self, namespace: Any, request: Any) -> Answer:
         handlers = self._rest.CatalogHandlers
-        make = handlers.stageTableCreate if asked.stageCreate() else handlers.createTable
-        return self._said(make(self._catalog, namespace, asked))
+        create = handlers.stageTableCreate if request.stageCreate() else handlers.createTable
+        return self._response(create(self._catalog, namespace, request))
 
     def _table(self, method: str, table: Any, body: str) -> Answer:
         handlers, catalog = self._rest.CatalogHandlers, self._catalog
         if method == "POST":
-            return self._said(handlers.updateTable(catalog, table, self._read(body, "UpdateTableRequest")))
+            return self._response(handlers.updateTable(catalog, table, self._read(body, "UpdateTableRequest")))
         if method == "DELETE":
             handlers.dropTable(catalog, table)
             return NOTHING
-        return self._said(handlers.loadTable(catalog, table, self._rest.RESTCatalogProperties.SnapshotMode.ALL))
+        return self._response(handlers.loadTable(catalog, table, self._rest.RESTCatalogProperties.SnapshotMode.ALL))
 
     def _namespace(self, *levels: str) -> Any:
         given = self._gateway.new_array(self._java.java.lang.String, len(levels))
@@ -137,11 +137,11 @@ class _Iceberg:
         loader = self._java.java.lang.Thread.currentThread().getContextClassLoader()
         return self._json.readValue(body, loader.loadClass(f"org.apache.iceberg.rest.requests.{name}"))
 
-    def _said(self, answer: Any) -> Answer:
+    def _response(self, answer: Any) -> Answer:
         return HTTPStatus.OK, str(self._json.writeValueAsString(answer))
 
     def _mapper(self) -> Any:
-        """Give what reads and writes the messages as Iceberg's own clients do."""
+        """Return what reads and writes the messages as Iceberg's own clients do."""
         jackson = self._java.org.apache.iceberg.shaded.com.fasterxml.jackson
         mapper = jackson.databind.ObjectMapper()
         mapper.setVisibility(

@@ -26,15 +26,15 @@ class S3Server(DatabaseServer):
 
     @property
     def endpoint(self) -> str:
-        """Give the address of the service."""
+        """Return the address of the service."""
         return f"http://127.0.0.1:{self.port}"
 
     def url(self, database: str = "") -> str:
-        """Give the address of a bucket."""
+        """Return the address of a bucket."""
         return f"{self.endpoint}/{database}"
 
     def client(self, service: str = "s3") -> Any:
-        """Give a client that may do everything; the process has other services of AWS, too."""
+        """Return a client that may do everything; the process has other services of AWS, too."""
         import boto3
         from botocore.config import Config
 
@@ -46,9 +46,9 @@ class S3Server(DatabaseServer):
         """Make a bucket; any other word only asks whether the service answers."""
         from botocore.exceptions import BotoCoreError
 
-        word, _, bucket = statement.partition(" ")
+        verb, _, bucket = statement.partition(" ")
         try:
-            if word == "bucket":
+            if verb == "bucket":
                 self.client().create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
             else:
                 self.client().list_buckets()
@@ -56,7 +56,7 @@ class S3Server(DatabaseServer):
             raise ConnectionError(str(error)) from error
 
     def create_database(self) -> str:
-        """Make an empty bucket and give its name."""
+        """Make an empty bucket and return its name."""
         bucket = f"t-{uuid.uuid4().hex[:16]}"
         self.execute(f"bucket {bucket}")
         return bucket
@@ -71,12 +71,12 @@ class S3Server(DatabaseServer):
         self.data.mkdir()
 
     def command(self) -> list[str]:
-        """Give the command line."""
+        """Return the command line."""
         return [sys.executable, str(Path(__file__).with_name("s3_process.py")), str(self.port), KEY]
 
 
 def s3_fields(server: S3Server, bucket: str, **more: object) -> dict[str, Any]:
-    """Give the settings of a connection to a bucket."""
+    """Return the settings of a connection to a bucket."""
     fields = {
         "kind": "object_store_s3",
         "endpoint": server.endpoint,

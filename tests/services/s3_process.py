@@ -47,8 +47,8 @@ class Gate:
         return self._app(environ, start)  # type: ignore[no-any-return]
 
     def _refusal(self, environ: dict[str, Any]) -> str:
-        said = environ.get("HTTP_AUTHORIZATION", "")
-        if f"Credential={self._key}/" not in said:
+        authorization = environ.get("HTTP_AUTHORIZATION", "")
+        if f"Credential={self._key}/" not in authorization:
             return "InvalidAccessKeyId"
         return "AccessDenied" if environ["PATH_INFO"].startswith("/forbidden-") else ""
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def sail_server() -> Iterator[str]:
-    """Give the address of a server that ends afterwards."""
+    """Return the address of a server that ends afterwards."""
     from pysail.spark import SparkConnectServer
 
     server = SparkConnectServer()
@@ -26,7 +26,7 @@ def sail_server() -> Iterator[str]:
 
 @contextmanager
 def sail_session() -> Iterator[SparkSession]:
-    """Give a session on a server that ends with it."""
+    """Return a session on a server that ends with it."""
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
     with sail_server() as address:

@@ -69,10 +69,10 @@ class Server(ABC):
 
     @abstractmethod
     def command(self) -> list[str]:
-        """Give the command line of the server in the foreground."""
+        """Return the command line of the server in the foreground."""
 
     def environment(self) -> dict[str, str]:
-        """Give the variables that the server reads."""
+        """Return the variables that the server reads."""
         return {}
 
     @property
@@ -89,13 +89,13 @@ class Server(ABC):
         """Start the server, if it is not running, and come back once it answers."""
         if self.running:
             return
-        fresh = not self.data.exists()
-        if fresh:
+        is_new = not self.data.exists()
+        if is_new:
             self.initialise()
         try:
             self._launch()
         except ServerError:
-            if not fresh:
+            if not is_new:
                 raise
             # Somebody may have taken the port since it was found free.
             self.port = free_port()
@@ -124,7 +124,7 @@ class Server(ABC):
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def log_tail(self) -> str:
-        """Give the last lines that the server wrote."""
+        """Return the last lines that the server wrote."""
         log = self.folder / "log"
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
         return "\n".join(lines[-_LOG_LINES:])
@@ -184,7 +184,7 @@ class DatabaseServer(Server):
 
     @abstractmethod
     def url(self, database: str) -> str:
-        """Give the URL of a database of this server."""
+        """Return the URL of a database of this server."""
 
     @abstractmethod
     def execute(self, statement: str) -> None:
@@ -195,7 +195,7 @@ class DatabaseServer(Server):
         self.execute("SELECT 1")
 
     def create_database(self) -> str:
-        """Make an empty database with a name of its own and give its URL."""
+        """Make an empty database with a name of its own and return its URL."""
         database = f"{OWN_PREFIX}{uuid.uuid4().hex[:16]}"
         self.execute(f"CREATE DATABASE {database}")
         return self.url(database)
@@ -213,7 +213,7 @@ def _account(name: str) -> pwd.struct_passwd:
 
 
 def free_port() -> int:
-    """Give a port that nobody listens at and no other test process was given; it stays this one's until it ends.
+    """Return a port that nobody listens at and no other test process was given; it stays this one's until it ends.
 
     It is below those that the system gives to clients, so that none of them has it when a server restarts.
     """
@@ -249,15 +249,15 @@ def _wait_until(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 def _processes() -> list[tuple[int, int, str]]:
-    """Give (pid, parent, state letter) of every process; `ps` only where there is no /proc, for slim images lack it."""
+    """Return (pid, parent, state letter) of every process; `ps` only where there is no /proc, for slim images lack it."""
     if not Path("/proc/self/stat").exists():
         listing = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,state="], capture_output=True, text=True, check=True)
         rows = [line.split() for line in listing.stdout.splitlines()]
         return [(int(pid), int(parent), state[0]) for pid, parent, state in rows]
-    found = []
+    pids = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # ended since it was listed
             # The program's name stands in brackets and may hold anything: what counts comes after the last one.
             state, parent = stat.read_text().rpartition(")")[2].split()[:2]
-            found.append((int(stat.parent.name), int(parent), state))
-    return found
+            pids.append((int(stat.parent.name), int(parent), state))
+    return pids

@@ -44,7 +44,7 @@ class SparkServer:
 
     @property
     def remote(self) -> str:
-        """Give the address for clients."""
+        """Return the address for clients."""
         return f"sc://127.0.0.1:{self.port}"
 
     def start(self) -> None:
@@ -57,11 +57,11 @@ class SparkServer:
             cwd=self._home, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self._process.stdout is not None
-        said = self._process.stdout.readline()
-        if not said:
+        line = self._process.stdout.readline()
+        if not line:
             self.close()
             raise ServerError("the Spark Connect server did not start")
-        self._java = json.loads(said)["java"]
+        self._java = json.loads(line)["java"]
 
     def crash(self) -> None:
         """Kill Java with everything that it is about to do."""
@@ -85,8 +85,10 @@ def _serve(port: int) -> None:
 
     conf: dict[str, Any] = {**CONF, "spark.connect.grpc.binding.port": str(port)}
     packages = (iceberg_catalog.PACKAGE, iceberg_catalog.DRIVERS["jdbc:sqlite"])
-    needs = (delta.REQUIREMENTS, SparkRequirements(packages, tuple(iceberg_catalog.EXTENSIONS.items())))
-    started = classic.launch(with_requirements(SparkSettings(master="local[2, 4]", log_level="OFF", conf=conf), needs))
+    requirements = (delta.REQUIREMENTS, SparkRequirements(packages, tuple(iceberg_catalog.EXTENSIONS.items())))
+    started = classic.launch(
+        with_requirements(SparkSettings(master="local[2, 4]", log_level="OFF", conf=conf), requirements)
+    )
     session = classic.open_session(started)
     print(json.dumps({"java": started.driver.process.pid}), flush=True)  # noqa: T201 - the protocol
     sys.stdin.read()

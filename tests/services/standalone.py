@@ -77,12 +77,12 @@ class _Daemon(Server):
         socket.create_connection((self._host, self.port), 1).close()
 
     def environment(self) -> dict[str, str]:
-        """Give where Spark and Java are, and none of the driver's variables."""
+        """Return where Spark and Java are, and none of the driver's variables."""
         spark = {"SPARK_HOME": str(spark_home()), "SPARK_SCALA_VERSION": "2.13", "SPARK_LOCAL_IP": self._host}
         return spark | {"JAVA_HOME": java_home()} | self._variables
 
     def java(self, *arguments: str) -> list[str]:
-        """Give the command line of a Java with Spark's classes."""
+        """Return the command line of a Java with Spark's classes."""
         java = f"{java_home()}/bin/java"
         own = ["--host", self._host, "--port", str(self.port), "--properties-file", str(self._properties)]
         return [java, *_JAVA_OPTIONS, "-cp", f"{spark_home()}/jars/*", arguments[0], *own, *arguments[1:]]
@@ -95,11 +95,11 @@ class Master(_Daemon):
 
     @property
     def url(self) -> str:
-        """Give the address for drivers and workers."""
+        """Return the address for drivers and workers."""
         return f"spark://{self._host}:{self.port}"
 
     def command(self) -> list[str]:
-        """Give the command line."""
+        """Return the command line."""
         return self.java("org.apache.spark.deploy.master.Master", "--webui-port", "0")
 
 
@@ -109,22 +109,22 @@ class Worker(_Daemon):
     name = "spark-worker"
     grouped = True
 
-    def __init__(self, master: Master, conf: Mapping[str, str], kept: Iterable[Path], cores: int = 4) -> None:
+    def __init__(self, master: Master, conf: Mapping[str, str], readable: Iterable[Path], cores: int = 4) -> None:
         super().__init__(conf)
         self._master = master
-        self._kept = tuple(kept)
+        self._readable = tuple(readable)
         self._cores = cores
 
     def command(self) -> list[str]:
-        """Give the command line, inside a disk of its own."""
+        """Return the command line, inside a disk of its own."""
         options = ["--webui-port", "0", "--cores", str(self._cores), "--memory", "8g", "--work-dir", str(self.data)]
         java = self.java("org.apache.spark.deploy.worker.Worker", *options, self._master.url)
         hidden = ":".join(map(str, (tempfile.gettempdir(), ROOT / "src", ROOT / "tests")))
-        kept = [str(folder) for folder in (self.folder, *self._kept)]
-        return [*hiding(), "sh", "-c", _HIDE, "hide", hidden, *kept, "--", *java]
+        folders = [str(folder) for folder in (self.folder, *self._readable)]
+        return [*hiding(), "sh", "-c", _HIDE, "hide", hidden, *folders, "--", *java]
 
     def executors(self) -> list[int]:
-        """Give the process ids of the executors that live on this worker."""
+        """Return the process ids of the executors that live on this worker."""
         assert self._process is not None
         listing = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
         pairs = [tuple(map(int, line.split())) for line in listing.stdout.splitlines()]
@@ -150,15 +150,15 @@ class ConnectServer(_Daemon):
 
     @property
     def remote(self) -> str:
-        """Give the address for clients."""
+        """Return the address for clients."""
         return f"sc://127.0.0.1:{self.port}"
 
     def environment(self) -> dict[str, str]:
-        """Give the Python of executors besides."""
+        """Return the Python of executors besides."""
         return super().environment() | {"PYSPARK_PYTHON": self._python}
 
     def command(self) -> list[str]:
-        """Give the command line."""
+        """Return the command line."""
         options = ["-Xmx768m", *_JAVA_OPTIONS[1:], *(f"--add-opens={name}=ALL-UNNAMED" for name in _OPENED)]
         submit = ["org.apache.spark.deploy.SparkSubmit", "--properties-file", str(self._properties)]
         submit += ["--conf", f"spark.connect.grpc.binding.port={self.port}"]
@@ -181,12 +181,12 @@ class Standalone:
 
     @property
     def url(self) -> str:
-        """Give the address of the master."""
+        """Return the address of the master."""
         return self.master.url
 
     @property
     def sized(self) -> dict[str, str]:
-        """Give the settings of an application with one task slot on each worker."""
+        """Return the settings of an application with one task slot on each worker."""
         cores = str(len(self.workers))
         return {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": cores}
 
@@ -197,7 +197,7 @@ class Standalone:
             server.configure(conf, variables)
 
     def settings(self) -> dict[str, str]:
-        """Give the variables of a driver whose loads run on this cluster."""
+        """Return the variables of a driver whose loads run on this cluster."""
         conf = self.sized | {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         variables = {f"EMATIX_FLOW_SPARK_CONF_{key.replace('.', '__')}": value for key, value in conf.items()}
         return variables | {
@@ -219,7 +219,7 @@ class Standalone:
         shutil.rmtree(self.home, ignore_errors=True)
 
     def log_tail(self) -> str:
-        """Give the last lines of all processes."""
+        """Return the last lines of all processes."""
         return "\n".join(server.log_tail() for server in (self.master, *self.workers))
 
 
@@ -237,7 +237,7 @@ def executor_python(
 
 
 def spark_home() -> Path:
-    """Give the folder of the installed pyspark."""
+    """Return the folder of the installed pyspark."""
     from importlib.util import find_spec
 
     spec = find_spec("pyspark")
@@ -248,7 +248,7 @@ def spark_home() -> Path:
 
 @functools.cache
 def java_home() -> str:
-    """Give the Java that the product would use."""
+    """Return the Java that the product would use."""
     from ematix_flow.run.spark.java import find_java
 
     return str(Path(find_java(os.environ).command).parent.parent)
@@ -256,18 +256,18 @@ def java_home() -> str:
 
 @functools.cache
 def hiding() -> tuple[str, ...]:
-    """Give the command that starts a program with mounts of its own; executors that saw the driver's disk would show nothing."""
-    said = "there is no unshare"
+    """Return the command that starts a program with mounts of its own; executors that saw the driver's disk would show nothing."""
+    reason = "there is no unshare"
     for command in (("unshare", "--mount"), ("unshare", "--mount", "--map-root-user")):
         program = shutil.which(command[0])
         if program is None:
             break
-        words = [program, *command[1:], "mount", "-t", "tmpfs", "none", "/mnt"]
-        tried = subprocess.run(words, capture_output=True, text=True, check=False)
+        arguments = [program, *command[1:], "mount", "-t", "tmpfs", "none", "/mnt"]
+        tried = subprocess.run(arguments, capture_output=True, text=True, check=False)
         if tried.returncode == 0:
             return command
-        said = tried.stderr.strip()
+        reason = tried.stderr.strip()
     message = (
-        f"executors of tests cannot have a disk of their own: {said}; allow this user mount namespaces, or be root"
+        f"executors of tests cannot have a disk of their own: {reason}; allow this user mount namespaces, or be root"
     )
     raise ServerError(message)

@@ -32,10 +32,10 @@ def consume(config: dict[str, Any], topic: str, count: int) -> list[str]:
     consumer = Consumer({"group.id": "g", "enable.auto.commit": False, **config})
     consumer.assign([TopicPartition(topic, 0, 0)])
     try:
-        found = consumer.consume(count, timeout=30)
+        messages = consumer.consume(count, timeout=30)
     finally:
         consumer.close()
-    return [(message.value() or b"").decode() for message in found]
+    return [(message.value() or b"").decode() for message in messages]
 
 
 @pytest.mark.crash
@@ -80,7 +80,7 @@ def test_a_server_that_can_be_fetched_is_named_with_the_command_that_fetches_it(
     assert programs.install_command(["Kafka"]) == "make services"
 
 
-def ask_registry(url: str, schema: str = "") -> Any:
+def request_registry(url: str, schema: str = "") -> Any:
     """Ask a schema registry, or send it a schema."""
     body = json.dumps({"schema": schema}).encode() if schema else None
     request = Request(url, body, {"Content-Type": "application/vnd.schemaregistry.v1+json"})  # noqa: S310 - our own
@@ -92,10 +92,10 @@ def test_a_schema_registry_keeps_the_versions_of_a_subject(registry_server: Regi
     versions = f"{registry_server.url}/subjects/{registry_server.subject()}/versions"
     fields = [{"name": "a", "type": "long"}, {"name": "b", "type": "string", "default": ""}]
     schemas = [json.dumps({"type": "record", "name": "R", "fields": fields[:count]}) for count in (1, 2)]
-    first, second = (ask_registry(versions, schema)["id"] for schema in schemas)
+    first, second = (request_registry(versions, schema)["id"] for schema in schemas)
     assert first != second
-    assert ask_registry(versions) == [1, 2]
-    assert json.loads(ask_registry(f"{registry_server.url}/schemas/ids/{second}")["schema"])["fields"] == fields
+    assert request_registry(versions) == [1, 2]
+    assert json.loads(request_registry(f"{registry_server.url}/schemas/ids/{second}")["schema"])["fields"] == fields
 
 
 @pytest.mark.crash
@@ -122,8 +122,8 @@ def test_a_kinesis_stream_gives_back_what_was_put(s3_server: S3Server) -> None:
     stream = create_stream(s3_server, shards=2)
     client = s3_server.client("kinesis")
     put = client.put_record(StreamName=stream, Data=b"a", PartitionKey="k")
-    asked = {"StreamName": stream, "ShardId": put["ShardId"], "ShardIteratorType": "TRIM_HORIZON"}
-    iterator = client.get_shard_iterator(**asked)["ShardIterator"]
+    iterator_request = {"StreamName": stream, "ShardId": put["ShardId"], "ShardIteratorType": "TRIM_HORIZON"}
+    iterator = client.get_shard_iterator(**iterator_request)["ShardIterator"]
     (record,) = client.get_records(ShardIterator=iterator)["Records"]
     assert (record["Data"], record["SequenceNumber"]) == (b"a", put["SequenceNumber"])
 

@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @contextmanager
 def session(url: str) -> Iterator[Any]:
-    """Give a cursor on the database behind a URL, committed at the end."""
+    """Return a cursor on the database behind a URL, committed at the end."""
     parts = urlsplit(url)
     if parts.scheme == "postgresql":
         with psycopg.connect(url) as connection:

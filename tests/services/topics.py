@@ -29,7 +29,7 @@ def fill(
 
 
 def committed(address: str, topic: str, level: str = "read_committed") -> list[Any]:
-    """Give every message of a topic that a plain consumer sees, partition after partition."""
+    """Return every message of a topic that a plain consumer sees, partition after partition."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({
@@ -39,19 +39,19 @@ def committed(address: str, topic: str, level: str = "read_committed") -> list[A
     try:
         partitions = consumer.list_topics(topic, timeout=DEADLINE).topics[topic].partitions
         consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
-        found: list[Any] = []
+        messages: list[Any] = []
         open_ = set(partitions)
         while open_:
             for message in consumer.consume(10_000, timeout=0.2):
                 if message.error() is None:
-                    found.append(message)
+                    messages.append(message)
                 else:
                     open_.discard(int(message.partition() or 0))
     finally:
         consumer.close()
-    return sorted(found, key=lambda message: (message.partition(), message.offset()))
+    return sorted(messages, key=lambda message: (message.partition(), message.offset()))
 
 
 def payloads_of(address: str, topic: str) -> list[bytes]:
-    """Give the payloads of the messages of a topic."""
+    """Return the payloads of the messages of a topic."""
     return [message.value() for message in committed(address, topic)]

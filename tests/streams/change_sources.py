@@ -81,11 +81,11 @@ class Source:
         return list(rows)
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """Give the rows."""
+        """Return the rows."""
         return sorted(self.run("SELECT id, n, big FROM things"))
 
     def stream(self, file: Path, tables: str = "", mode: str = "", **limits: Any) -> Stream:
-        """Give the stream that mirrors the table, or others."""
+        """Return the stream that mirrors the table, or others."""
         return stream_of(self.url, file, tables, mode, **limits)
 
 
@@ -101,7 +101,7 @@ class Work(RowChanges):
         return self._source.connect()
 
     def statement(self) -> tuple[str, tuple[object, ...]]:
-        """Give a change that both databases know."""
+        """Return a change that both databases know."""
         key, value = self.random.randrange(40), self.random.randrange(10**6)
         match self.random.choice("iiuudk"):
             case "i":
@@ -118,7 +118,7 @@ class Work(RowChanges):
 
 
 def stream_of(url: str, file: Path, tables: str = "", mode: str = "", **limits: Any) -> Stream:
-    """Give the stream that mirrors the table of a database."""
+    """Return the stream that mirrors the table of a database."""
     source = log_at(url, **limits)
     table = "things" if source.kind == "mysql_cdc" else "public.things"
     target = connection_from_fields("there", {"kind": "sqlite", "path": str(file)})
@@ -130,8 +130,8 @@ def stream_of(url: str, file: Path, tables: str = "", mode: str = "", **limits: 
 
 def begin_life(url: str, file: Path, failpoints: str, *, ends: bool = True) -> Popen[bytes]:
     """Begin a life of the stream in a process of its own; one that ends does so at what is there when it begins."""
-    words = (url, str(file), "now" if ends else "on")
-    return begin_program("tests.streams.change_sources", *words, failpoints=failpoints)
+    arguments = (url, str(file), "now" if ends else "on")
+    return begin_program("tests.streams.change_sources", *arguments, failpoints=failpoints)
 
 
 def mirrored(file: Path) -> list[tuple[Any, ...]]:

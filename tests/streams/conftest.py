@@ -21,23 +21,23 @@ def _one_session(quick_streams: None) -> None:
 
 @pytest.fixture
 def topic(kafka_broker: KafkaBroker) -> Topic:
-    """Give an empty topic of three partitions."""
+    """Return an empty topic of three partitions."""
     return Topic(kafka_broker, kafka_broker.create_topic(3))
 
 
 @pytest.fixture
 def line(kafka_broker: KafkaBroker) -> Topic:
-    """Give an empty topic of one partition, whose messages have one order."""
+    """Return an empty topic of one partition, whose messages have one order."""
     return Topic(kafka_broker, kafka_broker.create_topic(1))
 
 
 @pytest.fixture
 def sides(kafka_broker: KafkaBroker) -> tuple[Topic, Topic]:
-    """Give two empty topics."""
+    """Return two empty topics."""
     return Topic(kafka_broker, kafka_broker.create_topic(1)), Topic(kafka_broker, kafka_broker.create_topic(1))
 
 
 @pytest.fixture
 def warehouse(tmp_path: Path) -> Path:
-    """Give the path of a DuckDB file that is not there yet."""
+    """Return the path of a DuckDB file that is not there yet."""
     return tmp_path / "warehouse.duckdb"

@@ -25,7 +25,7 @@ BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 def at(seconds: float) -> str:
-    """Give an instant so many seconds later, as messages write it."""
+    """Return an instant so many seconds later, as messages write it."""
     return (BEGIN + timedelta(seconds=seconds)).isoformat()
 
 
@@ -48,7 +48,7 @@ class Topic:
         assert producer.flush(20) == 0
 
     def read(self, name: str, count: int) -> list[bytes | None]:
-        """Give the values of so many messages of a topic, as a reader of committed messages sees them."""
+        """Return the values of so many messages of a topic, as a reader of committed messages sees them."""
         from confluent_kafka import Consumer
 
         given = {"group.id": f"read-{name}", "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
@@ -69,7 +69,7 @@ class Topic:
 
     @property
     def connection(self) -> Connection:
-        """Give the connection to the broker."""
+        """Return the connection to the broker."""
         fields = {"kind": "kafka", "bootstrap_servers": self.broker.address, **self.options}
         return connection_from_fields("feed", fields)
 
@@ -79,7 +79,7 @@ class Topic:
         return stream_from_keywords(given | keywords, None)
 
     def toml(self, name: str, warehouse: Path, table: str, more: str = "") -> str:
-        """Give the TOML of a stream from the topic into a table of `shop`; `more` goes on with the table of the target."""
+        """Return the TOML of a stream from the topic into a table of `shop`; `more` goes on with the table of the target."""
         return f"""
             pipeline_name = "{name}"
             source_query = "{self.name}"
@@ -95,12 +95,12 @@ class Topic:
 
 
 def duckdb_at(path: Path) -> Connection:
-    """Give the connection to a DuckDB file."""
+    """Return the connection to a DuckDB file."""
     return connection_from_fields("warehouse", {"kind": "duckdb", "path": str(path)})
 
 
 def rows_in(path: Path, sql: str) -> list[tuple[Any, ...]]:
-    """Give the rows of a query on a DuckDB file."""
+    """Return the rows of a query on a DuckDB file."""
     import duckdb
 
     with duckdb.connect(str(path)) as connection:

@@ -95,18 +95,18 @@ def create_tables(url: str) -> None:
 
 
 def source_rows(url: str, table: Table) -> list[tuple[Any, ...]]:
-    """Give the rows of a table of the source, every value in one spelling."""
+    """Return the rows of a table of the source, every value in one spelling."""
     with psycopg.connect(url) as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        found = connection.execute(f"SELECT {', '.join(table.column_names)} FROM {table.name}".encode()).fetchall()
-    return plain_rows(table, found)
+        rows = connection.execute(f"SELECT {', '.join(table.column_names)} FROM {table.name}".encode()).fetchall()
+    return plain_rows(table, rows)
 
 
-def differences(table: Table, found: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -> list[str]:
-    """Give what rows of a target have that the rows of the source have not, or have otherwise; shortly, for values are large."""
+def differences(table: Table, stored: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -> list[str]:
+    """Return what rows of a target have that the rows of the source have not, or have otherwise; shortly, for values are large."""
     count = len(table.primary_key)
-    left, right = ({row[:count]: row for row in rows} for rows in (plain_rows(table, found), expected))
-    assert len(left) == len(found), "a key is there twice"
+    left, right = ({row[:count]: row for row in rows} for rows in (plain_rows(table, stored), expected))
+    assert len(left) == len(stored), "a key is there twice"
     missing = [f"{key} is missing" for key in right.keys() - left.keys()]
     surplus = [f"{key} is not in the source" for key in left.keys() - right.keys()]
     return missing + surplus + [
@@ -118,7 +118,7 @@ def differences(table: Table, found: list[tuple[Any, ...]], expected: list[tuple
 
 
 def plain_rows(table: Table, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Give rows with every value in one spelling."""
+    """Return rows with every value in one spelling."""
     kinds = [column.type.kind for column in table.columns]
     return [tuple(_plain(kind, value) for kind, value in zip(kinds, row, strict=True)) for row in rows]
 
@@ -171,8 +171,8 @@ class Clients:
 
     def work(self, transactions: int) -> None:
         """Come back after about so many more transactions."""
-        goal = self.transactions + transactions
-        while self.transactions < goal and not self._failures:
+        end = self.transactions + transactions
+        while self.transactions < end and not self._failures:
             time.sleep(0.02)
 
     def _work(self, seed: int) -> None:
@@ -206,7 +206,7 @@ def _transaction(connection: psycopg.Connection[Any], chance: random.Random) -> 
 
 
 def _change(chance: random.Random) -> list[_Statement]:
-    """Give the statements of one change: of money mostly, as in a bank."""
+    """Return the statements of one change: of money mostly, as in a bank."""
     key = (chance.randrange(_BRANCHES), chance.randrange(_KEYS))
     match chance.choice(("money", "money", "money", "large", "insert", "delete", "again", "move", "paper", "paper")):
         case "money":
@@ -214,7 +214,7 @@ def _change(chance: random.Random) -> list[_Statement]:
             changes = [_of(key, sql, chance.randrange(-5000, 5000) / 100)]
         case "large":
             sql = "UPDATE accounts SET story = %s, photo = %s, labels = %s"
-            changes = [_of(key, sql, _text(chance), _text(chance).encode(), _words(chance))]
+            changes = [_of(key, sql, _text(chance), _text(chance).encode(), _texts(chance))]
         case "insert":
             changes = [_new_account(chance, key)]
         case "delete":
@@ -231,12 +231,12 @@ def _change(chance: random.Random) -> list[_Statement]:
 
 
 def _of(key: tuple[int, int], sql: str, *values: object) -> _Statement:
-    """Give a statement about one account."""
+    """Return a statement about one account."""
     return f"{sql} WHERE branch = %s AND id = %s", (*values, *key)
 
 
 def _paper(chance: random.Random) -> _Statement:
-    """Give a change of a paper."""
+    """Return a change of a paper."""
     key = chance.randrange(_KEYS)
     return chance.choice((
         _new_paper(chance),
@@ -253,17 +253,17 @@ def _new_account(chance: random.Random, key: tuple[int, int] | None = None) -> _
         branch, number, Decimal(chance.randrange(-(10**13), 10**13)) / 100, chance.choice((0.1, -1e-9, 1.5e300, None)),
         chance.choice((True, False, None)), date(1900, 1, 1) + timedelta(days=chance.randrange(60000)), at.replace(tzinfo=None), at,
         str(uuid.UUID(int=chance.getrandbits(128))), json.dumps({"n": chance.randrange(9), "t": _text(chance)}),
-        _text(chance).encode(), _text(chance), _words(chance), chance.choice((None, [1, 2], list(range(1500)))),
+        _text(chance).encode(), _text(chance), _texts(chance), chance.choice((None, [1, 2], list(range(1500)))),
     )  # fmt: skip
     return f"INSERT INTO accounts VALUES ({', '.join(['%s'] * len(row))}) ON CONFLICT DO NOTHING", row
 
 
 def _new_paper(chance: random.Random) -> _Statement:
-    row = (chance.randrange(_KEYS), _text(chance, 5), _text(chance), _words(chance))
+    row = (chance.randrange(_KEYS), _text(chance, 5), _text(chance), _texts(chance))
     return "INSERT INTO papers VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING", row
 
 
-def _words(chance: random.Random) -> list[str | None] | None:
+def _texts(chance: random.Random) -> list[str | None] | None:
     return chance.choice((None, [], ["a", "b,c", 'd"e', None], [_text(chance, _LARGE)]))
 
 

@@ -16,7 +16,7 @@ from ematix_flow.engine.spark.session import session_for
 from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.engine.stream.run import run_stream
 from ematix_flow.plan.sql.render import native_name
-from tests.lakes.lanes import bucket_of, lake_fields
+from tests.lakes.targets import bucket_of, lake_fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +54,7 @@ PAIRS = Table(
 
 
 def empty_target(request: pytest.FixtureRequest, system: System | str, folder: Path) -> Connection:
-    """Give the connection to an empty target: of a system, or of a lake by its kind."""
+    """Return the connection to an empty target: of a system, or of a lake by its kind."""
     if isinstance(system, str):
         request.getfixturevalue("spark")
         bucket = bucket_of(request) if system.endswith("_s3") else None
@@ -65,12 +65,12 @@ def empty_target(request: pytest.FixtureRequest, system: System | str, folder: P
 def event(
     op: str, lsn: int, after: dict[str, Any] | None = None, before: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Give an event as Debezium writes it for PostgreSQL."""
+    """Return an event as Debezium writes it for PostgreSQL."""
     return {"op": op, "before": before, "after": after, "source": {"lsn": lsn, "ts_ms": BEGIN_MS + lsn}, "ts_ms": 0}
 
 
 def row(key: int, name: str | None = None, amount: int | None = None) -> dict[str, Any]:
-    """Give a whole row of things."""
+    """Return a whole row of things."""
     return {"id": key, "name": name, "amount": amount}
 
 
@@ -86,7 +86,7 @@ class Mirror:
 
     @property
     def stream(self) -> Stream:
-        """Give the stream."""
+        """Return the stream."""
         given = {"target_table": self.table, "cdc": self.cdc}
         return self.topic.stream(self.connection, **given | self.options)
 
@@ -97,17 +97,17 @@ class Mirror:
         return run_stream(self.stream, StreamOptions(available_now=True, **options))
 
     def rows(self, *names: str, table: str = "") -> list[tuple[Any, ...]]:
-        """Give the rows of the table in the order of their keys."""
+        """Return the rows of the table in the order of their keys."""
         database = target_for(self.connection, self.table, session_for(Options()))
-        place = native_name(database.table_name(self.table.schema, table or self.table.name), database.dialect)
+        table_name = native_name(database.table_name(self.table.schema, table or self.table.name), database.dialect)
         chosen = names or self.table.column_names
         with closing(database.session()) as session:
-            found = database.data(session).query(f"SELECT {', '.join(chosen)} FROM {place}")
-        return sorted(map(tuple, found), key=str)
+            stored_rows = database.data(session).query(f"SELECT {', '.join(chosen)} FROM {table_name}")
+        return sorted(map(tuple, stored_rows), key=str)
 
     def drop(self) -> None:
         """Drop the table."""
         database = target_for(self.connection, self.table, session_for(Options()))
         with closing(database.session()) as session:
-            place = native_name(database.table_name(self.table.schema, self.table.name), database.dialect)
-            session.execute(f"DROP TABLE IF EXISTS {place}")
+            table_name = native_name(database.table_name(self.table.schema, self.table.name), database.dialect)
+            session.execute(f"DROP TABLE IF EXISTS {table_name}")

@@ -52,7 +52,7 @@ class Prices:
 
 
 def price_at(changes: Sequence[Change], item: int | None, second: float | None) -> int | None:
-    """Give the price that was valid, from the changes alone."""
+    """Return the price that was valid, from the changes alone."""
     known = [] if second is None else [(t, price) for t, one, price in changes if one == item and t <= second]
     return max(known)[1] if known else None
 
@@ -66,7 +66,7 @@ def load_prices(topic: Topic, connection: Connection, changes: Sequence[Change])
 
 
 def database(kind: str, path: Path) -> Connection:
-    """Give a database in a file."""
+    """Return a database in a file."""
     return connection_from_fields("prices", {"kind": kind, "path": str(path)})
 
 
@@ -78,7 +78,7 @@ def ordered(topic: Topic, warehouse: Path, prices: Connection, **more: Any) -> S
 
 
 def priced(warehouse: Path) -> list[tuple[Any, ...]]:
-    """Give what was loaded."""
+    """Return what was loaded."""
     return rows_in(warehouse, "SELECT n, price FROM priced ORDER BY n")
 
 
@@ -87,9 +87,9 @@ SECONDS = (0, 9.999999, 10, 10.000001, 19.999999, 20, 29.5, 30, 3_000, None)
 
 
 def questions(topic: Topic) -> list[tuple[int, int | None, float | None]]:
-    """Write events around every change, of known, unknown and no items, and give them."""
-    asked = [(item, second) for item in (1, 2, 3, None) for second in SECONDS]
-    numbered = [(number, *one) for number, one in enumerate(asked)]
+    """Write events around every change, of known, unknown and no items, and return them."""
+    combinations = [(item, second) for item in (1, 2, 3, None) for second in SECONDS]
+    numbered = [(number, *one) for number, one in enumerate(combinations)]
     topic.write([{"n": n, "item": item, "at": None if t is None else at(t)} for n, item, t in numbered])
     return numbered
 
@@ -102,9 +102,9 @@ def test_an_event_has_the_version_of_its_time(
     monkeypatch.setenv("EMATIX_FLOW_ENGINE", engine)
     prices = database(kind, warehouse.with_name(f"prices.{kind}"))
     load_prices(Topic(kafka_broker, kafka_broker.create_topic(1)), prices, CHANGES)
-    asked = questions(topic)
+    expected_questions = questions(topic)
     drain(ordered(topic, warehouse, prices))
-    assert priced(warehouse) == [(n, price_at(CHANGES, item, t)) for n, item, t in asked]
+    assert priced(warehouse) == [(n, price_at(CHANGES, item, t)) for n, item, t in expected_questions]
 
 
 def wait_until(ready: Callable[[], bool]) -> None:
@@ -116,7 +116,7 @@ def wait_until(ready: Callable[[], bool]) -> None:
 
 
 def count(warehouse: Path) -> int:
-    """Give how many rows are loaded; none while the file is written."""
+    """Return how many rows are loaded; none while the file is written."""
     import duckdb
 
     try:

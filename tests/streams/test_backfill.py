@@ -50,19 +50,19 @@ FIRST, LAST = 10, 30
 
 
 def backfilled(stream: Stream, first: float = FIRST, last: float = LAST, **how: Any) -> int:
-    """Compute some seconds again and give how many rows were written."""
+    """Compute some seconds again and return how many rows were written."""
     bounds = (BEGIN + timedelta(seconds=seconds) for seconds in (first, last))
     (one,) = backfill_stream(stream, *bounds, StreamOptions(), **how)
     return one.rows
 
 
 def window_of(kind: str) -> Window:
-    """Give windows by user."""
+    """Return windows by user."""
     return Window(kind=kind, aggregations=AGGREGATIONS, event_time_column="at", group_by=("user",), **KINDS[kind])
 
 
 def stored(warehouse: Path, where: str = "TRUE") -> list[tuple[Any, ...]]:
-    """Give the rows of the table of windows, with their bounds in milliseconds."""
+    """Return the rows of the table of windows, with their bounds in milliseconds."""
     names = 'epoch_ms(window_start), epoch_ms(window_end), "user", n, total, final'
     return sorted(rows_in(warehouse, f"SELECT {names} FROM shop.w WHERE {where}"))
 

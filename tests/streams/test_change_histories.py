@@ -42,7 +42,7 @@ class History:
     """Messages of a batch."""
 
     def table(self) -> list[tuple[Any, ...]]:
-        """Give the rows that the changes lead to, one after the other in the order of the log."""
+        """Return the rows that the changes lead to, one after the other in the order of the log."""
         rows: dict[int, tuple[Any, ...]] = {}
         for one in self.events:
             if one["op"] == "t":
@@ -54,10 +54,10 @@ class History:
         return sorted(rows.values(), key=str)
 
     def marked_table(self) -> list[tuple[Any, ...]]:
-        """Give the rows that the changes lead to where deleted ones are marked with the number of what deleted them."""
+        """Return the rows that the changes lead to where deleted ones are marked with the number of what deleted them."""
         rows: dict[int, dict[str, Any]] = {}
         for number, one in enumerate(self.events, 1):
-            gone = [key for key, kept in rows.items() if kept["gone_at"] is None] if one["op"] == "t" else []
+            gone = [key for key, item in rows.items() if item["gone_at"] is None] if one["op"] == "t" else []
             if one["before"] is not None and one["before"] != {"id": (one["after"] or {}).get("id")}:
                 gone = [one["before"]["id"]]
                 rows.setdefault(gone[0], row(gone[0]) | one["before"])
@@ -71,7 +71,7 @@ class History:
 
 @st.composite
 def histories(draw: st.DrawFn) -> History:
-    """Give a history of few keys: created, updated, deleted, moved to another key, truncated."""
+    """Return a history of few keys: created, updated, deleted, moved to another key, truncated."""
     keys = st.integers(1, 3)
     operations = draw(st.lists(st.tuples(st.sampled_from("ccuuddmt"), keys, keys), min_size=1, max_size=10))
     anew = draw(st.integers(1, 12))
@@ -82,41 +82,41 @@ def histories(draw: st.DrawFn) -> History:
 
 @st.composite
 def marked_histories(draw: st.DrawFn) -> History:
-    """Give a history of rows that are marked when they are deleted; some changes carry only a part of their row."""
+    """Return a history of rows that are marked when they are deleted; some changes carry only a part of their row."""
     keys = st.integers(1, 3)
     operations = draw(st.lists(st.tuples(st.sampled_from("ccuuppddfmt"), keys, keys), min_size=1, max_size=10))
     return marked_history(operations, draw(st.integers(0, 10)), draw(st.integers(1, 6)))
 
 
 def marked_history(operations: list[tuple[str, int, int]], repeated: int, size: int) -> History:
-    """Give a history whose messages come in their order; from one of them on they come again."""
+    """Return a history whose messages come in their order; from one of them on they come again."""
     events = [_event(op, number, key, other) for number, (op, key, other) in enumerate(operations, 1)]
     return History(events, [*events, *events[repeated:]], size)
 
 
 def _event(op: str, number: int, key: int, other: int, anew: int = NEVER) -> dict[str, Any]:
-    """Give an event; places in the log say nothing about the order of commits, and from a number on it is another log."""
+    """Return an event; places in the log say nothing about the order of commits, and from a number on it is another log."""
     if op == "t":
-        made = event("t", number)
+        change = event("t", number)
     elif op == "d":
-        made = event("d", number, None, {"id": key})
+        change = event("d", number, None, {"id": key})
     elif op == "f":  # as connectors fill in what a log that keeps the key alone does not have
-        made = event("d", number, None, row(key, "", 0))
+        change = event("d", number, None, row(key, "", 0))
     elif op == "p":
-        made = event("u", number, {"id": key, "name": f"n{number}"})
+        change = event("u", number, {"id": key, "name": f"n{number}"})
     else:
         before = {"id": other} if op == "m" else None
-        made = event("u" if op == "m" else op, number, row(key, f"n{number}", number), before)
-    place = 1000 - number
-    log = {"epoch": 2, "sequence": f'["{number - anew}","{place}"]'} if number >= anew else {}
-    return made | {"source": made["source"] | {"lsn": place, "sequence": f'["{number}","{place}"]'} | log}
+        change = event("u" if op == "m" else op, number, row(key, f"n{number}", number), before)
+    position = 1000 - number
+    log = {"epoch": 2, "sequence": f'["{number - anew}","{position}"]'} if number >= anew else {}
+    return change | {"source": change["source"] | {"lsn": position, "sequence": f'["{number}","{position}"]'} | log}
 
 
 @pytest.fixture(
     params=[*DATABASES, *(pytest.param(kind, marks=[pytest.mark.spark, pytest.mark.deep]) for kind in LAKES)]
 )
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Connection:
-    """Give a target of each system."""
+    """Return a target of each system."""
     return empty_target(request, request.param, tmp_path)
 
 
@@ -147,7 +147,7 @@ TRUNCATED_AGAIN = marked_history([("c", 1, 1), ("t", 1, 1), ("u", 2, 2), ("t", 1
 
 
 def numbered(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Give rows with the numbers of the changes that deleted them, whichever way a system writes their times."""
+    """Return rows with the numbers of the changes that deleted them, whichever way a system writes their times."""
     numbers = []
     for *values, gone_at in rows:
         at = datetime.fromisoformat(gone_at) if isinstance(gone_at, str) else gone_at

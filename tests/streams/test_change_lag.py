@@ -83,8 +83,8 @@ def test_a_stream_that_is_too_far_behind_alerts_once_and_recovers(source: Source
     drain(stream)
     PROJECT.add_stream(stream)
     pager, bus = Pager(), Bus()
-    with observers([pager]) as observing:
-        observing.subscribe_to(bus)
+    with observers([pager]) as active:
+        active.subscribe_to(bus)
         watch = LagWatch(bus)
         watch(NOW)
         source.run("INSERT INTO things VALUES (2, 2, 'b')")

@@ -39,7 +39,7 @@ def _on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def mirror(topic: Topic, warehouse: Path) -> Mirror:
-    """Give an empty mirror in DuckDB."""
+    """Return an empty mirror in DuckDB."""
     return Mirror(topic, duckdb_at(warehouse))
 
 
@@ -250,15 +250,15 @@ def test_the_program_is_shown_without_a_change(mirror: Mirror) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"mode": "merge"}, "leave mode= out"),
         ({"transform_sql": "SELECT * FROM source"}, "takes no transform_sql="),
         ({"mode": "scd2", "cdc": CDC(delete_mode="soft", soft_delete_column="x")}, "does not go with mode='scd2'"),
     ],
 )
-def test_what_does_not_go_with_changes_is_refused(mirror: Mirror, options: dict[str, Any], words: str) -> None:
-    with pytest.raises(DeclareError, match=words):
+def test_what_does_not_go_with_changes_is_refused(mirror: Mirror, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(DeclareError, match=message):
         replace(mirror, options=options).stream  # noqa: B018 - declared when it is read
 
 

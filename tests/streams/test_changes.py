@@ -33,7 +33,7 @@ DATABASES = [parameter(one, *(() if one.kind in QUICK else (pytest.mark.deep,)))
 
 @pytest.fixture(params=[*DATABASES, *LAKE_TABLES])
 def mirror(request: pytest.FixtureRequest, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mirror:
-    """Give an empty mirror in each system."""
+    """Return an empty mirror in each system."""
     mirror = Mirror(topic, empty_target(request, request.param, tmp_path))
     if isinstance(request.param, str):
         return mirror

@@ -27,8 +27,8 @@ def test_dead_letters_are_counted_shown_replayed_parked_and_purged(topic: Topic,
         "pipeline": stream.name, "depth": {"pending": 3, "parked": 0},
         "by_stage": {"transform": 1, "write": 2}, "replayed": 0,
     }  # fmt: skip
-    kept = {record["offset"]: record for record in _core.dlq_records(stream)}
-    (unread,) = (record for record in kept.values() if record["stage"] == "transform")
+    records = {record["offset"]: record for record in _core.dlq_records(stream)}
+    (unread,) = (record for record in records.values() if record["stage"] == "transform")
     assert (unread["payload"], unread["attempt"], unread["status"]) == (b"{no", 1, "pending")
     assert _core.dlq_record_by_id(stream, unread["id"]) == unread
     assert _core.dlq_park(stream, {"kind": "ids", "ids": [unread["id"]]}) == {"parked": 1}

@@ -105,8 +105,8 @@ def test_a_replay_takes_the_dead_letters_that_a_topic_has_once(topic: Topic, war
     )
     drain(stream)
     assert dead_letters.stats(stream)["sent"] == 3
-    kept = dead_letters.records(stream, status="sent")
-    parked = next(letter for letter in kept if '"x"' in letter.row_json)
+    records = dead_letters.records(stream, status="sent")
+    parked = next(letter for letter in records if '"x"' in letter.row_json)
     assert dead_letters.park(stream, dead_letters.Selection(ids=(parked.reject_id,))) == 1
     rows_in(warehouse, "ALTER TABLE main.dates ALTER day TYPE TEXT")
     done = dead_letters.replay(stream, dead_letters.Selection())

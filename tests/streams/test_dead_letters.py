@@ -30,7 +30,7 @@ POISON = [b"{oops", b"\xff\xfe", b"[1]", b""]
 
 @pytest.fixture(params=[True, False], ids=["declared", "made"])
 def stream(request: pytest.FixtureRequest, topic: Topic, warehouse: Path) -> Stream:
-    """Give a stream that keeps dead letters, into a declared table and into one that it makes."""
+    """Return a stream that keeps dead letters, into a declared table and into one that it makes."""
     where = {"target_table": Orders} if request.param else {"target_table": ("main", "made"), "create_table": True}
     return topic.stream(duckdb_at(warehouse), transform_on_error="dlq", **where)
 
@@ -44,8 +44,8 @@ def test_poison_is_set_aside_and_its_neighbours_are_loaded(stream: Stream, topic
         f'{{"topic": "{topic.name}", "partition": 0, "offset": {offset}}}' for offset in range(1, 5)
     }
     assert dead_letters.stats(stream)["pending"] == len(POISON)
-    place = ".".join(stream.targets[0].table_name or ())
-    assert rows_in(warehouse, f"SELECT id FROM {place} ORDER BY id") == [(1,), (2,)]
+    table_name = ".".join(stream.targets[0].table_name or ())
+    assert rows_in(warehouse, f"SELECT id FROM {table_name} ORDER BY id") == [(1,), (2,)]
 
 
 def test_what_fails_again_is_parked_after_its_last_attempt(stream: Stream, topic: Topic) -> None:
@@ -104,8 +104,8 @@ def test_a_row_that_a_constraint_refused_is_not_shaped_twice(topic: Topic, wareh
     drain(stream)
     rows_in(warehouse, "DELETE FROM shop.doubled")
     assert dead_letters.replay(stream, Selection())["succeeded"] == 1
-    found = rows_in(warehouse, "SELECT word, CAST(amount AS VARCHAR) FROM shop.doubled")
-    assert found == [("paapaayaa", "123456789012345678.12345678901234567890")]
+    rows = rows_in(warehouse, "SELECT word, CAST(amount AS VARCHAR) FROM shop.doubled")
+    assert rows == [("paapaayaa", "123456789012345678.12345678901234567890")]
 
 
 def test_every_digit_of_a_message_that_is_tried_again_arrives(topic: Topic, warehouse: Path) -> None:
@@ -114,8 +114,8 @@ def test_every_digit_of_a_message_that_is_tried_again_arrives(topic: Topic, ware
     drain(stream)
     rows_in(warehouse, """UPDATE ematix_flow.rejects SET row_json = replace(row_json, '{', '{"word": "banana", ')""")
     assert dead_letters.replay(stream, Selection())["succeeded"] == 1
-    found = rows_in(warehouse, "SELECT word, CAST(amount AS VARCHAR) FROM shop.doubled WHERE id = 1")
-    assert found == [("baanaanaa", "123456789012345678.12345678901234567890")]
+    rows = rows_in(warehouse, "SELECT word, CAST(amount AS VARCHAR) FROM shop.doubled WHERE id = 1")
+    assert rows == [("baanaanaa", "123456789012345678.12345678901234567890")]
 
 
 def test_dead_letters_can_be_parked_and_purged_by_id(stream: Stream, topic: Topic) -> None:

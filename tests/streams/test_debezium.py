@@ -37,31 +37,31 @@ QUICK = {"postgres": True}
 
 
 def _cases() -> list[Any]:
-    """Give every system with messages of both kinds."""
+    """Return every system with messages of both kinds."""
     cases = []
     for schemas in (True, False):
-        word = "schema" if schemas else "plain"
+        form = "schema" if schemas else "plain"
         for one in SYSTEMS:
             marks = [] if QUICK.get(one.kind) is schemas else [pytest.mark.deep]
-            cases.append(pytest.param(one, schemas, id=f"{one.label}-{word}", marks=marks))
+            cases.append(pytest.param(one, schemas, id=f"{one.label}-{form}", marks=marks))
         lake = [pytest.mark.spark, pytest.mark.deep]
-        cases += [pytest.param(kind, schemas, id=f"{kind}-{word}", marks=lake) for kind in LAKES]
+        cases += [pytest.param(kind, schemas, id=f"{kind}-{form}", marks=lake) for kind in LAKES]
     return cases
 
 
 @pytest.fixture
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Connection:
-    """Give an empty target of each system."""
-    made = empty_target(request, request.param, tmp_path)
-    if made.kind == "mysql":  # whose schemas outlive the database of a test
+    """Return an empty target of each system."""
+    created = empty_target(request, request.param, tmp_path)
+    if created.kind == "mysql":  # whose schemas outlive the database of a test
         for table in TABLES:
-            Mirror(None, made, table).drop()
-    return made
+            Mirror(None, created, table).drop()
+    return created
 
 
 @pytest.fixture
 def origin(postgres_server: PostgresServer) -> Iterator[str]:
-    """Give the URL of a database with tables and rows."""
+    """Return the URL of a database with tables and rows."""
     url = postgres_server.create_database()
     create_tables(url)
     yield url
@@ -70,7 +70,7 @@ def origin(postgres_server: PostgresServer) -> Iterator[str]:
 
 @contextmanager
 def reading(server: DebeziumServer, broker: KafkaBroker, url: str, **options: Any) -> Iterator[Connector]:
-    """Give a connector of both tables that does not run yet; its topics have several partitions."""
+    """Return a connector of both tables that does not run yet; its topics have several partitions."""
     names = [f"public.{table.name}" for table in TABLES]
     connector = Connector(url, ",".join([*names, "public.marks"]), **options)
     for name in (*names, "public.marks"):
@@ -93,12 +93,12 @@ def wait_until_read(server: DebeziumServer, connector: Connector) -> None:
     """Wait until Debezium has told the database that it has everything up to now, its first look at the tables included."""
     sql = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s AND confirmed_flush_lsn > %s"
     with psycopg.connect(connector.url, autocommit=True) as connection:
-        (mark,) = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone() or (None,)
+        (position,) = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone() or (None,)
 
         def is_read() -> object:
             # A transaction is told to be read when the next one is.
             connection.execute("INSERT INTO marks DEFAULT VALUES")
-            return connection.execute(sql, (connector.name, mark)).fetchone()
+            return connection.execute(sql, (connector.name, position)).fetchone()
 
         _wait_for(server, connector, is_read)
 
@@ -112,7 +112,7 @@ def _wait_for(server: DebeziumServer, connector: Connector, condition: Callable[
 
 
 def mirrors_of(connector: Connector, broker: KafkaBroker, target: Connection) -> list[Mirror]:
-    """Give a mirror of each table; batches are small, so that they divide what belongs together."""
+    """Return a mirror of each table; batches are small, so that they divide what belongs together."""
     options = {"max_rows_per_batch": 5000 if target.kind in LAKES else 400}
     topics = [Topic(broker, f"{connector.name}.public.{table.name}") for table in TABLES]
     return [Mirror(topic, target, table, options=options) for topic, table in zip(topics, TABLES, strict=True)]

@@ -30,7 +30,7 @@ pytestmark = [
 
 
 @ematix.table(schema="shop", name="seen_once")
-class SeenOnce:
+class FirstOfKey:
     """Events by their number."""
 
     id: Annotated[BigInt, pk()]
@@ -38,23 +38,23 @@ class SeenOnce:
     _offset: BigInt | None
 
 
-def event(seconds: float, number: int, word: str) -> dict[str, Any]:
-    """Give a message."""
-    return {"id": number, "word": word, "at": at(seconds), "more": 1}
+def event(seconds: float, number: int, text: str) -> dict[str, Any]:
+    """Return a message."""
+    return {"id": number, "word": text, "at": at(seconds), "more": 1}
 
 
 def test_only_the_first_of_a_key_is_loaded(topic: Topic, warehouse: Path) -> None:
     stream = topic.stream(
         duckdb_at(warehouse),
-        target_table=SeenOnce,
+        target_table=FirstOfKey,
         deduplicate=Dedupe(keys=("id",), within=timedelta(minutes=1), event_time_column="at"),
     )
     topic.write([event(0, 1, "a"), event(1, 1, "b"), event(2, 2, "c")], partition=0)
     drain(stream)
     topic.write([event(30, 1, "d"), event(2, 2, "c"), event(3, 3, "e")], partition=0)
     drain(stream)
-    found = rows_in(warehouse, "SELECT id, word, _offset FROM shop.seen_once ORDER BY id")
-    assert found == [(1, "a", 0), (2, "c", 2), (3, "e", 5)]
+    rows = rows_in(warehouse, "SELECT id, word, _offset FROM shop.seen_once ORDER BY id")
+    assert rows == [(1, "a", 0), (2, "c", 2), (3, "e", 5)]
 
 
 @pytest.mark.deep
@@ -76,8 +76,8 @@ def test_rows_without_a_time_that_calendars_have_are_bad_rows(topic: Topic, ware
         drain(topic.stream(duckdb_at(warehouse), deduplicate=dedupe, **given))
     drain(topic.stream(duckdb_at(warehouse), deduplicate=dedupe, transform_on_error="dlq", **given))
     assert rows_in(warehouse, "SELECT id FROM shop.timely ORDER BY id") == [(1,), (5,)]
-    found = "SELECT row_json::JSON->>'id' AS id, column_name, reason FROM ematix_flow.rejects ORDER BY id"
-    assert rows_in(warehouse, found) == [
+    query = "SELECT row_json::JSON->>'id' AS id, column_name, reason FROM ematix_flow.rejects ORDER BY id"
+    assert rows_in(warehouse, query) == [
         ("2", "at", "has no event time"),
         ("3", "at", "has no event time"),
         ("4", "at", f"{strange} is not in the years 1 to 9999"),
@@ -96,9 +96,9 @@ def test_a_row_behind_the_horizon_is_not_taken_for_one_that_came_before(topic: T
     drain(stream)
     topic.write([event(20, 1, "d"), event(50, 1, "e")], partition=0)
     drain(stream)
-    found = rows_in(warehouse, "SELECT word FROM shop.again ORDER BY word")
+    rows = rows_in(warehouse, "SELECT word FROM shop.again ORDER BY word")
     # At 20 the row of 11 is not remembered any more: a row is loaded twice rather than lost.
-    assert found == [("a",), ("c",), ("d",), ("e",), ("x",)]
+    assert rows == [("a",), ("c",), ("d",), ("e",), ("x",)]
 
 
 @pytest.mark.deep

@@ -29,19 +29,19 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:stream .* declares a state store in memory"),
 ]
 
-MADE: dict[str, Any] = {"target_table": ("main", "w"), "create_table": True}
+CREATED: dict[str, Any] = {"target_table": ("main", "w"), "create_table": True}
 FIRST = Dedupe(keys=("id",), within=60_000, event_time_column="at")
 
 
 def counted(**more: Any) -> Window:
-    """Give windows of ten seconds by user."""
+    """Return windows of ten seconds by user."""
     aggregations = (Aggregation(agg="count", as_="n"), Aggregation(agg="sum", column="amount", as_="total"))
     given = {"kind": "tumbling", "duration_ms": 10_000, "event_time_column": "at", "group_by": ("user",)}
     return Window(aggregations=aggregations, **{**given, **more})
 
 
 def event(number: int, second: float, user: str = "a", amount: int = 1) -> dict[str, Any]:
-    """Give a message."""
+    """Return a message."""
     return {"id": number, "at": at(second), "user": user, "amount": amount}
 
 
@@ -50,17 +50,17 @@ RUNS = (
     [event(2, 2, amount=2), event(4, 4, amount=4), event(3, 3, "b"), event(5, 12)],
     [event(5, 12), event(6, 31), event(4, 4, amount=4)],
 )
-WANTED = [("a", 1, 1), ("a", 3, 7), ("b", 1, 1)]
+EXPECTED = [("a", 1, 1), ("a", 3, 7), ("b", 1, 1)]
 
 
 def closed(warehouse: Path) -> list[tuple[Any, ...]]:
-    """Give the windows of the table."""
+    """Return the windows of the table."""
     return rows_in(warehouse, "SELECT user, n, total FROM w ORDER BY ALL")
 
 
 def deduplicated(topic: Topic, warehouse: Path, **more: Any) -> Stream:
     """Declare windows over the first rows of their keys."""
-    return topic.stream(duckdb_at(warehouse), **MADE, **{"window": counted(), "deduplicate": FIRST, **more})
+    return topic.stream(duckdb_at(warehouse), **CREATED, **{"window": counted(), "deduplicate": FIRST, **more})
 
 
 @pytest.mark.deep
@@ -69,25 +69,25 @@ def test_a_window_counts_the_first_rows_of_keys(topic: Topic, warehouse: Path) -
     for rows in RUNS:
         topic.write(rows, partition=0)
         drain(stream)
-    assert closed(warehouse) == WANTED
+    assert closed(warehouse) == EXPECTED
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("place", [deep("in front"), "between"])
+@pytest.mark.parametrize("point", [deep("in front"), "between"])
 def test_what_is_interrupted_goes_on_where_it_was(
-    topic: Topic, warehouse: Path, place: str, monkeypatch: pytest.MonkeyPatch
+    topic: Topic, warehouse: Path, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = deduplicated(topic, warehouse)
-    owner: Any = Front if place == "in front" else StatefulSink
-    name = "_apply" if place == "in front" else "_advance"
+    owner: Any = Front if point == "in front" else StatefulSink
+    name = "_apply" if point == "in front" else "_advance"
     work = getattr(owner, name)
 
     def interrupted(self: Any, *given: Any) -> None:
-        if place == "in front" and given[1] > 0:
+        if point == "in front" and given[1] > 0:
             work(self, *given)
-            raise InterruptedError(place)
-        if place == "between":
-            raise InterruptedError(place)
+            raise InterruptedError(point)
+        if point == "between":
+            raise InterruptedError(point)
         work(self, *given)
 
     for rows in RUNS:
@@ -97,12 +97,12 @@ def test_what_is_interrupted_goes_on_where_it_was(
             with pytest.raises(InterruptedError):
                 drain(stream)
         drain(stream)
-    assert closed(warehouse) == WANTED
+    assert closed(warehouse) == EXPECTED
 
 
 @pytest.fixture
 def sides(kafka_broker: KafkaBroker) -> tuple[Topic, Topic]:
-    """Give two empty topics."""
+    """Return two empty topics."""
     return Topic(kafka_broker, kafka_broker.create_topic(1)), Topic(kafka_broker, kafka_broker.create_topic(1))
 
 
@@ -118,7 +118,7 @@ def test_each_side_of_a_join_is_deduplicated_by_itself(sides: tuple[Topic, Topic
         "name": "j",
         "sources": sources,
         "target": duckdb_at(warehouse),
-        **MADE,
+        **CREATED,
         "join": join,
         "deduplicate": FIRST,
     }
@@ -138,7 +138,7 @@ def test_each_side_of_a_join_is_deduplicated_by_itself(sides: tuple[Topic, Topic
 def test_rejects_of_several_sources_name_theirs(sides: tuple[Topic, Topic], warehouse: Path) -> None:
     left, right = sides
     sources = [Source(one.connection, one.name) for one in sides]
-    given = {"name": "r", "sources": sources, "target": duckdb_at(warehouse), **MADE, "transform_on_error": "dlq"}
+    given = {"name": "r", "sources": sources, "target": duckdb_at(warehouse), **CREATED, "transform_on_error": "dlq"}
     stream = stream_from_keywords({**given, "window": counted(late_data="dlq")}, None)
     left.write([event(1, 1), {**event(2, 1), "at": "noon"}, event(3, 20)])
     right.write([b"{torn", event(4, 20)])
@@ -146,13 +146,13 @@ def test_rejects_of_several_sources_name_theirs(sides: tuple[Topic, Topic], ware
     right.write([event(5, 2), event(6, 21)])
     drain(stream)
     rejects = rows_in(warehouse, "SELECT reason, source_position, row_json FROM ematix_flow.rejects")
-    found = {json.loads(position)["source"]: [] for _, position, _ in rejects}
+    by_source = {json.loads(position)["source"]: [] for _, position, _ in rejects}
     for reason, position, row in rejects:
-        found[json.loads(position)["source"]].append((reason[:9], json.loads(position), row))
-    assert [one[1] for one in found[left.name]] == [
+        by_source[json.loads(position)["source"]].append((reason[:9], json.loads(position), row))
+    assert [one[1] for one in by_source[left.name]] == [
         {"source": left.name, "topic": left.name, "partition": 0, "offset": 1}
     ]
-    torn, late = sorted(found[right.name], key=lambda one: one[0].startswith("late_data"))
+    torn, late = sorted(by_source[right.name], key=lambda one: one[0].startswith("late_data"))
     assert torn[1] == {"source": right.name, "topic": right.name, "partition": 0, "offset": 0}
     assert late[1] == {"source": right.name}
     assert json.loads(late[2]) == event(5, 2)
@@ -167,7 +167,7 @@ def test_both_go_by_one_time(topic: Topic, warehouse: Path) -> None:
 @pytest.mark.deep
 def test_a_state_that_is_large_is_warned_of(topic: Topic, warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMATIX_FLOW_STATE_SIZE_WARN_BYTES", "1")
-    stream = topic.stream(duckdb_at(warehouse), **MADE, window=counted())
+    stream = topic.stream(duckdb_at(warehouse), **CREATED, window=counted())
     topic.write(RUNS[0], partition=0)
     with pytest.warns(UserWarning, match="the state of stream .* may grow to"), pytest.warns(match="has grown to"):
         drain(stream)

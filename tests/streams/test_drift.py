@@ -50,8 +50,8 @@ def test_a_declared_table_takes_what_fits_and_sets_the_rest_aside(topic: Topic, 
     drain(stream)
     topic.write(AFTER)
     drain(stream)
-    found = rows_in(warehouse, "SELECT id, name, size FROM shop.items ORDER BY id")
-    assert found == [(1, "tea", 5), (2, "salt", 6), (3, "rice", None), (7, "7", 7)]
+    rows = rows_in(warehouse, "SELECT id, name, size FROM shop.items ORDER BY id")
+    assert rows == [(1, "tea", 5), (2, "salt", 6), (3, "rice", None), (7, "7", 7)]
     assert {letter.column_name for letter in dead_letters.records(stream)} == {"name", "size"}
     assert dead_letters.stats(stream)["pending"] == 4
 
@@ -70,16 +70,16 @@ def test_a_stream_that_may_set_nothing_aside_stops_before_the_change(topic: Topi
 def test_a_table_that_is_made_of_messages_grows_with_them(
     topic: Topic, tmp_path: Path, kind: str, request: pytest.FixtureRequest
 ) -> None:
-    place = {"path": str(tmp_path / "there.duckdb")}
+    fields = {"path": str(tmp_path / "there.duckdb")}
     if kind == "postgres":
-        place = {"url": request.getfixturevalue("postgres_url")}
-    target = connection_from_fields("there", {"kind": kind, **place})
+        fields = {"url": request.getfixturevalue("postgres_url")}
+    target = connection_from_fields("there", {"kind": kind, **fields})
     stream = topic.stream(target, target_table=("main", "made"), create_table=True, transform_on_error="dlq")
     for batch in (BEFORE, AFTER[:2], AFTER[3:5], [{"id": 9, "size": 1.5, "deep": {"a": [1]}}]):
         topic.write(batch)
         drain(stream)
     with closing(open_database(target).session()) as session:
-        found = [tuple(row) for row in session.query("SELECT id, name, size, colour FROM main.made ORDER BY id")]
-    assert found == [(1, "tea", 5, None), (2, "salt", 6, "white"), (3, "rice", None, None), (5, "oil", 70_000, None)]
+        rows = [tuple(row) for row in session.query("SELECT id, name, size, colour FROM main.made ORDER BY id")]
+    assert rows == [(1, "tea", 5, None), (2, "salt", 6, "white"), (3, "rice", None, None), (5, "oil", 70_000, None)]
     # What the column cannot hold is not bent, and the column is not turned into another one.
     assert [letter.column_name for letter in dead_letters.records(stream)] == ["size", "size"]

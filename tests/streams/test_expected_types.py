@@ -41,9 +41,9 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 def loaded(topic: Topic, warehouse: Path, sql: str) -> list[tuple[Any, ...]]:
-    """Give the rows of a stream that loads two messages at a time."""
-    made: dict[str, Any] = {"target_table": ("shop", "t"), "create_table": True, "max_rows_per_batch": MOST}
-    drain(topic.stream(duckdb_at(warehouse), transform_sql=sql, transform_on_error="dlq", **made))
+    """Return the rows of a stream that loads two messages at a time."""
+    options: dict[str, Any] = {"target_table": ("shop", "t"), "create_table": True, "max_rows_per_batch": MOST}
+    drain(topic.stream(duckdb_at(warehouse), transform_sql=sql, transform_on_error="dlq", **options))
     return rows_in(warehouse, "SELECT * FROM shop.t ORDER BY id")
 
 

@@ -56,14 +56,14 @@ def activity(**options: Any) -> type[FeatureView]:
 
 
 def by_user(**more: Any) -> Window:
-    """Give windows of ten seconds by user."""
+    """Return windows of ten seconds by user."""
     aggregations = (Aggregation(agg="count", as_="n"), Aggregation(agg="sum", column="amount", as_="total"))
     given = {"kind": "tumbling", "duration_ms": 10_000, "event_time_column": "at", "group_by": ("user",)}
     return Window(**{"aggregations": aggregations, **given, **more})
 
 
 def events(*given: tuple[float, str, float]) -> list[dict[str, Any]]:
-    """Give messages of (seconds, user, amount)."""
+    """Return messages of (seconds, user, amount)."""
     return [{"at": at(seconds), "user": user, "amount": amount} for seconds, user, amount in given]
 
 
@@ -94,8 +94,8 @@ KNOWN = {
 """From which second on which values of a user were known."""
 
 
-def known(user: str, moment: float) -> dict[str, Any] | None:
-    past = [{"n": n, "total": total} for since, n, total in KNOWN[user] if since <= moment]
+def known(user: str, instant: float) -> dict[str, Any] | None:
+    past = [{"n": n, "total": total} for since, n, total in KNOWN[user] if since <= instant]
     return past[-1] if past else None
 
 
@@ -112,9 +112,9 @@ def compared(view: type[FeatureView], target: Connection, stream: Stream, write:
     frame = ematix.training_set(target, spine=spine, feature_views=[view], columns=["n", "total"], prefer="arrow")
     nothing = {"n": None, "total": None}
     assert frame.select(["n", "total"]).to_pylist() == [values or nothing for values in served.values()]
-    moments = [(user, moment / 2) for user in KNOWN for moment in range(0, 120, 5)]
-    rows = view.historical_features(target, spine=[{"user": u, "as_of": second(m)} for u, m in moments])
-    assert [{"n": row["n"], "total": row["total"]} for row in rows] == [known(*one) or nothing for one in moments]
+    instants = [(user, instant / 2) for user in KNOWN for instant in range(0, 120, 5)]
+    rows = view.historical_features(target, spine=[{"user": u, "as_of": second(m)} for u, m in instants])
+    assert [{"n": row["n"], "total": row["total"]} for row in rows] == [known(*one) or nothing for one in instants]
 
 
 def test_what_was_served_online_is_what_a_training_set_has_for_the_same_instant(
@@ -163,7 +163,7 @@ def test_windows_that_hop_and_sessions_are_values_from_their_end_on(topic: Topic
     view, target = activity(), duckdb_at(warehouse)
     topic.write(events((1, "a", 5.0), (12, "a", 1.0), (99, "b", 1.0)), partition=0)
     drain(topic.stream(target, target_table=view, window=by_user(kind="hopping", duration_ms=20_000, hop_ms=10_000)))
-    spine = [{"user": "a", "as_of": second(moment)} for moment in (9.9, 10, 20, 30, 60)]
+    spine = [{"user": "a", "as_of": second(instant)} for instant in (9.9, 10, 20, 30, 60)]
     assert [row["n"] for row in view.historical_features(target, spine=spine)] == [None, 1, 2, 1, 1]
     PROJECT.clear()
     visits = activity(name="visits", online=False)
@@ -171,7 +171,7 @@ def test_windows_that_hop_and_sessions_are_values_from_their_end_on(topic: Topic
     store = StateStore(kind="postgres", url="postgres://nowhere/state")
     given = {"name": "visits", "target_table": visits, "window": by_user(**session), "state_store": store}
     drain(topic.stream(target, **given))
-    spine = [{"user": "a", "as_of": second(moment)} for moment in (20, 26.9, 27, 60)]
+    spine = [{"user": "a", "as_of": second(instant)} for instant in (20, 26.9, 27, 60)]
     assert [row["n"] for row in visits.historical_features(target, spine=spine)] == [None, None, 2, 2]
 
 
@@ -184,15 +184,15 @@ def test_changes_of_a_database_are_versions_by_the_time_of_the_change(
         plan: Text
 
     def change(op: str, seconds: int, plan: str | None) -> dict[str, Any]:
-        row, moment = {"user": "a", "plan": plan}, round(second(seconds).timestamp() * 1000)
-        source = {"ts_ms": moment, "lsn": seconds}
-        return {"op": op, "before": row, "after": None if op == "d" else row, "source": source, "ts_ms": moment}
+        row, instant = {"user": "a", "plan": plan}, round(second(seconds).timestamp() * 1000)
+        source = {"ts_ms": instant, "lsn": seconds}
+        return {"op": op, "before": row, "after": None if op == "d" else row, "source": source, "ts_ms": instant}
 
     monkeypatch.setenv(ENGINE_VARIABLE, "local")
     target = duckdb_at(warehouse)
     topic.write([change("c", 1, "free"), change("u", 5, "paid"), change("d", 9, None)], partition=0)
     drain(topic.stream(target, target_table=Plans, cdc=CDC()))
-    spine = [{"user": "a", "as_of": second(moment)} for moment in (0, 1, 4, 5, 9)]
+    spine = [{"user": "a", "as_of": second(instant)} for instant in (0, 1, 4, 5, 9)]
     assert [row["plan"] for row in Plans.historical_features(target, spine=spine)] == [
         None,
         "free",

@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.service, pytest.mark.xdist_group("postgres_cdc")]
 
 
 def things(big: Any = Text, key: str = "id") -> Table:
-    """Give the table of the mirror."""
+    """Return the table of the mirror."""
     kinds = {"id": BigInt(), "n": BigInt(), "big": big() if big is Text else big}
     columns = [Column(kind, primary_key=name == key, nullable=name != key, name=name) for name, kind in kinds.items()]
     return Table("shop", "things", tuple(columns))
@@ -50,7 +50,7 @@ class FirstRows:
         self.target = target
 
     def stream(self, table: Table, **more: Any) -> Stream:
-        """Give the stream."""
+        """Return the stream."""
         log = log_at(self.source.url)
         given = {
             "source": log,
@@ -61,7 +61,7 @@ class FirstRows:
         return stream_from_keywords({"name": "mirror", "cdc": CDC(), **given, **more}, None)
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
-        """Give the rows of a query in which braces stand for the mirror and for the versions of its keys."""
+        """Return the rows of a query in which braces stand for the mirror and for the versions of its keys."""
         database = target_for(self.target, things(), session_for(Options()))
         named = (database.table_name("shop", "things"), database.metadata_table(VERSIONS))
         names = [native_name(name, database.dialect) for name in named]
@@ -69,11 +69,11 @@ class FirstRows:
             return sorted(map(tuple, database.data(session).query(sql.format(*names))), key=str)
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """Give the rows of the mirror."""
+        """Return the rows of the mirror."""
         return sorted(self.query("SELECT id, n, big FROM {0}"))
 
     def versions(self) -> list[str]:
-        """Give the keys that have a version."""
+        """Return the keys that have a version."""
         return [key for (key,) in self.query("SELECT pk_json FROM {1}")]
 
 
@@ -87,14 +87,14 @@ def source(postgres_url: str) -> Iterator[Source]:
 
 @pytest.fixture(params=[parameter(one, *(() if one.kind == "postgres" else (pytest.mark.deep,))) for one in SYSTEMS])
 def first(request: pytest.FixtureRequest, source: Source, monkeypatch: pytest.MonkeyPatch) -> FirstRows:
-    """Give a source with three rows, and an empty target of each database."""
+    """Return a source with three rows, and an empty target of each database."""
     monkeypatch.setenv("EMATIX_FLOW_ENGINE", "local")
     return FirstRows(source, request.param.connect(request))
 
 
 @pytest.fixture
 def in_postgres(source: Source, monkeypatch: pytest.MonkeyPatch) -> FirstRows:
-    """Give a source with three rows, and a mirror in its own database."""
+    """Return a source with three rows, and a mirror in its own database."""
     monkeypatch.setenv("EMATIX_FLOW_ENGINE", "local")
     return FirstRows(source, connection_from_fields("there", {"kind": "postgres", "url": source.url}))
 

@@ -65,11 +65,11 @@ def test_the_last_message_of_a_key_wins_where_partitions_are_cut(
             state = {"id": number % 7 + 10 * partition, "state": str(number)}
             topic.write([state], partition=partition, timestamp=at - number)
     cut: list[int] = []
-    pieces = MessageRange.partitions
+    original_partitions = MessageRange.partitions
 
-    def counted(stretch: MessageRange) -> Any:
-        cut.append(len(pieces(stretch)))
-        return pieces(stretch)
+    def counted(message_range: MessageRange) -> Any:
+        cut.append(len(original_partitions(message_range)))
+        return original_partitions(message_range)
 
     monkeypatch.setattr(MessageRange, "partitions", counted)
     drain(topic.stream(duckdb_at(warehouse), target_table=States, mode="merge"))
@@ -93,8 +93,8 @@ def test_between_partitions_the_later_time_wins_and_within_one_the_later_offset(
             where = {"target_table": ("shop", "made"), "create_table": True, "target_primary_key": ["id"]}
         drain(topic.stream(duckdb_at(warehouse), name=name, mode="merge", **where))
         table = "states" if name == "declared" else "made"
-        found = rows_in(warehouse, f"SELECT id, state FROM shop.{table} ORDER BY id")
-        assert found == [(1, "last"), (2, "clock went back")], name
+        rows = rows_in(warehouse, f"SELECT id, state FROM shop.{table} ORDER BY id")
+        assert rows == [(1, "last"), (2, "clock went back")], name
 
 
 def test_a_file_says_by_which_columns_the_greatest_row_wins(topic: Topic, warehouse: Path) -> None:
@@ -133,6 +133,6 @@ def test_no_cutting_into_batches_changes_the_table(
     for some in (messages[:cut], messages[cut:]):
         keyed(topic, some)
         drain(stream, most=most)
-    wanted: dict[int, str] = defaultdict(str)
-    wanted.update(messages)
-    assert rows_in(path, STATE) == sorted(wanted.items())
+    expected: dict[int, str] = defaultdict(str)
+    expected.update(messages)
+    assert rows_in(path, STATE) == sorted(expected.items())

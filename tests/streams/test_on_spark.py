@@ -53,22 +53,22 @@ def _by_default(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def told() -> list[Event]:
-    """Give a list of what streams tell."""
+def heard() -> list[Event]:
+    """Return a list of what streams tell."""
     return []
 
 
 @pytest.fixture
-def bus(told: list[Event]) -> Bus:
-    """Give the bus on which they tell it."""
-    made = Bus()
-    made.subscribe(told.append)
-    return made
+def bus(heard: list[Event]) -> Bus:
+    """Return the bus on which they tell it."""
+    event_bus = Bus()
+    event_bus.subscribe(heard.append)
+    return event_bus
 
 
-def movers(told: list[Event]) -> set[str]:
-    """Give who moved the rows of all batches."""
-    return {event.by for event in told if isinstance(event, RunStarted)}
+def movers(heard: list[Event]) -> set[str]:
+    """Return who moved the rows of all batches."""
+    return {event.by for event in heard if isinstance(event, RunStarted)}
 
 
 def fill(topic: Topic) -> None:
@@ -80,16 +80,16 @@ def fill(topic: Topic) -> None:
 
 @pytest.mark.deep
 def test_batches_of_a_topic_are_staged_by_tasks_and_tell_how_far_event_time_has_come(
-    topic: Topic, warehouse: Path, bus: Bus, told: list[Event]
+    topic: Topic, warehouse: Path, bus: Bus, heard: list[Event]
 ) -> None:
     fill(topic)
     stream = topic.stream(duckdb_at(warehouse), target_table=Orders, transform_on_error="dlq")
     assert drain(stream, most=12, bus=bus)["total_rows"] == 31
     assert rows_in(warehouse, "SELECT count(*), count(DISTINCT id), max(word) FROM shop.by_default") == [(30, 30, "w9")]
     assert rows_in(warehouse, "SELECT count(*) FROM ematix_flow.rejects") == [(1,)]
-    assert movers(told) == {"spark"}
+    assert movers(heard) == {"spark"}
     # Tasks read the messages in processes of their own.
-    newest = max(event.at for event in told if isinstance(event, StreamWatermark))
+    newest = max(event.at for event in heard if isinstance(event, StreamWatermark))
     assert newest == datetime.fromtimestamp((AT + 5000) / 1000, UTC)
 
 
@@ -100,12 +100,12 @@ def test_a_stream_is_a_query_that_ends_with_it_and_survives_a_batch_that_failed(
     stream = topic.stream(duckdb_at(warehouse), target_table=Orders, transform_on_error="dlq")
     queries: list[str | None] = []
 
-    def look(event: Event) -> None:
+    def check(event: Event) -> None:
         if isinstance(event, RunStarted):
             queries.extend(query.name for query in spark.streams.active)
 
     bus = Bus()
-    bus.subscribe(look)
+    bus.subscribe(check)
     scratch = set(Path(gettempdir()).glob("flow-query-*"))
     failpoints.arm("commit.before_commit=raise@1")
     try:
@@ -139,23 +139,29 @@ def test_messages_that_are_gone_end_the_stream_also_where_a_task_finds_it_out(to
 
 @pytest.mark.parametrize("declared", [True, deep(False)])
 def test_a_topic_is_merged_into_postgres_by_tasks(
-    topic: Topic, postgres_url: str, bus: Bus, told: list[Event], declared: bool
+    topic: Topic, postgres_url: str, bus: Bus, heard: list[Event], declared: bool
 ) -> None:
     target = connection_from_fields("warehouse", {"kind": "postgres", "url": postgres_url})
-    made: dict[str, Any] = {"target_table": ("shop", "by_default"), "create_table": True, "target_primary_key": ["id"]}
-    stream = topic.stream(target, mode="merge", **({"target_table": Orders} if declared else made))
-    for word in ("a", "b"):
-        topic.write([{"id": n, "word": word} for n in range(20)], partition=0)
+    options: dict[str, Any] = {
+        "target_table": ("shop", "by_default"),
+        "create_table": True,
+        "target_primary_key": ["id"],
+    }
+    stream = topic.stream(target, mode="merge", **({"target_table": Orders} if declared else options))
+    for text in ("a", "b"):
+        topic.write([{"id": n, "word": text} for n in range(20)], partition=0)
         drain(stream, bus=bus)
     with psycopg.connect(postgres_url) as session:
-        found = session.execute("SELECT count(*), min(word), max(word) FROM shop.by_default").fetchall()
-    assert found == [(20, "b", "b")]
-    assert movers(told) == {"spark"}
+        rows = session.execute("SELECT count(*), min(word), max(word) FROM shop.by_default").fetchall()
+    assert rows == [(20, "b", "b")]
+    assert movers(heard) == {"spark"}
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("form", ["json_lines", deep("csv")])
-def test_new_files_are_loaded_by_tasks(tmp_path: Path, warehouse: Path, bus: Bus, told: list[Event], form: str) -> None:
+def test_new_files_are_loaded_by_tasks(
+    tmp_path: Path, warehouse: Path, bus: Bus, heard: list[Event], form: str
+) -> None:
     inbox = tmp_path / "inbox"
     inbox.mkdir()
     source = connection_from_fields("inbox", {"kind": "files", "path": str(inbox), "format": form})
@@ -168,7 +174,7 @@ def test_new_files_are_loaded_by_tasks(tmp_path: Path, warehouse: Path, bus: Bus
         (inbox / f"{number}.{form}").write_text("\n".join(lines) + "\n")
         assert drain(stream, bus=bus)["total_rows"] == 10
     assert rows_in(warehouse, "SELECT count(*), count(DISTINCT id) FROM shop.by_default") == [(20, 20)]
-    assert movers(told) == {"spark"}
+    assert movers(heard) == {"spark"}
 
 
 @pytest.mark.deep

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.service, pytest.mark.xdist_group("postgres_cdc")]
 
 @pytest.fixture
 def own_server(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
-    """Give a server that no other test reads."""
+    """Return a server that no other test reads."""
     server: DatabaseServer = request.param()
     server.start()
     try:

@@ -70,10 +70,10 @@ def test_hostile_messages_are_set_aside_one_by_one(topic: Topic, warehouse: Path
     assert rows_in(warehouse, f"SELECT id FROM {table} ORDER BY id") == [(n,) for n in (*fit, 20, 21, 1000, 1001)]
 
 
-@pytest.mark.parametrize("moment", [253_402_300_800_000, 2**63 - 1], ids=["year 10000", "largest"])
-def test_a_time_that_no_calendar_has_is_none(topic: Topic, warehouse: Path, moment: int) -> None:
+@pytest.mark.parametrize("timestamp", [253_402_300_800_000, 2**63 - 1], ids=["year 10000", "largest"])
+def test_a_time_that_no_calendar_has_is_none(topic: Topic, warehouse: Path, timestamp: int) -> None:
     name = topic.broker.create_topic(1, **{"message.timestamp.after.max.ms": str(2**63 - 1)})
-    Topic(topic.broker, name).write([{"id": 1}], timestamp=moment)
+    Topic(topic.broker, name).write([{"id": 1}], timestamp=timestamp)
     drain(topic.stream(duckdb_at(warehouse), source_query=name, **where(declared=False)))
     assert rows_in(warehouse, "SELECT id FROM main.made") == [(1,)]
 
@@ -94,10 +94,10 @@ def test_one_message_in_twenty_is_poison_among_twenty_thousand(
         bad[n // 20 % len(bad)] if n % 20 == 7 else b'{"id": %d, "word": "order %d"}' % (n, n) for n in range(count)
     ]
     fill(topic.broker.address, topic.name, payloads)
-    place = {"path": str(tmp_path / "there.duckdb")}
+    target_fields = {"path": str(tmp_path / "there.duckdb")}
     if kind == "postgres":
-        place = {"url": request.getfixturevalue("postgres_url")}
-    target = connection_from_fields("there", {"kind": kind, **place})
+        target_fields = {"url": request.getfixturevalue("postgres_url")}
+    target = connection_from_fields("there", {"kind": kind, **target_fields})
     stream = topic.stream(target, target_table=Orders, transform_on_error="dlq", max_rows_per_batch=7_000)
     result = drain(stream)
     assert (result["total_rows"], result["iterations"]) == (count, 3)
@@ -105,7 +105,7 @@ def test_one_message_in_twenty_is_poison_among_twenty_thousand(
     assert len(letters) == count // 20
     assert len({letter.source_position for letter in letters}) == count // 20
     with closing(open_database(target).session()) as session:
-        (found,) = session.query("SELECT COUNT(*), COUNT(DISTINCT word), SUM(id) FROM shop.stream_orders")
+        (counts,) = session.query("SELECT COUNT(*), COUNT(DISTINCT word), SUM(id) FROM shop.stream_orders")
     good = [n for n in range(count) if n % 20 != 7]
-    assert tuple(map(int, found)) == (len(good), len(good), sum(good))
+    assert tuple(map(int, counts)) == (len(good), len(good), sum(good))
     assert drain(stream)["total_rows"] == 0

@@ -61,8 +61,8 @@ def counting(topic: Topic, warehouse: Path) -> Stream:
         event_time_column="at",
         aggregations=(Aggregation(agg="count", as_="n"),),
     )
-    made: dict[str, Any] = {"target_table": ("shop", "w"), "create_table": True, "max_rows_per_batch": MOST}
-    return topic.stream(duckdb_at(warehouse), window=window, **made)
+    options: dict[str, Any] = {"target_table": ("shop", "w"), "create_table": True, "max_rows_per_batch": MOST}
+    return topic.stream(duckdb_at(warehouse), window=window, **options)
 
 
 def written(topic: Topic, count: int, first: int = 0) -> None:
@@ -71,7 +71,7 @@ def written(topic: Topic, count: int, first: int = 0) -> None:
 
 
 def windows(warehouse: Path) -> list[tuple[Any, ...]]:
-    """Give how many messages every window has that was closed."""
+    """Return how many messages every window has that was closed."""
     return rows_in(warehouse, "SELECT n FROM shop.w ORDER BY window_start")
 
 
@@ -131,7 +131,7 @@ def test_a_source_that_does_not_answer_keeps_nobody_from_ending(
 
 
 def _cached(spark: SparkSession) -> Typed:
-    """Give messages that Spark keeps."""
+    """Return messages that Spark keeps."""
     frame = spark.range(3).persist()
     frame.count()
     return Typed(frame, frame, {}, ())

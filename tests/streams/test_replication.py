@@ -186,8 +186,8 @@ def test_up_runs_a_replication(postgres_url: str, tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("SHOP_DSN", postgres_url)
     (tmp_path / "flows.py").write_text(FLOWS)
     monkeypatch.setenv("PYTHONPATH", f"{Path(ematix_flow.__file__).parents[1]}:{tmp_path}")
-    words = ("up", "--module", "flows", "--run-log-path", str(tmp_path / "runs.db"))
-    process = subprocess.Popen([sys.executable, "-m", "ematix_flow", *words])
+    arguments = ("up", "--module", "flows", "--run-log-path", str(tmp_path / "runs.db"))
+    process = subprocess.Popen([sys.executable, "-m", "ematix_flow", *arguments])
 
     def mirrored() -> bool:
         with closing(sqlite3.connect(tmp_path / "t.db", timeout=60)) as connection:
@@ -209,7 +209,7 @@ def test_a_file_with_names_is_what_python_declares() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ('[replicate]\ntables = "a"\ninto = "b"\n', r"\[replicate\] has no source"),
         ('[replicate]\nsource = 1\ntables = "a"\ninto = "b"\n', "neither the name of a connection nor a table"),
@@ -223,8 +223,8 @@ def test_a_file_with_names_is_what_python_declares() -> None:
         ("replicate = 1\n", "is no table"),
     ],
 )
-def test_a_file_that_declares_no_replication_is_refused_with_its_line(text: str, words: str) -> None:
-    with pytest.raises(DeclareError, match=words) as refused:
+def test_a_file_that_declares_no_replication_is_refused_with_its_line(text: str, message: str) -> None:
+    with pytest.raises(DeclareError, match=message) as refused:
         replication_from_toml(text, "mirror.toml")
     assert refused.value.origin is not None
     assert refused.value.origin.file == "mirror.toml"

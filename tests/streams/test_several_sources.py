@@ -60,13 +60,13 @@ class Events:
 
 @pytest.fixture
 def topics(kafka_broker: KafkaBroker) -> tuple[Topic, Topic]:
-    """Give two empty topics of one broker."""
+    """Return two empty topics of one broker."""
     return Topic(kafka_broker, kafka_broker.create_topic(3)), Topic(kafka_broker, kafka_broker.create_topic(2))
 
 
 @pytest.fixture
 def queue(rabbitmq_server: RabbitMQServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Give an empty queue, whose messages wait in a folder of this test."""
+    """Return an empty queue, whose messages wait in a folder of this test."""
     monkeypatch.setenv(ROOT, str(tmp_path / "spool"))
     return rabbitmq_server.create_queue()
 
@@ -112,8 +112,8 @@ def test_messages_of_both_topics_are_loaded_once_and_the_next_run_goes_on(
     topics[1].write(numbered(range(50, 55)))
     assert drain(stream)["total_rows"] == 5, "one of them is silent"
     assert ids_in(warehouse) == list(range(55))
-    found = rows_in(warehouse, "SELECT _topic, COUNT(*) FROM shop.united GROUP BY 1")
-    assert dict(found) == {topics[0].name: 20, topics[1].name: 35}
+    rows = rows_in(warehouse, "SELECT _topic, COUNT(*) FROM shop.united GROUP BY 1")
+    assert dict(rows) == {topics[0].name: 20, topics[1].name: 35}
 
 
 def test_a_topic_and_a_queue_go_into_postgres_together(
@@ -128,8 +128,8 @@ def test_a_topic_and_a_queue_go_into_postgres_together(
     topic.write(numbered(range(33, 35)))
     assert drain(stream)["total_rows"] == 5
     with psycopg.connect(postgres_url) as session:
-        found = session.execute("SELECT id FROM shop.events WHERE _event_ts IS NOT NULL ORDER BY id").fetchall()
-    assert found == [(n,) for n in range(35)]
+        rows = session.execute("SELECT id FROM shop.events WHERE _event_ts IS NOT NULL ORDER BY id").fetchall()
+    assert rows == [(n,) for n in range(35)]
     (status,) = stream_status(stream, StreamOptions())
     assert status.position is not None
     assert list(status.position["sources"]) == [f"kafka:{topic.name}", f"rabbitmq:{queue}"]
@@ -147,8 +147,8 @@ def test_both_are_rewound_or_one_of_them(topics: tuple[Topic, Topic], warehouse:
     assert drain(stream)["total_rows"] == 20
     (moved,) = move_stream(stream, json.dumps({topics[0].name: "earliest"}), StreamOptions(), healthy=True)
     assert moved.before is not None
-    kept = f"kafka:{topics[1].name}"
-    assert moved.after["sources"][kept] == moved.before["sources"][kept]
+    source_key = f"kafka:{topics[1].name}"
+    assert moved.after["sources"][source_key] == moved.before["sources"][source_key]
     assert drain(stream)["total_rows"] == 10
     assert ids_in(warehouse) == list(range(20))
     assert move_stream(stream, "ledger", StreamOptions())[0].after["turn"] == 2
@@ -225,8 +225,8 @@ def test_messages_of_both_go_into_a_topic_once(topics: tuple[Topic, Topic]) -> N
     topics[1].write(numbered(range(10, 25)))
     assert drain(stream, most=4)["total_rows"] == 25
     assert drain(stream)["total_rows"] == 0
-    found = committed(topics[0].broker.address, out)
-    assert sorted(json.loads(message.value())["id"] for message in found) == list(range(25))
+    messages = committed(topics[0].broker.address, out)
+    assert sorted(json.loads(message.value())["id"] for message in messages) == list(range(25))
 
 
 def test_topics_of_one_name_on_two_connections_are_two_sources(topic: Topic) -> None:
@@ -240,8 +240,8 @@ def test_topics_of_one_name_on_two_connections_are_two_sources(topic: Topic) -> 
     (status,) = stream_status(stream, StreamOptions())
     assert status.position is not None
     assert list(status.position["sources"]) == [f"kafka:{topic.name}@east", f"kafka:{topic.name}@west"]
-    found = committed(topic.broker.address, out)
-    assert len({dict(message.headers())[ID_HEADER] for message in found}) == 10, "none is a second copy of another"
+    messages = committed(topic.broker.address, out)
+    assert len({dict(message.headers())[ID_HEADER] for message in messages}) == 10, "none is a second copy of another"
 
 
 def test_a_dead_letter_says_which_source_it_is_from(topics: tuple[Topic, Topic], warehouse: Path) -> None:
@@ -330,13 +330,13 @@ def test_spark_and_this_process_load_the_same(
     for number, topic in enumerate(topics):
         topic.write([{"id": n, "word": "old"} for n in range(number * 10, number * 10 + 10)], partition=1)
         topic.write([{"id": n, "word": "new"} for n in range(number * 10, number * 10 + 10)], partition=1)
-    bus, told = Bus(), []
-    bus.subscribe(told.append)
+    bus, events = Bus(), []
+    bus.subscribe(events.append)
     assert drain(stream, bus=bus)["iterations"] == 1
-    assert {event.by for event in told if isinstance(event, RunStarted)} == {"spark" if engine == "spark" else "local"}
-    found = rows_in(warehouse, "SELECT id, word, _topic FROM shop.united ORDER BY id")
-    step, word = (2, "NEW") if sql else (1, "new")
-    assert found == [(n, word, topics[n // 10].name) for n in range(0, 20, step)]
+    assert {event.by for event in events if isinstance(event, RunStarted)} == {engine}
+    rows = rows_in(warehouse, "SELECT id, word, _topic FROM shop.united ORDER BY id")
+    step, text = (2, "NEW") if sql else (1, "new")
+    assert rows == [(n, text, topics[n // 10].name) for n in range(0, 20, step)]
 
 
 @pytest.mark.deep
@@ -364,8 +364,8 @@ def test_a_topic_and_a_queue_go_into_a_lake_through_sql(
     assert drain(stream)["total_rows"] == 2
     from deltalake import DeltaTable
 
-    found = DeltaTable(str(tmp_path / "lake" / "shop" / "events")).to_pyarrow_table(columns=["id"])
-    assert sorted(found.column("id").to_pylist()) == list(range(27))
+    table = DeltaTable(str(tmp_path / "lake" / "shop" / "events")).to_pyarrow_table(columns=["id"])
+    assert sorted(table.column("id").to_pylist()) == list(range(27))
 
 
 def test_a_topic_and_shards_are_one_table_and_a_range_of_both_is_loaded_beside_the_stream(

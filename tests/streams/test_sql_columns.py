@@ -44,12 +44,12 @@ class Rows:
     rn: BigInt | None
 
 
-def found(warehouse: Path) -> list[tuple[Any, ...]]:
+def stored(warehouse: Path) -> list[tuple[Any, ...]]:
     return rows_in(warehouse, "SELECT id, word, rn FROM shop.sql_rows ORDER BY id")
 
 
 def names(warehouse: Path) -> dict[str, Lookup]:
-    """Give a lookup of two names."""
+    """Return a lookup of two names."""
     rows_in(warehouse, "CREATE TABLE names AS SELECT * FROM (VALUES (1, 'one'), (2, 'two')) AS t(id, word)")
     return {"names": Lookup(connection=duckdb_at(warehouse), table="names", schema="main")}
 
@@ -67,7 +67,7 @@ def names(warehouse: Path) -> dict[str, Lookup]:
 def test_names_that_the_sql_defines_are_not_columns_of_the_batch(topic: Topic, warehouse: Path, sql: str) -> None:
     topic.write([{"id": 1, "word": "a", "at": 2}, {"id": 2, "word": "b", "at": 2}])
     drain(topic.stream(duckdb_at(warehouse), target_table=Rows, transform_sql=sql, dialect="spark"))
-    assert found(warehouse) == [(1, "a", 1), (2, "b", 1)]
+    assert stored(warehouse) == [(1, "a", 1), (2, "b", 1)]
 
 
 def test_a_column_of_the_target_that_no_message_of_a_batch_has_is_null(topic: Topic, warehouse: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_column_of_the_target_that_no_message_of_a_batch_has_is_null(topic: To
     drain(stream)
     topic.write([{"id": 2, "word": "b"}])
     drain(stream)
-    assert found(warehouse) == [(1, None, None), (2, "B", None)]
+    assert stored(warehouse) == [(1, None, None), (2, "B", None)]
 
 
 @pytest.mark.deep
@@ -89,7 +89,7 @@ def test_a_field_that_no_message_of_a_batch_has_is_null_beside_a_lookup(topic: T
     drain(stream)
     topic.write([{"id": 3, "rn": 7}])
     drain(stream)
-    assert found(warehouse) == [(1, "one", None), (3, None, 7)]
+    assert stored(warehouse) == [(1, "one", None), (3, None, 7)]
 
 
 @pytest.mark.deep
@@ -97,16 +97,16 @@ def test_a_field_of_an_earlier_batch_keeps_its_type_where_it_is_missing(topic: T
     topic.write([{"id": 1, "doc": {"name": "a"}}, {"id": 2}, {"id": 3, "doc": {"name": "c"}}], partition=0)
     sql = "SELECT id, doc.name AS word FROM source"
     drain(topic.stream(duckdb_at(warehouse), target_table=Rows, transform_sql=sql), most=1)
-    assert found(warehouse) == [(1, "a", None), (2, None, None), (3, "c", None)]
+    assert stored(warehouse) == [(1, "a", None), (2, None, None), (3, "c", None)]
 
 
-@pytest.mark.parametrize("looked_up", [deep(False), True])
+@pytest.mark.parametrize("with_lookup", [deep(False), True])
 @pytest.mark.parametrize("on_error", ["fail", "dlq"])
 def test_a_misspelt_column_ends_the_stream_and_no_message_is_lost(
-    topic: Topic, warehouse: Path, looked_up: bool, on_error: str
+    topic: Topic, warehouse: Path, with_lookup: bool, on_error: str
 ) -> None:
-    keywords: dict[str, Any] = {"lookups": names(warehouse)} if looked_up else {}
-    sql = "SELECT s.id, s.wrod AS word FROM source s" + (" LEFT JOIN names n ON n.id = s.id" if looked_up else "")
+    keywords: dict[str, Any] = {"lookups": names(warehouse)} if with_lookup else {}
+    sql = "SELECT s.id, s.wrod AS word FROM source s" + (" LEFT JOIN names n ON n.id = s.id" if with_lookup else "")
     topic.write([{"id": 1, "word": "a"}])
     given = {"target_table": Rows, "transform_on_error": on_error, **keywords}
     for _ in range(2):
@@ -115,7 +115,7 @@ def test_a_misspelt_column_ends_the_stream_and_no_message_is_lost(
         assert "did you mean 'word'" in str(caught.value)
         assert "optional_fields=" in str(caught.value)
     drain(topic.stream(duckdb_at(warehouse), transform_sql=sql.replace("wrod", "word"), **given))
-    assert found(warehouse) == [(1, "a", None)]
+    assert stored(warehouse) == [(1, "a", None)]
     rejects = rows_in(warehouse, "SELECT COUNT(*) FROM ematix_flow.rejects")
     assert rejects == [(0,)]
 
@@ -131,7 +131,7 @@ def test_fields_that_messages_may_lack_are_declared(topic: Topic, warehouse: Pat
     drain(stream)
     topic.write([{"id": 2, "nick": "b", "items": ["x", "y"]}])
     drain(stream)
-    assert found(warehouse) == [(1, "none", None), (2, "b", 2)]
+    assert stored(warehouse) == [(1, "none", None), (2, "b", 2)]
 
 
 @pytest.mark.deep
@@ -140,7 +140,7 @@ def test_a_batch_without_rows_lacks_nothing(topic: Topic, warehouse: Path) -> No
     sql = "SELECT id, nick AS word FROM source"
     stream = topic.stream(duckdb_at(warehouse), target_table=Rows, transform_sql=sql, transform_on_error="dlq")
     drain(stream)
-    assert found(warehouse) == []
+    assert stored(warehouse) == []
     assert rows_in(warehouse, "SELECT COUNT(*) FROM ematix_flow.rejects") == [(1,)]
 
 
@@ -189,7 +189,7 @@ def test_capitals_do_not_make_a_second_column(topic: Topic, warehouse: Path) -> 
             duckdb_at(warehouse), target_table=Rows, transform_sql="SELECT id, word FROM source", dialect="spark"
         )
     )
-    assert found(warehouse) == [(1, "a", None)]
+    assert stored(warehouse) == [(1, "a", None)]
 
 
 def test_a_row_at_which_the_sql_fails_can_be_replayed_alone(topic: Topic, warehouse: Path) -> None:
@@ -199,7 +199,7 @@ def test_a_row_at_which_the_sql_fails_can_be_replayed_alone(topic: Topic, wareho
     sql = "SELECT id, nick AS word, CAST(n AS BIGINT) + doc.x - 1 AS rn FROM source"
     given = {"target_table": Rows, "transform_on_error": "dlq", "dialect": "spark"}
     drain(topic.stream(duckdb_at(warehouse), transform_sql=sql, **given))
-    assert found(warehouse) == [(1, "a", 1)]
+    assert stored(warehouse) == [(1, "a", 1)]
     mended = topic.stream(duckdb_at(warehouse), transform_sql=sql.replace("CAST", "TRY_CAST"), **given)
     assert replay(mended, Selection())["succeeded"] == 1
-    assert found(warehouse) == [(1, "a", 1), (2, None, None)]
+    assert stored(warehouse) == [(1, "a", 1), (2, None, None)]

@@ -78,8 +78,8 @@ def run(topic: Topic, warehouse: Path, engine: str, monkeypatch: pytest.MonkeyPa
     return drain(topic.stream(duckdb_at(warehouse), **keywords))
 
 
-def found(warehouse: Path) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-    """Give the rows of the table and the rejects."""
+def stored(warehouse: Path) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    """Return the rows of the table and the rejects."""
     rows = rows_in(warehouse, "SELECT id, n, size, word, mixed FROM shop.sql_frames ORDER BY id")
     rejects = rows_in(warehouse, "SELECT source_position, reason, column_name, row_json FROM ematix_flow.rejects")
     return rows, sorted(rejects, key=str)
@@ -90,15 +90,15 @@ def test_both_engines_load_the_same_rows_and_reject_the_same_messages(
     topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(topic)
-    here, there = (tmp_path / f"{engine}.duckdb" for engine in ("local", "spark"))
-    assert run(topic, here, "local", monkeypatch) == run(topic, there, "spark", monkeypatch)
-    assert found(here) == found(there)
-    rows, rejects = found(there)
+    local, there = (tmp_path / f"{engine}.duckdb" for engine in ("local", "spark"))
+    assert run(topic, local, "local", monkeypatch) == run(topic, there, "spark", monkeypatch)
+    assert stored(local) == stored(there)
+    rows, rejects = stored(there)
     assert (1, 2, 1.0, "one", "1") in rows
     assert (60, 2600, None, "last", None) in rows  # the last message of its key
     assert (63, None, None, None, '{"a": 1}') in rows
     assert len(rows) == 60
-    assert [json.loads(place)["partition"] for place, *_ in rejects] == [0, 1, 1, 2, 2]
+    assert [json.loads(offset)["partition"] for offset, *_ in rejects] == [0, 1, 1, 2, 2]
 
 
 def test_the_process_of_the_stream_reads_and_receives_no_rows(
@@ -114,9 +114,9 @@ def test_the_process_of_the_stream_reads_and_receives_no_rows(
     monkeypatch.setattr(stream_rows, "typed_rows", refuse)
     monkeypatch.setattr(DataFrame, "toArrow", refuse)
     monkeypatch.setattr(DataFrame, "toPandas", refuse)
-    told = run(topic, warehouse, "spark", monkeypatch)
-    assert told["total_rows"] == 66
-    assert len(found(warehouse)[0]) == 60
+    result = run(topic, warehouse, "spark", monkeypatch)
+    assert result["total_rows"] == 66
+    assert len(stored(warehouse)[0]) == 60
 
 
 @pytest.mark.deep
@@ -124,15 +124,15 @@ def test_targets_of_one_stream_share_what_the_sql_made(
     topic: Topic, warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EMATIX_FLOW_ENGINE", "spark")
-    asked: list[object] = []
+    engines_requested: list[object] = []
     transformed = frame_sql.transformed
-    monkeypatch.setattr(frame_sql, "transformed", lambda *a, **k: asked.append(a) or transformed(*a, **k))
+    monkeypatch.setattr(frame_sql, "transformed", lambda *a, **k: engines_requested.append(a) or transformed(*a, **k))
     topic.write([{"id": 1, "n": "1"}, {"id": 2, "n": "two"}])
     rows_in(warehouse, "CREATE TABLE a (id BIGINT, n BIGINT); CREATE TABLE b AS FROM a")
     targets = [Target(connection=duckdb_at(warehouse), table=("main", name)) for name in ("a", "b")]
     sql = "SELECT id, CAST(n AS BIGINT) AS n FROM source"
     drain(topic.stream(None, targets=targets, transform_sql=sql, transform_on_error="dlq"))
-    assert len(asked) == 1
+    assert len(engines_requested) == 1
     assert rows_in(warehouse, "FROM a UNION ALL FROM b") == [(1, 1), (1, 1)]
     assert rows_in(warehouse, "SELECT COUNT(*), COUNT(DISTINCT source_position) FROM ematix_flow.rejects") == [(2, 1)]
 
@@ -148,12 +148,12 @@ def test_a_large_batch_takes_no_memory_of_the_process_of_the_stream(
     before = memory("VmRSS")
     sql = SQL.replace("CAST(mixed AS STRING)", "md5(mixed)").replace("doc.name", "CAST(NULL AS STRING)")
     run(topic, warehouse, "spark", monkeypatch, transform_sql=sql)
-    assert len(found(warehouse)[0]) == many - 1
+    assert len(stored(warehouse)[0]) == many - 1
     assert memory("VmHWM") - before < 100 << 20
 
 
 def memory(name: str) -> int:
-    """Give a number of bytes that Linux tells of this process."""
+    """Return a number of bytes that Linux tells of this process."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
 
@@ -200,10 +200,10 @@ def test_files_are_transformed_alike_by_both_engines(
             monkeypatch.setattr(StreamRows, "transformed", None)
         target = duckdb_at(tmp_path / f"{engine}.duckdb")
         assert drain(stream_from_keywords({**given, "target": target}, None))["total_rows"] == 2 + bad
-    here, there = (found(tmp_path / f"{engine}.duckdb") for engine in ("local", "spark"))
-    assert here == there
+    local, there = (stored(tmp_path / f"{engine}.duckdb") for engine in ("local", "spark"))
+    assert local == there
     rows, rejects = there
     assert rows == [(1, 2, 2.5, None, None)]
-    assert {Path(place).stem for place, *_ in rejects} == {"a"}
+    assert {Path(source_file).stem for source_file, *_ in rejects} == {"a"}
     assert len(rejects) == bad
     assert any("CAST_INVALID_INPUT" in reason for _, reason, *_ in rejects)

@@ -55,20 +55,20 @@ def test_bad_rows_become_dead_letters_with_their_places(
 ) -> None:
     topic.write([{"id": n, "n": f"{n}{'x' if n % 20 == 0 else ''}"} for n in range(1, many + 1)], partition=1)
     sql = "SELECT id, halved(CAST(n AS BIGINT)) AS n FROM source"
-    told = drain(
+    result = drain(
         topic.stream(
             duckdb_at(warehouse), target_table=Numbers, transform_sql=sql, transform_on_error="dlq", udfs=[halved]
         )
     )
     bad = [n for n in range(1, many + 1) if is_bad(n)]
-    assert told["total_rows"] == many
+    assert result["total_rows"] == many
     assert rows_in(warehouse, "SELECT COUNT(*), COUNT(DISTINCT id) FROM shop.sql_numbers") == [
         (many - len(bad), many - len(bad))
     ]
-    found = rows_in(warehouse, "SELECT source_position, row_json, reason FROM ematix_flow.rejects")
-    assert {json.loads(row)["id"]: json.loads(place)["offset"] for place, row, _ in found} == {n: n - 1 for n in bad}
-    assert {json.loads(place)["partition"] for place, _, _ in found} == {1}
-    reasons = {json.loads(row)["id"]: reason for _, row, reason in found}
+    rows = rows_in(warehouse, "SELECT source_position, row_json, reason FROM ematix_flow.rejects")
+    assert {json.loads(row)["id"]: json.loads(offset)["offset"] for offset, row, _ in rows} == {n: n - 1 for n in bad}
+    assert {json.loads(offset)["partition"] for offset, _, _ in rows} == {1}
+    reasons = {json.loads(row)["id"]: reason for _, row, reason in rows}
     assert "CAST_INVALID_INPUT" in reasons[20]
     assert reasons[77] == "transform: ValueError: seventy-seven is refused"
     shown = "".join(capfd.readouterr())

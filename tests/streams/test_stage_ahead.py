@@ -49,7 +49,7 @@ class Orders:
 
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Give who moves the rows."""
+    """Return who moves the rows."""
     if request.param == "spark":
         request.getfixturevalue("spark")
     monkeypatch.setenv(ENGINE_VARIABLE, request.param)
@@ -63,9 +63,9 @@ def used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     class Noting(StagingAhead):
         def take(self, plan: TargetPlan) -> tuple[StageSpec, tuple[TaskReport, ...]] | None:
-            taken = super().take(plan)
-            noted.append("staged anew" if taken is None else "taken")
-            return taken
+            batch = super().take(plan)
+            noted.append("staged anew" if batch is None else "taken")
+            return batch
 
     monkeypatch.setattr(table, "StagingAhead", Noting)
     return noted
@@ -73,14 +73,14 @@ def used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def warehouse(request: pytest.FixtureRequest) -> Connection:
-    """Give the database: PostgreSQL, unless a test names another one."""
+    """Return the database: PostgreSQL, unless a test names another one."""
     kind = getattr(request, "param", "postgres")
     return connection_from_fields("warehouse", {"kind": kind, "url": request.getfixturevalue(f"{kind}_url")})
 
 
 @pytest.fixture
 def orders(topic: Topic, warehouse: Connection) -> Callable[..., Stream]:
-    """Give the function that declares the stream of orders, in ranges of five messages."""
+    """Return the function that declares the stream of orders, in ranges of five messages."""
 
     def declared(**more: Any) -> Stream:
         given = {"target_table": Orders, "max_rows_per_batch": MOST, **more}
@@ -95,13 +95,13 @@ def fill(topic: Topic, count: int, first: int = 0) -> None:
 
 
 def rows(warehouse: Connection, sql: str = "SELECT id FROM shop.ahead ORDER BY id") -> list[Any]:
-    """Give what the table has."""
+    """Return what the table has."""
     with closing(open_database(warehouse).session()) as session:
         return [row[0] for row in session.query(sql)]
 
 
 def staging(warehouse: Connection) -> list[str]:
-    """Give the staging that is left."""
+    """Return the staging that is left."""
     database = open_database(warehouse)
     with closing(database.session()) as session:
         return [name for name, _ in database.stages(session)]

@@ -35,26 +35,26 @@ pytestmark = [
 
 
 def contents(stream: Stream, limit: int = 100, **keys: str) -> StateContents:
-    """Give what the one target of a stream remembers."""
+    """Return what the one target of a stream remembers."""
     (one,) = state_contents(stream, StreamOptions(), limit, keys)
     return one
 
 
 def oldest(stream: Stream, limit: int = 100, **keys: str) -> Oldest:
-    """Give the oldest things of it."""
+    """Return the oldest things of it."""
     things = contents(stream, limit, **keys).oldest
     assert things is not None
     return things
 
 
 def seconds(micros: int | None) -> float:
-    """Give a time as seconds after the first event."""
+    """Return a time as seconds after the first event."""
     assert micros is not None
     return micros / 1e6 - BEGIN.timestamp()
 
 
 def shown(stream: Stream, **keys: str) -> list[tuple[Any, ...]]:
-    """Give kind, status, seconds of the beginning and end, rows, and values of everything that is remembered."""
+    """Return kind, status, seconds of the beginning and end, rows, and values of everything that is remembered."""
     return [
         (one.kind, one.status, *(seconds(when) for when in (one.begin, one.end)), one.rows, one.columns)
         for one in oldest(stream, **keys).rows

@@ -20,7 +20,7 @@ from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.errors import BadRowsError, PlanError
 from ematix_flow.failpoints import failpoint
 from tests.depth import STATE_CHANGES, deep
-from tests.lakes.lanes import lake_fields
+from tests.lakes.targets import lake_fields
 from tests.services.kinesis import create_stream
 from tests.services.pubsub import PROJECT
 from tests.services.s3 import KEY, REGION, SECRET, s3_fields
@@ -44,17 +44,17 @@ pytestmark = [
 ]
 
 COUNTS = (Aggregation(agg="count", as_="n"), Aggregation(agg="sum", column="amount", as_="total"))
-MADE: dict[str, Any] = {"target_table": ("main", "w"), "create_table": True}
+CREATED: dict[str, Any] = {"target_table": ("main", "w"), "create_table": True}
 
 
 def window(**more: Any) -> Window:
-    """Give windows of ten seconds by user."""
+    """Return windows of ten seconds by user."""
     given = {"kind": "tumbling", "duration_ms": 10_000, "event_time_column": "at", "group_by": ("user",)}
     return Window(aggregations=COUNTS, **{**given, **more})
 
 
 def rows_of(*given: tuple[float, str, int]) -> list[dict[str, Any]]:
-    """Give rows of (second, user, amount)."""
+    """Return rows of (second, user, amount)."""
     return [{"at": at(second), "user": user, "amount": amount} for second, user, amount in given]
 
 
@@ -72,12 +72,12 @@ def write_file(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
 
 
 def folder_at(path: Path, form: str) -> Connection:
-    """Give a folder of files."""
+    """Return a folder of files."""
     return connection_from_fields("inbox", {"kind": "object_store_local", "path": str(path), "format": form})
 
 
 def closed(warehouse: Path) -> list[tuple[Any, ...]]:
-    """Give the windows of the table: the second at which they begin, user, rows and sum."""
+    """Return the windows of the table: the second at which they begin, user, rows and sum."""
     start = "CAST(epoch(window_start) - epoch(TIMESTAMPTZ '2026-03-01 00:00:00Z') AS BIGINT)"
     return rows_in(warehouse, f"SELECT {start}, user, n, total FROM w ORDER BY ALL")
 
@@ -85,7 +85,7 @@ def closed(warehouse: Path) -> list[tuple[Any, ...]]:
 def over(source: Connection, query: str, warehouse: Path, **more: Any) -> Stream:
     """Declare a stream whose windows go into a DuckDB file."""
     given = {"name": "ends", "source": source, "source_query": query, "target": duckdb_at(warehouse)}
-    return stream_from_keywords({**given, **MADE, "window": window(), **more}, None)
+    return stream_from_keywords({**given, **CREATED, "window": window(), **more}, None)
 
 
 FIRST, SECOND, THIRD = (
@@ -93,7 +93,7 @@ FIRST, SECOND, THIRD = (
     rows_of((9, "a", 8), (12, "b", 16)),
     rows_of((30, "c", 32), (13, "a", 64)),
 )
-WANTED = [(0, "a", 1, 1), (0, "b", 1, 2), (10, "a", 2, 68), (10, "b", 1, 16)]
+EXPECTED = [(0, "a", 1, 1), (0, "b", 1, 2), (10, "a", 2, 68), (10, "b", 1, 16)]
 """The row of second 9 comes in the second run, when its window is closed."""
 
 
@@ -104,7 +104,7 @@ def test_windows_over_files(tmp_path: Path, warehouse: Path, form: str) -> None:
         write_file(tmp_path / "in", f"{9 - number}.{ending}", rows)
         drain(stream)
         assert drain(stream)["total_rows"] == 0
-    assert closed(warehouse) == WANTED
+    assert closed(warehouse) == EXPECTED
     (status,) = stream_status(stream, StreamOptions())
     assert (status.lag, status.state is not None) == (0, True)
 
@@ -118,10 +118,10 @@ def test_files_are_read_some_at_a_time_and_a_file_that_is_gone_brings_nothing_ag
     for name, rows in (("a", FIRST), ("b", SECOND), ("c", THIRD)):
         write_file(tmp_path / "in", f"{name}.csv", rows)
     drain(stream)
-    assert closed(warehouse) == WANTED
+    assert closed(warehouse) == EXPECTED
     (tmp_path / "in" / "a.csv").unlink()
     drain(stream)
-    assert closed(warehouse) == WANTED
+    assert closed(warehouse) == EXPECTED
     write_file(tmp_path / "in", "b.csv", FIRST)
     with pytest.raises(PlanError, match="1 file of ends has changed since it was loaded"):
         drain(stream)
@@ -133,13 +133,13 @@ def test_lines_that_are_no_rows_are_rejects_and_a_reset_reads_all_files_again(tm
     write_file(tmp_path / "in", "a.csv", FIRST)
     (tmp_path / "in" / "b.csv").write_text(f"at,user,amount\nnoon,a,1\n{at(30)},a\n{at(30)},c,32\n")
     drain(stream)
-    wanted = [(0, "a", 1, 1), (0, "b", 1, 2), (10, "a", 1, 4)]
-    assert closed(warehouse) == wanted
+    expected = [(0, "a", 1, 1), (0, "b", 1, 2), (10, "a", 1, 4)]
+    assert closed(warehouse) == expected
     reasons = rows_in(warehouse, "SELECT reason FROM ematix_flow.rejects ORDER BY reason")
     assert len(reasons) == 2
     move_stream(stream, "earliest", StreamOptions())
     drain(stream)
-    assert closed(warehouse) == sorted(wanted * 2)
+    assert closed(warehouse) == sorted(expected * 2)
 
 
 @pytest.mark.deep
@@ -151,7 +151,7 @@ def test_windows_over_a_bucket(s3_server: S3Server, s3_bucket: str, warehouse: P
         body = "".join(json.dumps(row) + "\n" for row in rows).encode()
         server.client().put_object(Bucket=bucket, Key=f"in/{number}.jsonl", Body=body)
         drain(stream)
-    assert closed(warehouse) == WANTED
+    assert closed(warehouse) == EXPECTED
 
 
 @pytest.mark.deep
@@ -165,7 +165,7 @@ def test_windows_over_a_lake_table(tmp_path: Path, warehouse: Path, topic: Topic
         topic.write(rows, partition=0)
         drain(filled)
         drain(stream)
-    assert closed(warehouse) == WANTED
+    assert closed(warehouse) == EXPECTED
 
 
 @pytest.mark.deep
@@ -176,7 +176,7 @@ def test_a_topic_is_joined_with_files(tmp_path: Path, warehouse: Path, topic: To
         time_window_ms=5_000, event_time_column="at",
     )  # fmt: skip
     sources = [Source(topic.connection, topic.name), Source(folder_at(tmp_path, "csv"), "in")]
-    given = {"name": "both", "sources": sources, "target": duckdb_at(warehouse), **MADE, "join": join}
+    given = {"name": "both", "sources": sources, "target": duckdb_at(warehouse), **CREATED, "join": join}
     stream = stream_from_keywords({**given, "state_store": StateStore(kind="in_memory")}, None)
     topic.write(rows_of((0, "a", 1), (2, "b", 2)))
     write_file(tmp_path / "in", "a.csv", rows_of((4, "a", 10)))
@@ -194,13 +194,13 @@ def into_topic(topic: Topic, target: str, **more: Any) -> Stream:
 
 
 def sent(topic: Topic, name: str) -> list[tuple[Any, ...]]:
-    """Give the windows of a topic: key, beginning, user, rows and sum."""
-    found = []
+    """Return the windows of a topic: key, beginning, user, rows and sum."""
+    rows = []
     for message in committed(topic.broker.address, name):
         row = json.loads(message.value())
         start = datetime.fromisoformat(row["window_start"]).astimezone(UTC)
-        found.append((message.key().decode(), start.second, row["user"], row["n"], row["total"]))
-    return found
+        rows.append((message.key().decode(), start.second, row["user"], row["n"], row["total"]))
+    return rows
 
 
 @pytest.mark.parametrize("delivery", ["auto", deep("at_least_once")])
@@ -211,17 +211,17 @@ def test_windows_go_into_a_topic_once(topic: Topic, kafka_broker: KafkaBroker, d
         topic.write(rows, partition=0)
         drain(stream)
         assert drain(stream)["total_rows"] == 0
-    assert sent(topic, target) == [(user, start, user, n, total) for start, user, n, total in WANTED]
+    assert sent(topic, target) == [(user, start, user, n, total) for start, user, n, total in EXPECTED]
     if delivery == "at_least_once":
         ids = {dict(one.headers())[ID_HEADER] for one in committed(kafka_broker.address, target)}
-        assert len(ids) == len(WANTED)
+        assert len(ids) == len(EXPECTED)
     (status,) = stream_status(stream, StreamOptions())
     assert status.position is not None
     assert "state" not in status.position
     move_stream(stream, "earliest", StreamOptions())
     drain(stream)
     # One batch has all of them now, so that no row is late.
-    assert min(sent(topic, target)[len(WANTED) :]) == ("a", 0, "a", 2, 9)
+    assert min(sent(topic, target)[len(EXPECTED) :]) == ("a", 0, "a", 2, 9)
 
 
 @pytest.mark.deep
@@ -238,12 +238,12 @@ def test_a_batch_that_was_interrupted_is_sent_once(
     drain(stream)
     topic.write(THIRD, partition=0)
     drain(stream)
-    assert sent(topic, target) == [(u, start, u, n, total) for start, u, n, total in (*WANTED[:2], (10, "a", 2, 68))]
+    assert sent(topic, target) == [(u, start, u, n, total) for start, u, n, total in (*EXPECTED[:2], (10, "a", 2, 68))]
 
 
-def _failing(place: str) -> Any:
+def _failing(point: str) -> Any:
     def reach(name: str) -> None:
-        if name == place:
+        if name == point:
             raise InterruptedError(name)
 
     return reach
@@ -268,12 +268,12 @@ def test_late_rows_and_bad_ones_go_to_the_dead_letter_topic(topic: Topic, kafka_
 
 
 def broker_target(kind: str, request: pytest.FixtureRequest) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Give the settings of a connection to a broker, and where in it messages go."""
+    """Return the settings of a connection to a broker, and where in it messages go."""
     if kind == "kinesis":
         server = request.getfixturevalue("s3_server")
-        place = {"stream_name": create_stream(server), "region": REGION, "endpoint": server.endpoint}
+        fields = {"stream_name": create_stream(server), "region": REGION, "endpoint": server.endpoint}
         keys = {"access_key_id": KEY, "secret_access_key": SECRET}
-        return {**place, **keys}, {"target_partition_key_prefix": "w-"}
+        return {**fields, **keys}, {"target_partition_key_prefix": "w-"}
     if kind == "rabbitmq":
         queues = request.getfixturevalue("rabbitmq_server")
         return {"amqp_url": queues.url}, {"target_queue": queues.create_queue()}

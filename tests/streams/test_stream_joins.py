@@ -51,7 +51,7 @@ def joined(sides: tuple[Topic, Topic], warehouse: Path, **more: Any) -> Stream:
 
 
 def pairs(warehouse: Path) -> list[tuple[Any, ...]]:
-    """Give the pairs of the table by the numbers of their rows."""
+    """Return the pairs of the table by the numbers of their rows."""
     return sorted(rows_in(warehouse, "SELECT left_n, right_n FROM shop.pairs"), key=repr)
 
 

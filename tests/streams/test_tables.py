@@ -42,8 +42,8 @@ def test_rows_carry_what_their_messages_say(topic: Topic, warehouse: Path) -> No
 def test_every_digit_arrives(topic: Topic, warehouse: Path) -> None:
     topic.write([b'{"id": 1, "amount": 123456789012345678.12345678901234567890}'])
     drain(topic.stream(duckdb_at(warehouse), target_table=Orders))
-    found = rows_in(warehouse, "SELECT CAST(amount AS VARCHAR) FROM shop.stream_orders")
-    assert found == [("123456789012345678.12345678901234567890",)]
+    rows = rows_in(warehouse, "SELECT CAST(amount AS VARCHAR) FROM shop.stream_orders")
+    assert rows == [("123456789012345678.12345678901234567890",)]
 
 
 def test_the_next_run_goes_on_where_the_last_one_ended(topic: Topic, warehouse: Path) -> None:
@@ -57,8 +57,8 @@ def test_the_next_run_goes_on_where_the_last_one_ended(topic: Topic, warehouse: 
 
 def test_merge_keeps_the_newest_row_of_a_key(topic: Topic, warehouse: Path) -> None:
     stream = topic.stream(duckdb_at(warehouse), target_table=Orders, mode="merge", keys=["id"])
-    for word in ("a", "b"):
-        topic.write([{"id": 1, "word": word}])
+    for text in ("a", "b"):
+        topic.write([{"id": 1, "word": text}])
         drain(stream)
     assert rows_in(warehouse, "SELECT id, word FROM shop.stream_orders") == [(1, "b")]
 
@@ -92,10 +92,10 @@ def test_a_table_that_is_not_there_is_refused_unless_it_may_be_made(topic: Topic
     topic.write([{"id": 1, "word": "a"}])
     with pytest.raises(PlanError, match=r"table main\.nowhere does not exist"):
         drain(topic.stream(duckdb_at(warehouse), target_table=("main", "nowhere")))
-    made = topic.stream(duckdb_at(warehouse), target_table=("main", "nowhere"), create_table=True)
-    drain(made)
+    stream = topic.stream(duckdb_at(warehouse), target_table=("main", "nowhere"), create_table=True)
+    drain(stream)
     topic.write([{"id": 2, "word": "b", "new": 1.5}])
-    drain(made)
+    drain(stream)
     assert rows_in(warehouse, "SELECT id, word, new FROM main.nowhere ORDER BY id") == [(1, "a", None), (2, "b", 1.5)]
 
 
@@ -126,13 +126,13 @@ def test_a_topic_that_was_made_again_is_refused(topic: Topic, warehouse: Path) -
     topic.write([{"id": 1}])
     drain(stream)
     topic.broker.drop_topic(topic.name)
-    _made_again(topic)
+    _recreated(topic)
     topic.write([{"id": 2}])
     with pytest.raises(StreamLostError, match="deleted and made again"):
         drain(stream)
 
 
-def _made_again(topic: Topic) -> None:
+def _recreated(topic: Topic) -> None:
     from confluent_kafka import KafkaException
 
     for _ in range(100):
@@ -236,5 +236,5 @@ def test_fields_may_be_called_like_what_messages_have_inside(topic: Topic, wareh
     stream = topic.stream(duckdb_at(warehouse), target_table=OwnNames, transform_on_error="dlq")
     drain(stream)
     assert rows_in(warehouse, "SELECT id, _payload, _place, value FROM shop.own_names") == [(1, "p", "q", "v")]
-    kept = [payload_of(row) for (row,) in rows_in(warehouse, "SELECT row_json FROM ematix_flow.rejects")]
-    assert sorted(kept) == [b'{"id":"x","_payload":"r"}', b"{torn"]
+    payloads = [payload_of(row) for (row,) in rows_in(warehouse, "SELECT row_json FROM ematix_flow.rejects")]
+    assert sorted(payloads) == [b'{"id":"x","_payload":"r"}', b"{torn"]

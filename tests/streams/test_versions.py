@@ -34,7 +34,7 @@ def moved(day: int, city: str, key: int = 1) -> dict[str, Any]:
 
 
 def versions(path: Path) -> list[tuple[Any, ...]]:
-    """Give city, first and last day and whether it is the current one, of every version of customer 1."""
+    """Return city, first and last day and whether it is the current one, of every version of customer 1."""
     days = ", ".join(f"day({end} AT TIME ZONE 'UTC')" for end in ("valid_from", "valid_to"))
     return rows_in(path, f"SELECT city, {days}, is_current FROM shop.customers WHERE id = 1 ORDER BY valid_from")
 
@@ -50,8 +50,8 @@ def test_every_event_of_a_key_in_a_batch_is_a_version_and_a_rewind_changes_nothi
     messages = [moved(1, "Rome"), moved(5, "Pisa"), moved(3, "Bari"), moved(2, "Oslo", key=2)]
     topic.write(messages, partition=0)
     drain(stream, most=most)
-    wanted = [("Rome", 1, 3, False), ("Bari", 3, 5, False), ("Pisa", 5, None, True)]
-    assert versions(warehouse) == wanted
+    expected = [("Rome", 1, 3, False), ("Bari", 3, 5, False), ("Pisa", 5, None, True)]
+    assert versions(warehouse) == expected
     before = rows_in(warehouse, "SELECT * FROM shop.customers ORDER BY ALL")
     move_stream(stream, "earliest", StreamOptions())
     assert drain(stream, most=most)["total_rows"] == len(messages)
@@ -68,11 +68,11 @@ def test_of_two_messages_with_one_event_time_the_greater_counts_whichever_came_l
     stream = topic.stream(duckdb_at(warehouse), target_table=Customers, **BY_EVENT)
     topic.write([moved(1, "Rome"), *(moved(2, city) for city in cities)], partition=0)
     drain(stream)
-    wanted = [("Rome", 1, 2, False), ("Pisa", 2, None, True)]
-    assert versions(warehouse) == wanted
+    expected = [("Rome", 1, 2, False), ("Pisa", 2, None, True)]
+    assert versions(warehouse) == expected
     move_stream(stream, "earliest", StreamOptions())
     drain(stream)
-    assert versions(warehouse) == wanted
+    assert versions(warehouse) == expected
 
 
 def test_by_load_time_the_last_message_of_a_batch_is_the_version_also_after_a_rewind(

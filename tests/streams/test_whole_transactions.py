@@ -56,9 +56,9 @@ class Reader:
 
     def _read(self) -> None:
         while not self._stop.wait(0.002):
-            self.look()
+            self.read()
 
-    def look(self) -> None:
+    def read(self) -> None:
         with closing(sqlite3.connect(self._file, timeout=60)) as connection:
             self.sums.append(connection.execute("SELECT sum(n) FROM things").fetchone()[0])
 
@@ -99,7 +99,7 @@ def test_a_reader_sees_whole_transactions_only(source: Source, tmp_path: Path) -
         def heard(event: Event) -> None:
             if isinstance(event, BatchLoaded):
                 batches.append(event.messages)
-                reader.look()
+                reader.read()
 
         bus.subscribe(heard)
         drain(stream, bus=bus)
@@ -118,14 +118,14 @@ def declared(source: Any, **more: Any) -> Stream:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("more", "words"),
+    ("more", "message"),
     [
         ({}, "does not go with kafka: its messages do not say where transactions end"),
         ({"transform_on_error": "dlq"}, "does not go with"),
     ],
 )
-def test_what_cannot_keep_transactions_whole_is_refused(more: dict[str, Any], words: str) -> None:
-    with pytest.raises(DeclareError, match=words):
+def test_what_cannot_keep_transactions_whole_is_refused(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(DeclareError, match=message):
         declared(KafkaConnection("k", bootstrap_servers="h:9092"), **more)
 
 

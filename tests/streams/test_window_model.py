@@ -67,7 +67,7 @@ COLUMNS = """
 
 
 def window_of(kind: str, policy: str) -> Window:
-    """Give a window by two columns with every aggregation."""
+    """Return a window by two columns with every aggregation."""
     # The state of a session takes no approximate numbers.
     aggregations = AGGREGATIONS[:-1] if kind == "session" else AGGREGATIONS
     more = {**KINDS[kind], **POLICIES[policy]}
@@ -75,7 +75,7 @@ def window_of(kind: str, policy: str) -> Window:
 
 
 def random_events(seed: int, count: int, *, nulls: bool = True) -> list[dict[str, Any]]:
-    """Give events: time goes on, many are out of order, some by hours; whole minutes, so that bounds are met exactly."""
+    """Return events: time goes on, many are out of order, some by hours; whole minutes, so that bounds are met exactly."""
     random = Random(seed)  # noqa: S311 - the same events at every run
     events: list[dict[str, Any]] = []
     for number in range(count):
@@ -104,22 +104,22 @@ def random_events(seed: int, count: int, *, nulls: bool = True) -> list[dict[str
 
 
 def message(event: dict[str, Any]) -> dict[str, Any]:
-    """Give an event as a message."""
+    """Return an event as a message."""
     return event | {"at": None if event["at"] is None else (EPOCH + timedelta(milliseconds=event["at"])).isoformat()}
 
 
 def split(events: Sequence[dict[str, Any]], size: int) -> list[Sequence[dict[str, Any]]]:
-    """Give chunks of this size."""
+    """Return chunks of this size."""
     return [events[start : start + size] for start in range(0, len(events), size)]
 
 
 def run(
     topic: Topic, warehouse: Path, window: Window, chunks: list[Sequence[dict[str, Any]]], *, restart: bool, mode: str
 ) -> list[StateChanged]:
-    """Load chunks of one size in one run, or each in a run of its own; give what the state told."""
-    told: list[Event] = []
+    """Load chunks of one size in one run, or each in a run of its own; return what the state told."""
+    events: list[Event] = []
     bus = Bus()
-    bus.subscribe(told.append)
+    bus.subscribe(events.append)
     rows_in(warehouse, "CREATE SCHEMA shop")
     key = "session_id" if window.kind == "session" else 'window_start, shop, "user"'
     columns = COLUMNS + (", session_id BIGINT" if window.kind == "session" else "")
@@ -133,30 +133,30 @@ def run(
         if restart:
             drain(stream, bus=bus)
     drain(stream, bus=bus)
-    return [event for event in told if isinstance(event, StateChanged)]
+    return [event for event in events if isinstance(event, StateChanged)]
 
 
 def stored(warehouse: Path, window: Window) -> Counter[tuple[Any, ...]]:
-    """Give the rows of the table of windows, with their bounds in milliseconds."""
+    """Return the rows of the table of windows, with their bounds in milliseconds."""
     names = [*window.group_by, *(one.as_ for one in window.aggregations)]
     columns = ", ".join(f'"{name}"' for name in names)
     return Counter(rows_in(warehouse, f"SELECT epoch_ms(window_start), epoch_ms(window_end), {columns} FROM shop.w"))
 
 
-def assert_late(told: Sequence[StateChanged], warehouse: Path, model: Expected, policy: str) -> None:
+def assert_late(changes: Sequence[StateChanged], warehouse: Path, model: Expected, policy: str) -> None:
     """Expect late rows to be counted, and with `dlq` to be rejects; there are some."""
     assert model.late
-    assert sum(event.late for event in told) == len(model.late)
+    assert sum(event.late for event in changes) == len(model.late)
     if policy != "dlq":
         return
-    found = Counter()
+    counts = Counter()
     for reason, row in rows_in(warehouse, "SELECT reason, row_json FROM ematix_flow.rejects"):
         assert reason.startswith("late_data: ")
-        found[tuple(sorted(json.loads(row).items()))] += 1
+        counts[tuple(sorted(json.loads(row).items()))] += 1
     late = [
         sorted((name, value) for name, value in message(event).items() if value is not None) for _, event in model.late
     ]
-    assert found == Counter(map(tuple, late))
+    assert counts == Counter(map(tuple, late))
 
 
 class Case(NamedTuple):
@@ -194,8 +194,8 @@ def test_windows_give_what_the_model_gives(line: Topic, warehouse: Path, case: C
     nulls = case.mode == "append" or case.kind == "session"
     chunks = split(random_events(case.seed, 360, nulls=nulls), 120 + case.seed)
     model = expected(chunks, window, LATENESS)
-    told = run(line, warehouse, window, chunks, restart=case.restart, mode=case.mode)
+    events = run(line, warehouse, window, chunks, restart=case.restart, mode=case.mode)
     rows = model.appended() if case.mode == "append" else model.merged(("window_start", "shop", "user"))
     assert stored(warehouse, window) == rows
     assert (len(model.emissions) > rows.total()) == (case.mode == "merge")
-    assert_late(told, warehouse, model, case.policy)
+    assert_late(events, warehouse, model, case.policy)

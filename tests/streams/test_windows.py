@@ -29,7 +29,7 @@ from ematix_flow.errors import BadRowsError, FlowError, PlanError, StreamLostErr
 from ematix_flow.observe.bus import Bus
 from ematix_flow.observe.metrics.stream import StreamMetrics
 from tests.depth import STREAM_STATE, deep
-from tests.lakes.lanes import lake_fields
+from tests.lakes.targets import lake_fields
 from tests.streams.feeds import BEGIN, Topic, at, drain, duckdb_at, rows_in
 
 if TYPE_CHECKING:
@@ -46,12 +46,12 @@ pytestmark = [
 
 
 def events(*given: tuple[float, Any, float]) -> list[dict[str, Any]]:
-    """Give messages of (seconds, user, amount)."""
+    """Return messages of (seconds, user, amount)."""
     return [{"at": at(seconds), "user": user, "amount": amount} for seconds, user, amount in given]
 
 
 def tumbling(**more: Any) -> Window:
-    """Give windows of ten seconds by user."""
+    """Return windows of ten seconds by user."""
     aggregations = (
         Aggregation(agg="count", as_="n"),
         Aggregation(agg="sum", column="amount", as_="total"),
@@ -64,7 +64,7 @@ def tumbling(**more: Any) -> Window:
 
 
 def closed(warehouse: Path, columns: str = "user, n, total, mean, first, last") -> list[tuple[Any, ...]]:
-    """Give the rows of the table of windows, with the seconds at which they begin."""
+    """Return the rows of the table of windows, with the seconds at which they begin."""
     sql = f"SELECT epoch(window_start) - epoch(TIMESTAMPTZ '2026-03-01 00:00:00Z') AS s, {columns} FROM shop.w"
     return sorted(rows_in(warehouse, sql), key=repr)
 
@@ -81,12 +81,12 @@ def test_windows_are_loaded_when_time_has_passed_their_end(topic: Topic, warehou
 
 TIMES = (0, 4, 9.999999, 10, 20)
 COUNT = (Aggregation(agg="count", as_="n"),)
-MADE: dict[str, Any] = {"target_table": ("shop", "w"), "create_table": True}
+CREATED: dict[str, Any] = {"target_table": ("shop", "w"), "create_table": True}
 
 
 def into(topic: Topic, warehouse: Path, window: Window, **more: Any) -> Stream:
     """Declare a stream whose windows go into a DuckDB file."""
-    return topic.stream(duckdb_at(warehouse), window=window, **MADE, **more)
+    return topic.stream(duckdb_at(warehouse), window=window, **CREATED, **more)
 
 
 @pytest.mark.deep
@@ -160,13 +160,13 @@ def test_late_rows_are_dropped_and_counted_and_metrics_tell_it(topic: Topic, war
     drain(stream, bus=bus)
     assert closed(warehouse, "user, n, total") == [(0.0, "a", 1, 5), (10.0, "b", 2, 3)]
 
-    def told(name: str, **labels: str) -> float | None:
-        found = metrics.registry.get_sample_value(f"ematix_streaming_{name}", {"pipeline": stream.name, **labels})
-        return None if found is None else float(found)
+    def sample(name: str, **labels: str) -> float | None:
+        value = metrics.registry.get_sample_value(f"ematix_streaming_{name}", {"pipeline": stream.name, **labels})
+        return None if value is None else float(value)
 
-    assert told("late_rows_dropped_total", policy="drop") == 1
-    assert told("windows_emitted_total") == 2
-    assert told("watermark_seconds", source="_global") == (BEGIN + timedelta(seconds=20)).timestamp()
+    assert sample("late_rows_dropped_total", policy="drop") == 1
+    assert sample("windows_emitted_total") == 2
+    assert sample("watermark_seconds", source="_global") == (BEGIN + timedelta(seconds=20)).timestamp()
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_a_source_whose_rows_have_no_time_is_told_beside_one_whose_rows_have(
 ) -> None:
     left, right = sides
     sources = [Source(one.connection, one.name) for one in sides]
-    given = {"name": "both", "sources": sources, "target": duckdb_at(warehouse), **MADE, "window": tumbling()}
+    given = {"name": "both", "sources": sources, "target": duckdb_at(warehouse), **CREATED, "window": tumbling()}
     left.write(events((1, "a", 5), (20, "a", 5)))
     right.write([{"when": at(2), "user": "b", "amount": 1}])
     with pytest.raises(PlanError, match="have no column 'at' for the time of events"):
@@ -230,7 +230,7 @@ def test_too_much_in_one_window_fails_the_run(
 
 @udf(args=("Int64",), returns="Int64", name="with_tax")
 def with_tax(amount: int) -> int:
-    """Give an amount with its tax."""
+    """Return an amount with its tax."""
     return amount * 2
 
 
@@ -253,7 +253,7 @@ def test_windows_are_made_of_what_sql_lookups_and_functions_give(topic: Topic, w
 
 @pytest.fixture
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Connection:
-    """Give a connection of the kind that a test names."""
+    """Return a connection of the kind that a test names."""
     if request.param == "postgres":
         return connection_from_fields("place", {"kind": "postgres", "url": request.getfixturevalue("postgres_url")})
     if request.param == "sqlite":
@@ -262,7 +262,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Connection:
 
 
 def stored(connection: Connection) -> list[tuple[Any, ...]]:
-    """Give the bounds of windows and what is in them."""
+    """Return the bounds of windows and what is in them."""
     sql, fields = "SELECT window_start, window_end, {user}, n FROM {table} ORDER BY window_start", asdict(connection)
     if connection.kind == "postgres":
         with psycopg.connect(fields["url"]) as session:
@@ -293,9 +293,9 @@ def test_reopened_windows_are_merged_into_other_targets(topic: Topic, target: Co
 
 
 def instant_of(value: Any) -> datetime:
-    """Give an instant as any target has it."""
-    found = datetime.fromisoformat(value) if isinstance(value, str) else value
-    return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    """Return an instant as any target has it."""
+    instant = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return instant.astimezone(UTC) if instant.tzinfo else instant.replace(tzinfo=UTC)
 
 
 SESSION_IDS = [(4544691494226584394,), (5551627254261935155,), (8941328066801658907,)]
@@ -353,9 +353,9 @@ def test_a_session_of_a_file_has_an_id_that_stays(topic: Topic, warehouse: Path)
 def test_a_look_ahead_at_a_stream_with_windows_changes_nothing(topic: Topic, warehouse: Path, tmp_path: Path) -> None:
     stream = into(topic, warehouse, tumbling())
     topic.write(events((1, "a", 5), (11, "a", 1)))
-    for found in (preview_stream(stream), dry_run_stream(stream)):
-        assert found.targets[0].dry_run_error is None
-        assert any("the state of the stream decides" in note for note in found.notes)
+    for result in (preview_stream(stream), dry_run_stream(stream)):
+        assert result.targets[0].dry_run_error is None
+        assert any("the state of the stream decides" in note for note in result.notes)
     assert validate_stream(stream).errors == ()
     assert not warehouse.exists()
     assert not (tmp_path / "checkpoints").exists()
@@ -408,5 +408,5 @@ def test_a_partition_that_is_read_more_slowly_has_no_late_rows(
     drain(stream)
     topic.write(events((1000, "end", 1)), partition=1)
     drain(stream)
-    found = rows_in(warehouse, 'SELECT "user", SUM(n) FROM shop.w GROUP BY 1 ORDER BY 1')
-    assert found == [("few", 3), ("many", 10)]
+    rows = rows_in(warehouse, 'SELECT "user", SUM(n) FROM shop.w GROUP BY 1 ORDER BY 1')
+    assert rows == [("few", 3), ("many", 10)]

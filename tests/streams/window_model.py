@@ -28,17 +28,17 @@ class Expected:
     """Events that came after their window was closed, with that window."""
 
     def appended(self) -> Counter[tuple[Any, ...]]:
-        """Give the rows of a target that appends."""
+        """Return the rows of a target that appends."""
         return Counter(tuple(row.values()) for row in self.emissions)
 
     def merged(self, keys: Sequence[str]) -> Counter[tuple[Any, ...]]:
-        """Give the rows of a target that merges by keys: the last one of each."""
+        """Return the rows of a target that merges by keys: the last one of each."""
         last = {tuple(row[key] for key in keys): tuple(row.values()) for row in self.emissions}
         return Counter(last.values())
 
 
 def expected(chunks: Iterable[Sequence[Event]], window: Window, lateness: int = 0) -> Expected:
-    """Give what a window makes of chunks of events that are taken up one after the other."""
+    """Return what a window makes of chunks of events that are taken up one after the other."""
     result = Expected()
     model = _Sessions(window, result) if window.kind == "session" else _Fixed(window, result)
     watermark = float("-inf")
@@ -87,21 +87,23 @@ class _Sessions:
     def __init__(self, window: Window, result: Expected) -> None:
         self.window, self.result = window, result
         self.allowed = window.allowed_lateness_ms or 0
-        self.kept: dict[tuple[Any, ...], list[Event]] = defaultdict(list)
+        self.open_events: dict[tuple[Any, ...], list[Event]] = defaultdict(list)
         self.emitted: dict[tuple[tuple[Any, ...], int], list[Event]] = {}
 
     def take(self, events: Sequence[Event], watermark: float) -> None:
         for event in events:
-            self.kept[self._key(event)].append(event)
+            self.open_events[self._key(event)].append(event)
         new = {id(event) for event in events}
         for key in {self._key(event) for event in events}:
             while late := self._late(key, new, watermark):
-                self.kept[key] = [event for event in self.kept[key] if all(event is not other for other in late)]
+                self.open_events[key] = [
+                    event for event in self.open_events[key] if all(event is not other for other in late)
+                ]
                 self.result.late.extend(((e[AT], e[AT] + self._gap), e) for e in late)
         self.pass_time(watermark)
 
     def pass_time(self, watermark: float) -> None:
-        for key in list(self.kept):
+        for key in list(self.open_events):
             for session in self._sessions(key):
                 span = (session[0][AT], session[-1][AT] + self._gap)
                 if span[1] > watermark:
@@ -110,7 +112,9 @@ class _Sessions:
                     self.emitted[key, span[0]] = session
                     _emit(self.result, self.window, span, session)
                 if span[1] + self.allowed <= watermark:
-                    self.kept[key] = [event for event in self.kept[key] if all(event is not e for e in session)]
+                    self.open_events[key] = [
+                        event for event in self.open_events[key] if all(event is not e for e in session)
+                    ]
 
     @property
     def _gap(self) -> int:
@@ -120,7 +124,7 @@ class _Sessions:
         return tuple(event.get(name) for name in self.window.group_by)
 
     def _late(self, key: tuple[Any, ...], new: set[int], watermark: float) -> list[Event]:
-        """Give new events of the first session that is over and may not be changed any more."""
+        """Return new events of the first session that is over and may not be changed any more."""
         for session in self._sessions(key):
             late = [event for event in session if id(event) in new]
             if late and session[-1][AT] + self._gap + self.allowed <= watermark:
@@ -129,7 +133,7 @@ class _Sessions:
 
     def _sessions(self, key: tuple[Any, ...]) -> list[list[Event]]:
         sessions: list[list[Event]] = []
-        for event in sorted(self.kept[key], key=lambda one: int(one[AT])):
+        for event in sorted(self.open_events[key], key=lambda one: int(one[AT])):
             if sessions:
                 first, last = sessions[-1][0][AT], sessions[-1][-1][AT]
                 longest = self.window.max_session_duration_ms or 0
@@ -150,7 +154,7 @@ def _emit(result: Expected, window: Window, span: Span, events: Sequence[Event])
 
 
 def aggregated(aggregation: Aggregation, events: Sequence[Event]) -> Any:
-    """Give the value of an aggregation; of several values at the first or last time the least or greatest."""
+    """Return the value of an aggregation; of several values at the first or last time the least or greatest."""
     if aggregation.agg == "count":
         return len(events)
     name = str(aggregation.column)

@@ -47,8 +47,8 @@ VALUES: dict[str, tuple[Any, ...]] = {
 SIMPLE = {name: values[:2] for name, values in VALUES.items()}
 
 
-def places(chance: random.Random, number: int) -> dict[str, Any]:
-    """Give the source block of a message of PostgreSQL."""
+def source_block(chance: random.Random, number: int) -> dict[str, Any]:
+    """Return the source block of a message of PostgreSQL."""
     sequence = chance.choice([f'["{number}","{number + 1}"]', f'[null,"{number}"]', None, "odd", f'[ "{number}" ]'])
     return {
         "db": 'a "b"',
@@ -60,13 +60,13 @@ def places(chance: random.Random, number: int) -> dict[str, Any]:
 
 
 def anew(chance: random.Random, number: int) -> dict[str, Any]:
-    """Give the source block of a message from a log that began anew."""
-    log = places if number % 2 else binlog
+    """Return the source block of a message from a log that began anew."""
+    log = source_block if number % 2 else binlog
     return log(chance, number) | {"epoch": chance.choice([1, 1, 12, 0, None, "3"])}
 
 
 def binlog(chance: random.Random, number: int) -> dict[str, Any]:
-    """Give the source block of a message of MySQL."""
+    """Return the source block of a message of MySQL."""
     return {
         "file": f"binlog.{number % 3:06d}",
         "pos": number,
@@ -78,7 +78,7 @@ def binlog(chance: random.Random, number: int) -> dict[str, Any]:
 
 
 def timed(chance: random.Random, number: int) -> dict[str, Any]:
-    """Give the source block of a connector that has no place."""
+    """Return the source block of a connector that has no place."""
     return {"ts_ms": chance.choice([None, number]), "scn": chance.choice(["17", None])}
 
 
@@ -88,7 +88,7 @@ def message(
     source: Callable[[random.Random, int], dict[str, Any]],
     values: dict[str, tuple[Any, ...]],
 ) -> bytes:
-    """Give a change by chance: mostly one that is alike to others, sometimes something else."""
+    """Return a change by chance: mostly one that is alike to others, sometimes something else."""
     names = [name for name in values if name != "more" or chance.random() < 0.3]
     row = {name: chance.choice(values[name]) for name in names}
     operation = chance.choice("cruuuuddt")
@@ -110,7 +110,7 @@ def message(
 
 
 def rows(decoder: ChangeDecoder, payloads: list[bytes | None]) -> list[Any]:
-    """Give everything that a decoder makes of messages."""
+    """Return everything that a decoder makes of messages."""
     times = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(milliseconds=one) for one in range(len(payloads))]
     table = pa.table({
         VALUE: pa.array(payloads, pa.binary()),
@@ -124,14 +124,14 @@ def rows(decoder: ChangeDecoder, payloads: list[bytes | None]) -> list[Any]:
 
 
 def one_by_one(decoder: ChangeDecoder, payloads: list[bytes | None], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Give the same without any pattern."""
+    """Return the same without any pattern."""
     with monkeypatch.context() as patch:
         patch.setattr(alike, "TRIES", 0)
         return rows(decoder, payloads)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("source", [places, binlog, timed, anew])
+@pytest.mark.parametrize("source", [source_block, binlog, timed, anew])
 @pytest.mark.parametrize(
     "cdc",
     [
@@ -155,7 +155,7 @@ def test_the_rows_are_those_of_messages_that_are_read_one_by_one(
 
 
 def schema(**names: str) -> dict[str, Any]:
-    """Give the schema of messages, with the logical types of columns."""
+    """Return the schema of messages, with the logical types of columns."""
     fields = [{"field": column, "type": "int64", "name": name} for column, name in names.items()]
     return {"type": "struct", "fields": [{"field": "before", "fields": fields}, {"field": "after", "fields": fields}]}
 

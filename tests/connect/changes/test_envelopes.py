@@ -26,7 +26,7 @@ CUSTOM = {
 
 
 def decoded(cdc: CDC, *documents: Any) -> list[tuple[Any, ...]]:
-    """Give the rows of messages: operation, id, name, version, what is carried, and what is wrong."""
+    """Return the rows of messages: operation, id, name, version, what is carried, and what is wrong."""
     decoder = ChangeDecoder(cdc, TABLE)
     payloads = [one if one is None or isinstance(one, bytes) else json.dumps(one).encode() for one in documents]
     result = decoder.decode(payloads)
@@ -36,7 +36,7 @@ def decoded(cdc: CDC, *documents: Any) -> list[tuple[Any, ...]]:
 
 
 def short(cdc: CDC, *documents: Any) -> list[tuple[Any, ...]]:
-    """Give operation, id and name of every row."""
+    """Return operation, id and name of every row."""
     return [row[:3] for row in decoded(cdc, *documents)]
 
 
@@ -101,7 +101,7 @@ def test_a_time_that_no_calendar_has_is_reported(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "words"),
+    ("message", "text"),
     [
         ({"op": "c", "after": None}, "without the row"),
         ({"op": "c", "after": {"name": "x"}}, "without its key id"),
@@ -111,10 +111,10 @@ def test_a_time_that_no_calendar_has_is_reported(value: Any) -> None:
         ({"op": "c", "after": {"id": 1, "at": 5}}, "time_unit="),
     ],
 )
-def test_what_cannot_be_applied_is_reported(message: Any, words: str) -> None:
+def test_what_cannot_be_applied_is_reported(message: Any, text: str) -> None:
     [(operation, *_, wrong)] = decoded(CDC(), message)
     assert operation == "s"
-    assert words in wrong
+    assert text in wrong
 
 
 def test_the_order_is_the_logs_own() -> None:
@@ -138,10 +138,10 @@ def test_the_order_is_the_logs_own() -> None:
     assert [version(one) for one in binlogs] == sorted(version(one) for one in binlogs)
     server = [{"commit_lsn": "0000:0a:1", "change_lsn": "0000:0a:1", "event_serial_no": n} for n in (1, 2)]
     assert version(server[0]) < version(server[1])
-    for place in ({"lsn": 1, "sequence": '["1","1"]'}, {"file": "bin.000001", "pos": 4}):
-        epochs = [version(place | {"epoch": number}) for number in (1, 2, 10)]
+    for position in ({"lsn": 1, "sequence": '["1","1"]'}, {"file": "bin.000001", "pos": 4}):
+        epochs = [version(position | {"epoch": number}) for number in (1, 2, 10)]
         assert epochs == sorted(epochs), "a log that begins anew is later, wherever it begins"
-        assert version(place | {"epoch": 0}) == version(place) < epochs[0]
+        assert version(position | {"epoch": 0}) == version(position) < epochs[0]
         assert version({"lsn": 2**64 - 1}) < epochs[0]
         assert version({"file": "bin.999999", "pos": 2**32}) < epochs[0]
     assert version({"ts_ms": 1_800_000_000_000}) < version({"lsn": 1}), "a snapshot without a place is never newer"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     ]
 )
 def engine(request: pytest.FixtureRequest) -> Engine:
-    """Give each engine in turn."""
+    """Return each engine in turn."""
     match request.param:
         case "postgres":
             return engines.postgres_engine(request.getfixturevalue("postgres_url"))

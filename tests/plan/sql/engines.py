@@ -44,35 +44,35 @@ class Engine:
     run: Callable[[dict[str, str], Rows, str], Rows]
 
     def shape(self, table: Table, columns: dict[str, str], rows: Rows, **options: Any) -> list[dict[str, Any]]:
-        """Give the shaped rows in the order of `i`, the first source column, with comparable values."""
+        """Return the shaped rows in the order of `i`, the first source column, with comparable values."""
         query = shape_query("SELECT * FROM raw", columns, table, self.dialect, **options)
-        found = self.run(columns, rows, f"SELECT * FROM ({query.sql(self.dialect)}) AS s")
+        stored_rows = self.run(columns, rows, f"SELECT * FROM ({query.sql(self.dialect)}) AS s")
         names = [e.alias_or_name for e in query.expressions]
         kinds = {c.name: c.type.kind for c in table.columns}
-        shaped = [{k: plain(v, kinds.get(k, "")) for k, v in zip(names, row, strict=True)} for row in found]
+        shaped = [{k: plain(v, kinds.get(k, "")) for k, v in zip(names, row, strict=True)} for row in stored_rows]
         return sorted(shaped, key=lambda row: row["i"])
 
     def failures(self, table: Table, columns: dict[str, str], rows: Rows, **options: Any) -> list[list[str]]:
-        """Give, per row, the columns that could not be read."""
+        """Return, per row, the columns that could not be read."""
         read = read_columns(table, self.dialect, columns, **options)
         pairs = zip(table.column_names, read.values, strict=True)
         conditions = [(name, exp.or_(*value.failures)) for name, value in pairs if value.failures]
-        marks = [
+        flags = [
             exp.alias_(exp.Case(ifs=[exp.If(this=c, true=exp.Literal.number(1))]), n, quoted=True)
             for n, c in conditions
         ]
-        query = exp.select(exp.column("i", quoted=True), *marks).from_("raw")
-        found = sorted(self.run(columns, rows, query.sql(self.dialect)))
-        return [[n for (n, _), bad in zip(conditions, row[1:], strict=True) if bad] for row in found]
+        query = exp.select(exp.column("i", quoted=True), *flags).from_("raw")
+        shaped = sorted(self.run(columns, rows, query.sql(self.dialect)))
+        return [[n for (n, _), bad in zip(conditions, row[1:], strict=True) if bad] for row in shaped]
 
 
 def plain(value: Any, kind: str) -> Any:
-    """Give a driver's value as the Python value that the declared type means."""
+    """Return a driver's value as the Python value that the declared type means."""
     if value is None:
         return None
     if kind in {"timestamp", "timestamp_tz"}:
-        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
-        return moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
+        instant = datetime.fromisoformat(value) if isinstance(value, str) else value
+        return instant.astimezone(UTC).replace(tzinfo=None) if instant.tzinfo else instant
     if kind == "date":
         return date.fromisoformat(value) if isinstance(value, str) else value
     if kind == "numeric":
@@ -82,25 +82,25 @@ def plain(value: Any, kind: str) -> Any:
 
 
 def ddl(columns: dict[str, str], dialect: str) -> str:
-    """Give the column list of the relation `raw`."""
+    """Return the column list of the relation `raw`."""
     types = {name: TYPES[family].get(dialect) or TYPES[family].get("", "TEXT") for name, family in columns.items()}
     quote = "`" if dialect in {"mysql", "spark"} else '"'
     return ", ".join(f"{quote}{name}{quote} {type_}" for name, type_ in types.items())
 
 
-def _places(columns: Sequence[str], mark: str) -> str:
-    return f"INSERT INTO raw VALUES ({', '.join([mark] * len(columns))})"
+def _insert(columns: Sequence[str], placeholder: str) -> str:
+    return f"INSERT INTO raw VALUES ({', '.join([placeholder] * len(columns))})"
 
 
 def sqlite_engine() -> Engine:
-    """Give SQLite in memory with our functions."""
+    """Return SQLite in memory with our functions."""
 
     def run(columns: dict[str, str], rows: Rows, sql: str) -> Rows:
         with closing(sqlite3.connect(":memory:")) as connection:
             register(connection)
             connection.execute(f"CREATE TABLE raw ({ddl(columns, 'sqlite')})")
             flat = [tuple(_sqlite_value(v) for v in row) for row in rows]
-            connection.executemany(_places(list(columns), "?"), flat)
+            connection.executemany(_insert(list(columns), "?"), flat)
             return connection.execute(sql).fetchall()
 
     return Engine("sqlite", run)
@@ -113,14 +113,14 @@ def _sqlite_value(value: Any) -> Any:
 
 
 def duckdb_engine() -> Engine:
-    """Give DuckDB in memory, in a session whose zone is not UTC."""
+    """Return DuckDB in memory, in a session whose zone is not UTC."""
     import duckdb
 
     def run(columns: dict[str, str], rows: Rows, sql: str) -> Rows:
         with closing(duckdb.connect(":memory:")) as connection:
             connection.execute("SET TimeZone = 'America/New_York'")
             connection.execute(f"CREATE TABLE raw ({ddl(columns, 'duckdb')})")
-            connection.executemany(_places(list(columns), "?"), rows)
+            connection.executemany(_insert(list(columns), "?"), rows)
             connection.execute(f"CREATE TABLE result AS {sql}")
             connection.execute("SET TimeZone = 'UTC'")
             return connection.execute("SELECT * FROM result").fetchall()
@@ -129,14 +129,14 @@ def duckdb_engine() -> Engine:
 
 
 def postgres_engine(url: str) -> Engine:
-    """Give PostgreSQL, in a session whose zone is not UTC."""
+    """Return PostgreSQL, in a session whose zone is not UTC."""
     import psycopg
 
     def run(columns: dict[str, str], rows: Rows, sql: str) -> Rows:
         with psycopg.connect(url) as connection, connection.cursor() as cursor:
             cursor.execute("SET TIME ZONE 'America/New_York'")
             cursor.execute(f"CREATE TEMPORARY TABLE raw ({ddl(columns, 'postgres')}) ON COMMIT DROP")
-            cursor.executemany(_places(list(columns), "%s"), rows)
+            cursor.executemany(_insert(list(columns), "%s"), rows)
             cursor.execute(f"CREATE TEMPORARY TABLE result ON COMMIT DROP AS {sql}")
             cursor.execute("SET TIME ZONE 'UTC'")
             return cursor.execute("SELECT * FROM result").fetchall()
@@ -145,18 +145,18 @@ def postgres_engine(url: str) -> Engine:
 
 
 def mysql_engine(url: str) -> Engine:
-    """Give MySQL or MariaDB; the query runs inside an INSERT, where strict mode makes every warning an error."""
+    """Return MySQL or MariaDB; the query runs inside an INSERT, where strict mode makes every warning an error."""
     import pymysql
 
     parts = urlsplit(url)
 
     def run(columns: dict[str, str], rows: Rows, sql: str) -> Rows:
-        place = {"host": parts.hostname, "port": parts.port, "user": parts.username, "password": parts.password or ""}
-        connection = pymysql.connect(**place, database=parts.path.lstrip("/"), charset="utf8mb4")
+        address = {"host": parts.hostname, "port": parts.port, "user": parts.username, "password": parts.password or ""}
+        connection = pymysql.connect(**address, database=parts.path.lstrip("/"), charset="utf8mb4")
         with closing(connection), connection.cursor() as cursor:
             cursor.execute("SET time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES'")
             cursor.execute(f"CREATE TEMPORARY TABLE raw ({ddl(columns, 'mysql')})")
-            cursor.executemany(_places(list(columns), "%s"), [tuple(_naive(v) for v in row) for row in rows])
+            cursor.executemany(_insert(list(columns), "%s"), [tuple(_naive(v) for v in row) for row in rows])
             cursor.execute(f"CREATE TEMPORARY TABLE result AS {sql}")
             cursor.execute("SELECT * FROM result")
             return list(cursor.fetchall())
@@ -169,7 +169,7 @@ def _naive(value: Any) -> Any:
 
 
 def spark_engine(session: SparkSession) -> Engine:
-    """Give Spark; its results are collected as Arrow, which keeps instants apart from the driver's zone."""
+    """Return Spark; its results are collected as Arrow, which keeps instants apart from the driver's zone."""
 
     def run(columns: dict[str, str], rows: Rows, sql: str) -> Rows:
         session.createDataFrame(rows, ddl(columns, "spark")).createOrReplaceTempView("raw")

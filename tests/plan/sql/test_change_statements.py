@@ -23,7 +23,7 @@ ODD = 'b"\\é'
 
 
 def load_of(*columns: StageColumn) -> Load:
-    """Give a load of changes of a table whose columns are its key."""
+    """Return a load of changes of a table whose columns are its key."""
     rules = ChangeRules("scope", TableName("", "versions"))
     keys = tuple(column.name for column in columns)
     return Load(

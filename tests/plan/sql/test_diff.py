@@ -29,7 +29,7 @@ STAGED = "(SELECT * FROM (VALUES (2, 'two', 'n'), (3, 'c', 'n'), (9, NULL, 'n'))
 
 @pytest.fixture
 def database() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Give a database with three rows, each a version that began on another day."""
+    """Return a database with three rows, each a version that began on another day."""
     with duckdb.connect() as opened:
         opened.execute("SET TimeZone = 'UTC'")
         opened.execute(
@@ -40,56 +40,56 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
         yield opened
 
 
-class Asked:
+class DiffAnswers:
     """The answers to all queries of one load."""
 
     def __init__(
-        self, database: duckdb.DuckDBPyConnection, load: Load, mode: str, found: Any = None, staged: str = STAGED
+        self, database: duckdb.DuckDBPyConnection, load: Load, mode: str, existing: Any = None, staged: str = STAGED
     ) -> None:
-        self.queries = diff_queries(load, mode, found, 5)
+        self.queries = diff_queries(load, mode, existing, 5)
 
-        def ask(sql: str) -> list[Any]:
+        def rows_of(sql: str) -> list[Any]:
             return database.execute(bind_staged(sql, "duckdb", staged)).fetchall()
 
-        self.totals = dict(ask(self.queries.totals))
-        self.changes = dict(zip(self.queries.columns, ask(self.queries.changes)[0], strict=True))
-        self.samples = {kind: ask(sql) for kind, sql in self.queries.samples}
+        self.totals = dict(rows_of(self.queries.totals))
+        self.changes = dict(zip(self.queries.columns, rows_of(self.queries.changes)[0], strict=True))
+        self.samples = {kind: rows_of(sql) for kind, sql in self.queries.samples}
 
 
 def test_append_adds_whatever_is_there(database: duckdb.DuckDBPyConnection) -> None:
-    assert Asked(database, LOAD, "append").totals == {"added": 3}
+    assert DiffAnswers(database, LOAD, "append").totals == {"added": 3}
 
 
 def test_truncate_compares_every_column(database: duckdb.DuckDBPyConnection) -> None:
-    asked = Asked(database, LOAD, "truncate")
-    assert asked.totals == {"added": 1, "changed": 1, "removed": 1, "unchanged": 1}
-    assert asked.changes == {"word": 1, "note": 0}
-    assert asked.samples["changed"] == [(2, "b", "n", "two", "n")]
-    assert asked.samples["removed"] == [(1, "a", "n", None, None)]
+    answers = DiffAnswers(database, LOAD, "truncate")
+    assert answers.totals == {"added": 1, "changed": 1, "removed": 1, "unchanged": 1}
+    assert answers.changes == {"word": 1, "note": 0}
+    assert answers.samples["changed"] == [(2, "b", "n", "two", "n")]
+    assert answers.samples["removed"] == [(1, "a", "n", None, None)]
 
 
 @pytest.mark.slow
 def test_merge_changes_what_it_compares_and_shows_what_it_writes(database: duckdb.DuckDBPyConnection) -> None:
     staged = STAGED.replace("'two', 'n'", "'two', 'new'")
-    assert Asked(database, KEYED, "merge", staged=staged).changes == {"word": 1, "note": 1}
-    only_word = replace(KEYED, update=("word",), compare=("word",), delete_absent=True)
-    asked = Asked(database, only_word, "merge", staged=staged)
-    assert asked.totals == {"added": 1, "changed": 1, "removed": 1, "unchanged": 1}
-    assert asked.changes == {"word": 1, "note": 0}
-    assert asked.samples["changed"] == [(2, "b", "n", "two", "n")]
-    frozen = Asked(database, replace(KEYED, update=(), compare=()), "merge", staged=staged)
+    assert DiffAnswers(database, KEYED, "merge", staged=staged).changes == {"word": 1, "note": 1}
+    only_text = replace(KEYED, update=("word",), compare=("word",), delete_absent=True)
+    answers = DiffAnswers(database, only_text, "merge", staged=staged)
+    assert answers.totals == {"added": 1, "changed": 1, "removed": 1, "unchanged": 1}
+    assert answers.changes == {"word": 1, "note": 0}
+    assert answers.samples["changed"] == [(2, "b", "n", "two", "n")]
+    frozen = DiffAnswers(database, replace(KEYED, update=(), compare=()), "merge", staged=staged)
     assert frozen.totals == {"added": 1, "unchanged": 2}
 
 
 @pytest.mark.slow
 def test_versions_end_when_they_are_absent_or_too_old(database: duckdb.DuckDBPyConnection) -> None:
-    assert Asked(database, VERSIONED, "scd2").totals == {"added": 1, "changed": 1, "unchanged": 1}
-    absent = Asked(database, replace(VERSIONED, delete_absent=True), "scd2")
+    assert DiffAnswers(database, VERSIONED, "scd2").totals == {"added": 1, "changed": 1, "unchanged": 1}
+    absent = DiffAnswers(database, replace(VERSIONED, delete_absent=True), "scd2")
     assert absent.samples["removed"] == [(1, "a", "n", None, None)]
     old = replace(VERSIONED, expire_before=datetime(2026, 1, 5, tzinfo=UTC))
-    assert Asked(database, old, "scd2").totals == {"added": 1, "changed": 1, "removed": 2}
+    assert DiffAnswers(database, old, "scd2").totals == {"added": 1, "changed": 1, "removed": 2}
     database.execute("UPDATE t SET valid_from = TIMESTAMPTZ '2026-02-01 00:00:00+00'")
-    later = Asked(database, replace(VERSIONED, delete_absent=True), "scd2")
+    later = DiffAnswers(database, replace(VERSIONED, delete_absent=True), "scd2")
     assert later.totals == {"added": 1, "changed": 1, "unchanged": 1}
 
 
@@ -102,24 +102,26 @@ def test_a_key_changes_by_event_time_when_any_of_its_versions_does(database: duc
         "(1, 'z', 'n', '2025-12-01 00:00:00+00'), (2, 'two', 'n', '2026-01-08 00:00:00+00'), "
         "(3, 'c', 'n', '2026-01-09 00:00:00+00'), (9, 'i', 'n', '2026-01-09 00:00:00+00')) AS v(id, word, note, seen))"
     )
-    asked = Asked(database, load, "scd2", staged=staged)
-    assert asked.totals == {"added": 1, "changed": 2, "unchanged": 1}
-    assert asked.changes == {"word": 1, "note": 0}
-    assert asked.samples["changed"] == [(1, "a", "n", "a", "n"), (2, "b", "n", "two", "n")]
+    answers = DiffAnswers(database, load, "scd2", staged=staged)
+    assert answers.totals == {"added": 1, "changed": 2, "unchanged": 1}
+    assert answers.changes == {"word": 1, "note": 0}
+    assert answers.samples["changed"] == [(1, "a", "n", "a", "n"), (2, "b", "n", "two", "n")]
 
 
 @pytest.mark.parametrize("mode", ["append", "truncate", "merge", "scd2"])
 def test_a_missing_table_is_an_empty_one(database: duckdb.DuckDBPyConnection, mode: str) -> None:
     database.execute("DROP TABLE t")
     load = LOAD if mode in ("append", "truncate") else KEYED if mode == "merge" else VERSIONED
-    assert Asked(database, replace(load, expire_before=NOW - timedelta(days=1)), mode, found=()).totals == {"added": 3}
+    assert DiffAnswers(database, replace(load, expire_before=NOW - timedelta(days=1)), mode, existing=()).totals == {
+        "added": 3
+    }
 
 
 def test_a_column_that_is_to_come_is_null_until_then(database: duckdb.DuckDBPyConnection) -> None:
     database.execute("ALTER TABLE t DROP COLUMN note")
-    asked = Asked(database, KEYED, "merge", found=("id", "word"))
-    assert asked.totals == {"added": 1, "changed": 2}
-    assert asked.changes == {"word": 1, "note": 2}
+    answers = DiffAnswers(database, KEYED, "merge", existing=("id", "word"))
+    assert answers.totals == {"added": 1, "changed": 2}
+    assert answers.changes == {"word": 1, "note": 2}
 
 
 def test_repeated_keys_are_found_in_both_places(database: duckdb.DuckDBPyConnection) -> None:

@@ -45,8 +45,8 @@ def conditions(sql: str, *unknown: str) -> dict[str, tuple[Condition, ...]]:
         for table in query.tables
         if table.name not in unknown
     }
-    found = conditions_of(query, known)
-    return {table.called: found[table.number] for table in query.tables if found.get(table.number)}
+    terms = conditions_of(query, known)
+    return {table.called: terms[table.number] for table in query.tables if terms.get(table.number)}
 
 
 def over(sql: str) -> str:
@@ -83,7 +83,7 @@ def test_lake_tables_are_read_at_a_version() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "words", "hint"),
+    ("sql", "message", "hint"),
     [
         ("SELECT * FROM pq.orders", "connections= has no 'pq'", "pg"),
         ("SELECT * FROM orders", "'orders', which is not alias.table", "pg"),
@@ -94,8 +94,8 @@ def test_lake_tables_are_read_at_a_version() -> None:
         ("SELECT 1 FROM pg.orders; SELECT 2 FROM pg.orders", "not one query", "SELECT"),
     ],
 )
-def test_what_cannot_be_read_is_named(sql: str, words: str, hint: str) -> None:
-    with pytest.raises(PlanError, match=words) as caught:
+def test_what_cannot_be_read_is_named(sql: str, message: str, hint: str) -> None:
+    with pytest.raises(PlanError, match=message) as caught:
         read_joined(sql, ["pg", "lake"])
     assert hint in str(caught.value.hint)
 
@@ -128,7 +128,7 @@ def test_conditions_of_one_table_are_found() -> None:
           AND o.at < TIMESTAMP '2026-01-02 03:04:05.5' AND o.instant >= '2026-01-02' AND o.open = true
           AND c.name IN ('a', 'b') AND c.note IS NOT NULL AND o.id > -1
     """
-    assert {name: set(found) for name, found in conditions(sql).items()} == {
+    assert {name: set(terms) for name, terms in conditions(sql).items()} == {
         "o": {
             Condition("amount", ">", (Decimal("1.50"),)),
             Condition("id", "<=", (5,)),
@@ -225,8 +225,8 @@ def bounded(sql: str, kind: ColumnType | None = None, name: str = "instant", **m
         Table("s", "t", (column,)), write(mode="append", incremental_column=name), column_map=more.pop("mapped", None)
     )
     pipeline = Pipeline("p", lambda: None, (declared,), **more)
-    found = bounding_column(query, known, pipeline, declared)
-    return "" if found is None else f"{found[0].called}.{found[1].name}"
+    bounding = bounding_column(query, known, pipeline, declared)
+    return "" if bounding is None else f"{bounding[0].called}.{bounding[1].name}"
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ ROWS: Rows = [(1, "1", "B"), (2, "1", "A"), (3, "2", None), (4, "2", "C"), (5, "
 
 
 def ids(engine: Engine, *transforms: object, **options: Any) -> list[int]:
-    found = engine.shape(EVENTS, SOURCE, ROWS, transforms_pre=transforms, user_dialect="postgres", **options)
-    return [row["i"] for row in found]
+    rows = engine.shape(EVENTS, SOURCE, ROWS, transforms_pre=transforms, user_dialect="postgres", **options)
+    return [row["i"] for row in rows]
 
 
 def test_layers_have_their_names_and_the_order_of_the_declaration() -> None:
@@ -75,10 +75,8 @@ def test_any_object_that_wraps_sql_is_a_transform(engine: Engine) -> None:
 
 def test_marked_rows_pass_every_transform_and_never_win(engine: Engine) -> None:
     transforms = [n.deduplicate_by("k", order_by="i"), n.filter_where("c = 'none'")]
-    found = engine.shape(
-        EVENTS, SOURCE, ROWS, transforms_pre=transforms, user_dialect="postgres", failure_column="_bad"
-    )
-    assert found == [{"i": 5, "k": None, "c": "d", "_bad": "k"}]
+    rows = engine.shape(EVENTS, SOURCE, ROWS, transforms_pre=transforms, user_dialect="postgres", failure_column="_bad")
+    assert rows == [{"i": 5, "k": None, "c": "d", "_bad": "k"}]
 
 
 def test_column_map_derive_sql_and_kept_columns(engine: Engine) -> None:
@@ -95,8 +93,8 @@ def test_column_map_derive_sql_and_kept_columns(engine: Engine) -> None:
         ),
     )
     options = {"column_map": {"renamed": "C", "glued": "c || '-' || k", "own": "c"}, "carry": ["k"]}
-    found = engine.shape(table, SOURCE, [(1, "1", "A"), (2, "2", None)], user_dialect="postgres", **options)
-    assert found == [
+    rows = engine.shape(table, SOURCE, [(1, "1", "A"), (2, "2", None)], user_dialect="postgres", **options)
+    assert rows == [
         {"i": 1, "renamed": "A", "glued": "A-1", "made": "A", "own": "!", "absent": "?", "k": "1"},
         {"i": 2, "renamed": None, "glued": None, "made": "NONE", "own": None, "absent": "?", "k": "2"},
     ]

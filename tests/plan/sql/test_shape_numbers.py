@@ -36,7 +36,7 @@ D = Decimal
 
 
 def results(engine: Engine, column: Column, values: list[Any], family: str = "text") -> list[Any]:
-    """Give the value of each row, or FAILS."""
+    """Return the value of each row, or FAILS."""
     table = Table("s", "t", (Column(BigInt, name="i", primary_key=True), column))
     source, rows = {"i": "integer", "c": family}, list(enumerate(values))
     shaped = [row["c"] for row in engine.shape(table, source, rows)]
@@ -72,8 +72,8 @@ TEXTS: list[tuple[object, dict[str | None, Any]]] = [
 
 @pytest.mark.parametrize(("declared", "values"), TEXTS)
 def test_text_is_read_strictly_or_fails(engine: Engine, declared: object, values: dict[str | None, Any]) -> None:
-    found = results(engine, Column(declared, name="c"), list(values))
-    assert dict(zip(values, found, strict=True)) == values
+    shaped_values = results(engine, Column(declared, name="c"), list(values))
+    assert dict(zip(values, shaped_values, strict=True)) == values
 
 
 def test_json_text_is_checked_where_the_engine_can(engine: Engine) -> None:
@@ -86,12 +86,12 @@ def test_json_text_is_checked_where_the_engine_can(engine: Engine) -> None:
 
 @pytest.mark.slow
 def test_parsers_give_null_a_default_or_a_failure(engine: Engine) -> None:
-    words = ["12", "x", None, "99999999999999999999"]
-    assert results(engine, Column(BigInt, name="c", normalizers=(n.parse_int(),)), words) == [12, None, None, None]
+    texts = ["12", "x", None, "99999999999999999999"]
+    assert results(engine, Column(BigInt, name="c", normalizers=(n.parse_int(),)), texts) == [12, None, None, None]
     strict = Column(BigInt, name="c", normalizers=(n.parse_int("error"),))
-    assert results(engine, strict, words) == [12, FAILS, None, FAILS]
+    assert results(engine, strict, texts) == [12, FAILS, None, FAILS]
     given = Column(BigInt, name="c", normalizers=(n.parse_int("default", -1),))
-    assert results(engine, given, words) == [12, -1, -1, -1]
+    assert results(engine, given, texts) == [12, -1, -1, -1]
     money = Column(Numeric[10, 2], name="c", normalizers=(n.parse_numeric(6, 2),))
     assert results(engine, money, ["2.675", "-2.675", "12345.6", "$3"]) == [D("2.68"), D("-2.68"), None, None]
 
@@ -164,13 +164,13 @@ TYPED: list[tuple[str, Any, object, tuple[Any, ...], Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("family", "value", "declared", "steps", "wanted"), TYPED)
+@pytest.mark.parametrize(("family", "value", "declared", "steps", "expected"), TYPED)
 def test_normalisers_do_not_hurt_typed_values(
-    engine: Engine, family: str, value: Any, declared: object, steps: tuple[Any, ...], wanted: Any
+    engine: Engine, family: str, value: Any, declared: object, steps: tuple[Any, ...], expected: Any
 ) -> None:
     if engine.dialect == "sqlite" and steps == (n.parse_date("MM/DD/YYYY"),):
-        wanted = None  # SQLite keeps dates as text, so the format decides
-    assert results(engine, Column(declared, name="c", normalizers=steps), [value, None], family) == [wanted, None]
+        expected = None  # SQLite keeps dates as text, so the format decides
+    assert results(engine, Column(declared, name="c", normalizers=steps), [value, None], family) == [expected, None]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.table.markers import Normalizer
     from tests.plan.sql.engines import Engine
 
-WORDS = [
+TEXTS = [
     None, "", " ", "   ", "\t\n", " a ", "a", "A", "  Mixed Case ", "x@Y.Com ", "+49 (0)30-12 34", "tab\tin", "line\nend\n",
     "a.b.c", "aaa", "AbAb", "1", "0", "yes", "YES", "yes ", "No", "truE", "maybe", "100%", "back\\slash", "it's", "$1", "a1b22c333",
     "Straße", "\U0001f600b", "x" * 300, "null", "foo_bar-baz",
@@ -74,18 +74,18 @@ def table_of_steps(steps: dict[str, tuple[Normalizer, ...]], declared: object = 
 @pytest.mark.slow
 def test_text_normalisers_give_the_same_text_everywhere(engine: Engine) -> None:
     table = table_of_steps(STEPS)
-    rows = list(enumerate(WORDS))
-    found = engine.shape(table, {"i": "integer", "c": "text"}, rows, column_map=dict.fromkeys(STEPS, "c"))
-    by_word = {word: found[i] for i, word in rows}
+    rows = list(enumerate(TEXTS))
+    shaped_rows = engine.shape(table, {"i": "integer", "c": "text"}, rows, column_map=dict.fromkeys(STEPS, "c"))
+    by_text = {text: shaped_rows[i] for i, text in rows}
     for name, pairs in EXPECTED.items():
-        for word, wanted in pairs.items():
-            assert by_word[word][name] == wanted, (name, word)
+        for text, expected in pairs.items():
+            assert by_text[text][name] == expected, (name, text)
     options = {"column_map": dict.fromkeys(STEPS, "c")}
-    assert found == duckdb_engine().shape(table, {"i": "integer", "c": "text"}, rows, **options)
+    assert shaped_rows == duckdb_engine().shape(table, {"i": "integer", "c": "text"}, rows, **options)
 
 
 @pytest.mark.parametrize(
-    ("pattern", "replacement", "flags", "word", "wanted"),
+    ("pattern", "replacement", "flags", "text", "expected"),
     [
         (r"(\w)(\d)", r"\2\1", "g", "a1b2", "1a2b"),
         (r"(\w)(\d)", r"\2\1", "", "a1b2", "1ab2"),
@@ -98,25 +98,25 @@ def test_text_normalisers_give_the_same_text_everywhere(engine: Engine) -> None:
     ],
 )
 def test_regex_groups_and_first_matches(
-    engine: Engine, pattern: str, replacement: str, flags: str, word: str, wanted: str
+    engine: Engine, pattern: str, replacement: str, flags: str, text: str, expected: str
 ) -> None:
     table = table_of_steps({"c": (n.regex_replace(pattern, replacement, flags),)})
     if unsupported_on(table, engine.dialect):
         assert engine.dialect == "mysql"
         return
-    [row] = engine.shape(table, {"i": "integer", "c": "text"}, [(1, word)])
-    assert row["c"] == wanted
+    [row] = engine.shape(table, {"i": "integer", "c": "text"}, [(1, text)])
+    assert row["c"] == expected
 
 
 def test_words_become_booleans(engine: Engine) -> None:
     steps = {"usual": (n.parse_bool(),), "own": (n.parse_bool(truthy=("Maybe",), falsy=("a",)),)}
     table = table_of_steps(steps, Boolean)
-    rows = list(enumerate(WORDS))
-    found = engine.shape(table, {"i": "integer", "c": "text"}, rows, column_map=dict.fromkeys(steps, "c"))
-    usual = {word: found[i]["usual"] for i, word in rows}
+    rows = list(enumerate(TEXTS))
+    shaped_rows = engine.shape(table, {"i": "integer", "c": "text"}, rows, column_map=dict.fromkeys(steps, "c"))
+    usual = {text: shaped_rows[i]["usual"] for i, text in rows}
     assert {w for w, v in usual.items() if v is True} == {"1", "yes", "YES", "truE"}
     assert {w for w, v in usual.items() if v is False} == {"0", "No"}
-    assert {w: found[i]["own"] for i, w in rows if found[i]["own"] is not None} == {
+    assert {w: shaped_rows[i]["own"] for i, w in rows if shaped_rows[i]["own"] is not None} == {
         "maybe": True,
         "a": False,
         "A": False,
@@ -127,8 +127,8 @@ def test_text_too_long_for_its_column_is_a_failure_unless_it_is_truncated(engine
     table = table_of_steps({"c": (), "cut": (n.truncate(3),)}, String[3])
     rows: list[tuple[int, str | None]] = [(0, "abc"), (1, "abcd"), (2, None)]
     options = {"column_map": {"cut": "c"}}
-    found = engine.shape(table, {"i": "integer", "c": "text"}, rows, **options)
-    assert [row["cut"] for row in found] == ["abc", "abc", None]
+    shaped_rows = engine.shape(table, {"i": "integer", "c": "text"}, rows, **options)
+    assert [row["cut"] for row in shaped_rows] == ["abc", "abc", None]
     assert engine.failures(table, {"i": "integer", "c": "text"}, rows, **options) == [[], ["c"], []]
 
 

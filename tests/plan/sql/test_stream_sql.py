@@ -9,7 +9,7 @@ from ematix_flow.plan.sql.user.stream import mentioned, row_by_row, spark_sql, t
 
 
 @pytest.mark.parametrize(
-    ("written", "dialect", "wanted"),
+    ("written", "dialect", "expected"),
     [
         ("SELECT id FROM source", "datafusion", "SELECT id FROM source"),
         ('SELECT "id" AS "Key" FROM source', "datafusion", "SELECT `id` AS `Key` FROM source"),
@@ -21,17 +21,17 @@ from ematix_flow.plan.sql.user.stream import mentioned, row_by_row, spark_sql, t
         ("SELECT a::DOUBLE AS c FROM source", "duckdb", "SELECT CAST(a AS DOUBLE) AS c FROM source"),
     ],
 )
-def test_a_query_is_translated(written: str, dialect: str, wanted: str) -> None:
-    assert spark_sql(written, dialect).upper() == wanted.upper()
+def test_a_query_is_translated(written: str, dialect: str, expected: str) -> None:
+    assert spark_sql(written, dialect).upper() == expected.upper()
 
 
 def test_an_aggregate_of_the_user_gets_the_rows_of_its_group() -> None:
-    made = spark_sql("SELECT k, vwap(p, q) AS v FROM source GROUP BY k", "datafusion", frozenset({"vwap"}))
-    assert "VWAP(COLLECT_LIST(NAMED_STRUCT('a0', p, 'a1', q)))".lower() in made.lower()
+    translated = spark_sql("SELECT k, vwap(p, q) AS v FROM source GROUP BY k", "datafusion", frozenset({"vwap"}))
+    assert "VWAP(COLLECT_LIST(NAMED_STRUCT('a0', p, 'a1', q)))".lower() in translated.lower()
 
 
 @pytest.mark.parametrize(
-    ("dialect", "written", "place", "reason"),
+    ("dialect", "written", "location", "reason"),
     [
         (
             "datafusion",
@@ -52,8 +52,10 @@ def test_an_aggregate_of_the_user_gets_the_rows_of_its_group() -> None:
         ("mysql", "SELECT CAST(a AS UNSIGNED) FROM source", "line 1, column", "without a sign"),
     ],
 )
-def test_what_spark_cannot_mean_is_refused_with_its_place(dialect: str, written: str, place: str, reason: str) -> None:
-    with pytest.raises(PlanError, match=rf"\({dialect}, {place}.*cannot be translated.*{reason}"):
+def test_what_spark_cannot_mean_is_refused_with_its_place(
+    dialect: str, written: str, location: str, reason: str
+) -> None:
+    with pytest.raises(PlanError, match=rf"\({dialect}, {location}.*cannot be translated.*{reason}"):
         spark_sql(written, dialect)
 
 

@@ -176,7 +176,7 @@ def test_a_time_moved_back_is_spelled_as_it_was(text: str, back: timedelta, move
 def test_what_is_in_a_look_back_is_above_its_bound(
     at: datetime, digits: int, offset: str, between: str, back: timedelta, later: timedelta
 ) -> None:
-    def kept(time: datetime) -> datetime:
+    def retained(time: datetime) -> datetime:
         step = 10 ** max(6 - digits, 0)
         return time.replace(microsecond=time.microsecond // step * step)
 
@@ -184,10 +184,10 @@ def test_what_is_in_a_look_back_is_above_its_bound(
         fraction = f".{time.microsecond:06}000"[: digits + 1] if digits else ""
         return f"{time.replace(microsecond=0).isoformat(between)}{fraction}{offset}"
 
-    start = kept(at) - back
+    start = retained(at) - back
     bound = before(spelled(at), back)
     assert bound == spelled(start), "as exact as the text is"
-    row = kept(start + later)
+    row = retained(start + later)
     assert row <= start or spelled(row) > bound
 
 

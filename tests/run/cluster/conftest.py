@@ -35,13 +35,13 @@ class Project:
     connections: dict[str, dict[str, Any]]
 
     def drive(self, settings: dict[str, str], *names: str) -> dict[str, Any]:
-        """Run pipelines in one process and give what became of each."""
+        """Run pipelines in one process and return what became of each."""
         done = self.command([str(self.folder / "drive.py"), *names], settings)
         assert done.returncode == 0, done.stderr[-4000:]
         return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
     def flow(self, settings: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Give a command as a person does."""
+        """Run a command as a person does."""
         return self.command(["-m", "ematix_flow", *arguments], settings)
 
     def command(
@@ -62,7 +62,7 @@ class Project:
 
 @pytest.fixture
 def connected(connect_server: ConnectServer) -> dict[str, str]:
-    """Give the variables of a command whose loads run over Connect on the cluster."""
+    """Return the variables of a command whose loads run over Connect on the cluster."""
     return {"EMATIX_FLOW_ENGINE": "spark", "EMATIX_FLOW_SPARK_REMOTE": connect_server.remote}
 
 
@@ -72,7 +72,7 @@ def _bucket(server: S3Server, bucket: str) -> dict[str, Any]:
 
 @pytest.fixture
 def project(postgres_server: PostgresServer, s3_server: S3Server, tmp_path: Path) -> Iterator[Project]:
-    """Give a project with a database of orders, a bucket of prices and an empty target."""
+    """Return a project with a database of orders, a bucket of prices and an empty target."""
     folder = tmp_path / "project"
     shutil.copytree(PROJECT, folder, ignore=shutil.ignore_patterns("__pycache__"))
     source, target = postgres_server.create_database(), postgres_server.create_database()

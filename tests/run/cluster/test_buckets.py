@@ -29,10 +29,10 @@ def test_executors_write_the_files_of_tables_in_buckets(
     assert {name: one.get("engine", one) for name, one in done.items()} == dict.fromkeys(done, "spark")
     assert done["into_parquet"]["rows_inserted"] == 1000
     assert done["into_delta"]["rows_inserted"] == 600
-    assert [done["merged_delta"][f"rows_{word}"] for word in ("inserted", "updated", "unchanged")] == [400, 300, 300]
+    assert [done["merged_delta"][f"rows_{kind}"] for kind in ("inserted", "updated", "unchanged")] == [400, 300, 300]
     bucket, client = project.connections["outbox"]["bucket"], s3_server.client()
-    found = client.list_objects_v2(Bucket=bucket, Prefix="outbox/")["Contents"]
-    files = [one["Key"] for one in found if one["Key"].endswith(".parquet") and "/_" not in one["Key"]]
+    objects = client.list_objects_v2(Bucket=bucket, Prefix="outbox/")["Contents"]
+    files = [one["Key"] for one in objects if one["Key"].endswith(".parquet") and "/_" not in one["Key"]]
     rows = [
         row["id"]
         for key in files

@@ -26,7 +26,7 @@ pytestmark = [
 PRICES = [(1, 2.0), (2, 4.0), (3, None), (4, 10.5)]
 
 
-def _kept(project: Project) -> tuple[object, object]:
+def _stored(project: Project) -> tuple[object, object]:
     with duckdb.connect(project.connections["duck"]["path"]) as duck:
         orders = duck.execute("SELECT count(*), min(id), max(id), min(note) FROM public.orders").fetchall()
     with sqlite3.connect(project.connections["lite"]["path"]) as lite:
@@ -47,8 +47,8 @@ def test_files_of_the_driver_are_loaded_by_executors_that_cannot_see_them(
     assert done["into_duckdb"].get("rows_inserted") == 999, done
     assert done["into_duckdb"]["rows_rejected"] == 1
     assert done["into_sqlite"].get("rows_inserted") == 4, done
-    assert _kept(project) == ([(999, 1, 1000, "note 1")], PRICES)
+    assert _stored(project) == ([(999, 1, 1000, "note 1")], PRICES)
     assert "which only this machine has" in done["from_sqlite"]["text"]
     left = s3_server.client().list_objects_v2(Bucket=bucket).get("Contents", [])
-    assert [found["Key"] for found in left] == ["prices.csv"]
+    assert [entry["Key"] for entry in left] == ["prices.csv"]
     assert not list(project.folder.glob("*.flow_stage/*"))

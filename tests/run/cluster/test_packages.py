@@ -80,13 +80,13 @@ def test_another_version_of_python_is_told_as_one(cluster: Standalone, project: 
 
 def _another_python() -> str | None:
     """Return a Python of another minor version that pyspark can run on."""
-    here = sys.version_info.minor
-    named = [shutil.which(f"python3.{minor}") for minor in (12, 13, 11, 10) if minor != here]
-    beside = sorted(Path(sys.base_prefix).parent.glob("3.1[0-3]*/bin/python3"))
-    return next((str(p) for p in (*named, *beside) if p and _minor(str(p)) not in (None, here)), None)
+    own_minor = sys.version_info.minor
+    named = [shutil.which(f"python3.{minor}") for minor in (12, 13, 11, 10) if minor != own_minor]
+    pythons = sorted(Path(sys.base_prefix).parent.glob("3.1[0-3]*/bin/python3"))
+    return next((str(p) for p in (*named, *pythons) if p and _minor(str(p)) not in (None, own_minor)), None)
 
 
 def _minor(python: str) -> int | None:
-    asked = [python, "-c", "import sys; print(sys.version_info.minor)"]
-    said = subprocess.run(asked, capture_output=True, text=True, check=False)
-    return int(said.stdout) if said.returncode == 0 else None
+    command = [python, "-c", "import sys; print(sys.version_info.minor)"]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    return int(completed.stdout) if completed.returncode == 0 else None

@@ -76,33 +76,33 @@ def _conf(folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Standalone, dict[str, str]]]:
-    """Give a cluster that wants a secret, and the variables of a driver that knows it."""
-    made = Standalone(workers=1)
-    _stores(made.home / "tls")
-    (made.home / "tls" / "secret").touch(mode=0o600)
-    (made.home / "tls" / "secret").write_text(SECRET)
-    conf = _conf(made.home / "tls")
+    """Return a cluster that wants a secret, and the variables of a driver that knows it."""
+    cluster = Standalone(workers=1)
+    _stores(cluster.home / "tls")
+    (cluster.home / "tls" / "secret").touch(mode=0o600)
+    (cluster.home / "tls" / "secret").write_text(SECRET)
+    conf = _conf(cluster.home / "tls")
     pages = {key.replace(".rpc.", ".standalone."): value for key, value in conf.items() if ".ssl." in key}
-    made.secure(conf | pages | {"spark.authenticate.secret": SECRET}, {"STORE_PASSWORD": PASSWORD})
-    settings = made.settings() | {"STORE_PASSWORD": PASSWORD}
+    cluster.secure(conf | pages | {"spark.authenticate.secret": SECRET}, {"STORE_PASSWORD": PASSWORD})
+    settings = cluster.settings() | {"STORE_PASSWORD": PASSWORD}
     settings |= {f"EMATIX_FLOW_SPARK_CONF_{key.replace('.', '__')}": value for key, value in conf.items()}
     try:
-        made.start()
-        yield made, settings
+        cluster.start()
+        yield cluster, settings
     finally:
-        made.close()
+        cluster.close()
 
 
 def test_a_load_runs_encrypted_and_no_process_list_has_a_secret(
     secured: tuple[Standalone, dict[str, str]], project: Project
 ) -> None:
     _, settings = secured
-    seen, over = set(), threading.Event()
+    recorded, over = set(), threading.Event()
 
     def watch() -> None:
         while not over.wait(0.2):
-            said = subprocess.run(["ps", "-A", "-ww", "-o", "args="], capture_output=True, text=True, check=False)
-            seen.update(said.stdout.splitlines())
+            completed = subprocess.run(["ps", "-A", "-ww", "-o", "args="], capture_output=True, text=True, check=False)
+            recorded.update(completed.stdout.splitlines())
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -113,10 +113,10 @@ def test_a_load_runs_encrypted_and_no_process_list_has_a_secret(
         watcher.join()
     assert done.get("rows_inserted") == 1000, done
     assert project.rows("SELECT count(DISTINCT id) FROM orders") == [(1000,)]
-    executors = [line for line in seen if "CoarseGrainedExecutorBackend" in line]
+    executors = [line for line in recorded if "CoarseGrainedExecutorBackend" in line]
     assert executors
     assert any("-Dspark.ssl.rpc.enabled=true" in line for line in executors)
-    assert not [line for line in seen if SECRET in line or PASSWORD in line]
+    assert not [line for line in recorded if SECRET in line or PASSWORD in line]
 
 
 def _trusting(cluster: Standalone) -> ssl.SSLContext:
@@ -143,21 +143,21 @@ def test_pages_of_master_worker_and_driver_speak_tls(
             return str(page.read().decode())
 
     for server, title in ((cluster.master, "Spark Master at"), (cluster.workers[0], "Spark Worker at")):
-        log, told = server.folder / "log", re.compile(r"WebUI to \S+ and started at (https://\S+)")
-        wait_until(lambda log=log, told=told: told.search(log.read_text()))
-        (url,) = told.findall(log.read_text())
+        log, pattern = server.folder / "log", re.compile(r"WebUI to \S+ and started at (https://\S+)")
+        wait_until(lambda log=log, pattern=pattern: pattern.search(log.read_text()))
+        (url,) = pattern.findall(log.read_text())
         assert title in read(url)
     port = free_port()
     pages = {key.replace("ssl__rpc", "ssl__ui"): value for key, value in settings.items() if "ssl__rpc" in key}
     given = {"spark__ui__enabled": "true", "spark__ui__port": str(free_port()), "spark__ssl__ui__port": str(port)}
     pages |= {f"EMATIX_FLOW_SPARK_CONF_{key}": value for key, value in given.items()}
     with ThreadPoolExecutor(1) as pool:
-        load, seen = pool.submit(project.drive, settings | pages, "database"), ""
-        while "Spark Jobs" not in seen and not load.done():
+        load, page_text = pool.submit(project.drive, settings | pages, "database"), ""
+        while "Spark Jobs" not in page_text and not load.done():
             with suppress(OSError):
-                seen = read(f"https://127.0.0.1:{port}/jobs/")
+                page_text = read(f"https://127.0.0.1:{port}/jobs/")
     assert load.result()["database"].get("rows_inserted") == 1000
-    assert "Spark Jobs" in seen
+    assert "Spark Jobs" in page_text
 
 
 class Tap:
@@ -175,15 +175,15 @@ class Tap:
             while True:
                 client, _ = self._listener.accept()
                 server = socket.create_connection(("127.0.0.1", self._server))
-                for one, other, kept in ((client, server, self.heard), (server, client, bytearray())):
-                    threading.Thread(target=self._pass_on, args=(one, other, kept), daemon=True).start()
+                for one, other, buffer in ((client, server, self.heard), (server, client, bytearray())):
+                    threading.Thread(target=self._pass_on, args=(one, other, buffer), daemon=True).start()
 
     @staticmethod
-    def _pass_on(one: socket.socket, other: socket.socket, kept: bytearray) -> None:
+    def _pass_on(one: socket.socket, other: socket.socket, buffer: bytearray) -> None:
         with suppress(OSError):
-            while said := one.recv(1 << 16):
-                kept += said
-                other.sendall(said)
+            while data := one.recv(1 << 16):
+                buffer += data
+                other.sendall(data)
             other.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
@@ -193,21 +193,21 @@ class Tap:
 
 @pytest.mark.parametrize("crypto", [True, False])
 def test_the_cipher_of_spark_hides_what_a_driver_says(crypto: bool, project: Project) -> None:
-    made = Standalone(workers=1)
-    (made.home / "secret").touch(mode=0o600)
-    (made.home / "secret").write_text(SECRET)
+    cluster = Standalone(workers=1)
+    (cluster.home / "secret").touch(mode=0o600)
+    (cluster.home / "secret").write_text(SECRET)
     conf = {"spark.authenticate": "true", "spark.network.crypto.enabled": str(crypto).lower()}
-    made.secure(conf | {"spark.authenticate.secret": SECRET}, {})
-    conf |= {"spark.authenticate.secret.file": str(made.home / "secret")}
+    cluster.secure(conf | {"spark.authenticate.secret": SECRET}, {})
+    conf |= {"spark.authenticate.secret.file": str(cluster.home / "secret")}
     try:
-        made.start()
-        tap = Tap(made.master.port)
-        settings = made.settings() | {"EMATIX_FLOW_SPARK_MASTER": f"spark://127.0.0.1:{tap.port}"}
+        cluster.start()
+        tap = Tap(cluster.master.port)
+        settings = cluster.settings() | {"EMATIX_FLOW_SPARK_MASTER": f"spark://127.0.0.1:{tap.port}"}
         settings |= {f"EMATIX_FLOW_SPARK_CONF_{key.replace('.', '__')}": value for key, value in conf.items()}
         done = project.drive(settings, "database")["database"]
         tap.close()
     finally:
-        made.close()
+        cluster.close()
     assert done.get("rows_inserted") == 1000, done
     assert (b"RegisterApplication" in tap.heard) is not crypto
     assert len(tap.heard) > 1000

@@ -57,7 +57,7 @@ def count_items(files):
 
 @pytest.fixture
 def project(tmp_path: Path, engines: Path) -> Path:
-    """Give a folder with a module and a file, while an engine runs."""
+    """Return a folder with a module and a file, while an engine runs."""
     (tmp_path / "flows.py").write_text(MODULE)
     (tmp_path / "texts" / "items").mkdir(parents=True)
     (tmp_path / "texts" / "items" / "a.csv").write_text("id,name\n1,tea\n2,salt\n3,tea\n")
@@ -66,10 +66,10 @@ def project(tmp_path: Path, engines: Path) -> Path:
     return tmp_path
 
 
-def flow(project: Path, engines: Path, *words: str, **extra: str) -> subprocess.CompletedProcess[str]:
+def flow(project: Path, engines: Path, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
     environment = {**surroundings(engines), "PYTHONPATH": str(SOURCE), "HOME": str(project), **extra}
     return subprocess.run(
-        [sys.executable, "-m", "ematix_flow", *words],
+        [sys.executable, "-m", "ematix_flow", *arguments],
         cwd=project, env=environment, capture_output=True, text=True, check=False, timeout=WAIT,
     )  # fmt: skip
 
@@ -93,7 +93,7 @@ PAST = ("--from", f"{AN_HOUR_AGO:%Y-%m-%dT%H:00:00}Z", "--to", f"{AN_HOUR_AGO:%Y
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ("run", "count_items"),
         pytest.param(("run-due",), marks=pytest.mark.deep),
@@ -101,10 +101,10 @@ PAST = ("--from", f"{AN_HOUR_AGO:%Y-%m-%dT%H:00:00}Z", "--to", f"{AN_HOUR_AGO:%Y
         pytest.param(("scheduler", "--executor", "subprocess://", *ONCE), marks=pytest.mark.deep),
         pytest.param(("backfill", "count_items", *PAST), marks=pytest.mark.deep),
     ],
-    ids=lambda words: " ".join(words[:3]),
+    ids=lambda arguments: " ".join(arguments[:3]),
 )
-def test_runs_name_the_warm_engine(words: tuple[str, ...], project: Path, engines: Path) -> None:
-    done = flow(project, engines, *words, "-m", "flows", **NO_JAVA)
+def test_runs_name_the_warm_engine(arguments: tuple[str, ...], project: Path, engines: Path) -> None:
+    done = flow(project, engines, *arguments, "-m", "flows", **NO_JAVA)
     assert done.returncode == 0, done.stderr
     deadline = time.monotonic() + WAIT
     while not (named := engines_of_runs(project, engines)):  # a scheduler does not wait for processes it has started
@@ -114,9 +114,9 @@ def test_runs_name_the_warm_engine(words: tuple[str, ...], project: Path, engine
 
 
 @pytest.mark.parametrize(
-    "words", [("plan", "--diff"), pytest.param(("dry-run",), marks=pytest.mark.deep)], ids=" ".join
+    "arguments", [("plan", "--diff"), pytest.param(("dry-run",), marks=pytest.mark.deep)], ids=" ".join
 )
-def test_commands_that_load_nothing_use_it_too(words: tuple[str, ...], project: Path, engines: Path) -> None:
-    command, *options = words
+def test_commands_that_load_nothing_use_it_too(arguments: tuple[str, ...], project: Path, engines: Path) -> None:
+    command, *options = arguments
     done = flow(project, engines, command, "count_items", "-m", "flows", *options, **NO_JAVA)
     assert done.returncode == 0, done.stderr

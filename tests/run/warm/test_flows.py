@@ -98,7 +98,7 @@ def by_join(conn):
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Give a folder with a module and files of two kinds."""
+    """Return a folder with a module and files of two kinds."""
     (tmp_path / "flows.py").write_text(MODULE)
     (tmp_path / "texts" / "items").mkdir(parents=True)
     (tmp_path / "texts" / "items" / "a.csv").write_text("id,name\n1, tea\n2,salt\n3,tea \nx,none\n")

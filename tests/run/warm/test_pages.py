@@ -21,8 +21,8 @@ SOURCE = Path(__file__).parents[3] / "src"
 
 @pytest.fixture
 def environment(tmp_path: Path, engines: Path, postgres_url: str) -> dict[str, str]:
-    """Give the surroundings of a program whose engine serves pages and writes an event log."""
-    shutil.copy(Path(__file__).with_name("looking.py"), tmp_path)
+    """Return the surroundings of a program whose engine serves pages and writes an event log."""
+    shutil.copy(Path(__file__).with_name("showing.py"), tmp_path)
     (tmp_path / "in" / "items").mkdir(parents=True)
     (tmp_path / "in" / "items" / "a.csv").write_text("id,name\n1,tea\n2,salt\n")
     (tmp_path / "events").mkdir()
@@ -39,9 +39,9 @@ def environment(tmp_path: Path, engines: Path, postgres_url: str) -> dict[str, s
     }
 
 
-def _said(environment: dict[str, str], *words: str) -> str:
+def _output(environment: dict[str, str], *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, *words],
+        [sys.executable, *arguments],
         cwd=environment["HOME"], env=environment, capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -49,12 +49,12 @@ def _said(environment: dict[str, str], *words: str) -> str:
 
 
 def test_a_load_is_seen_by_name_and_no_secret_is(environment: dict[str, str], engines: Path) -> None:
-    seen = json.loads(_said(environment, "looking.py"))
+    pages = json.loads(_output(environment, "showing.py"))
     (state,) = engines_in(engines)
-    assert (seen["id"], seen["ui"], seen["engine"], seen["after"]) == (state.id, state.ui, "spark", "")
-    assert "load_items: stage mart.items" in seen["jobs"]
-    assert _said(environment, "-m", "ematix_flow", "engine", "ui").strip() == state.ui
-    preview = _said(environment, "-m", "ematix_flow", "preview", "load_items", "-m", "looking", "-v")
+    assert (pages["id"], pages["ui"], pages["engine"], pages["after"]) == (state.id, state.ui, "spark", "")
+    assert "load_items: stage mart.items" in pages["jobs"]
+    assert _output(environment, "-m", "ematix_flow", "engine", "ui").strip() == state.ui
+    preview = _output(environment, "-m", "ematix_flow", "preview", "load_items", "-m", "showing", "-v")
 
     folder = Path(environment["HOME"])
     events = [file.read_text() for file in (folder / "events").rglob("*") if file.is_file()]
@@ -62,7 +62,7 @@ def test_a_load_is_seen_by_name_and_no_secret_is(environment: dict[str, str], en
     log = next(engines.rglob("engine.log")).read_text()
     started = [Path(f"/proc/{pid}/cmdline").read_text() for pid in _of_the_engine(state.pid)]
     assert len(started) >= 3  # the one that watches, Java, the daemon of the workers
-    everywhere = "\n".join([*seen["shown"], *events, *started, log, preview])
+    everywhere = "\n".join([*pages["shown"], *events, *started, log, preview])
     assert state.token not in everywhere
     assert shown_in(everywhere.encode()) == []
 

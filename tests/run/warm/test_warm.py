@@ -62,14 +62,14 @@ def test_commands_share_an_engine_and_see_nothing_of_each_other() -> None:
 
 @pytest.mark.deep
 def test_tasks_run_the_code_of_the_package_that_started_the_engine() -> None:
-    def found(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def batches_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import ematix_flow
 
         for _ in batches:
             yield pa.RecordBatch.from_pydict({"file": [str(ematix_flow.__file__)]})
 
     session, lease = join(SETTINGS)
-    ((file,),) = session.range(0, 1, 1, 1).mapInArrow(found, "file string").collect()
+    ((file,),) = session.range(0, 1, 1, 1).mapInArrow(batches_of, "file string").collect()
     assert file == client.__file__.replace("run/warm/client.py", "__init__.py")
     session.stop()
     lease.release()
@@ -113,7 +113,7 @@ def test_workers_wait_for_the_first_load() -> None:
 
 
 def _daemons(java: int) -> list[int]:
-    """Give the processes of Python below Java."""
+    """Return the processes of Python below Java."""
     stats = [(path.parent.name, path.read_text()) for path in Path("/proc").glob("[0-9]*/stat") if path.exists()]
     return [int(pid) for pid, stat in stats if int(stat.rpartition(")")[2].split()[1]) == java]
 
@@ -122,8 +122,8 @@ def test_a_connection_without_the_token_is_refused() -> None:
     from ematix_flow.run.spark.connect_client import far_session
 
     lease = lease_of(SETTINGS)
-    for word in ("", "token=wrong"):
-        session: Any = far_session(f"sc://localhost:{lease.state.port}/;{word}")
+    for query in ("", "token=wrong"):
+        session: Any = far_session(f"sc://localhost:{lease.state.port}/;{query}")
         with pytest.raises(Exception, match=r"(?i)unauthenticated|invalid|credentials"):
             session.version  # noqa: B018
         session.client.close()
@@ -316,6 +316,6 @@ def test_an_engine_that_cannot_start_says_why_at_once() -> None:
 def test_without_java_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("JAVA_HOME")
-    with pytest.raises(MissingExtraError, match="Java 17 or newer") as told:
+    with pytest.raises(MissingExtraError, match="Java 17 or newer") as raised:
         lease_of(replace(SETTINGS, master="local[1, 6]"))
-    assert "--engine local" in str(told.value)
+    assert "--engine local" in str(raised.value)

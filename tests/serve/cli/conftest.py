@@ -59,7 +59,7 @@ def tidy(conn):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CommandResult:
     """What a command gave back."""
 
     code: int
@@ -69,28 +69,28 @@ class Said:
 
 @pytest.fixture
 def project() -> Path:
-    """Give a working folder with the module `flows`; it is forgotten afterwards."""
+    """Return a working folder with the module `flows`; it is forgotten afterwards."""
     Path("flows.py").write_text(FLOWS, encoding="utf-8")
     return Path.cwd()
 
 
 @pytest.fixture
-def flow(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
-    """Give the command, called in this process."""
+def flow(capsys: pytest.CaptureFixture[str]) -> Callable[..., CommandResult]:
+    """Return the command, called in this process."""
 
-    def call(*arguments: str) -> Said:
+    def call(*arguments: str) -> CommandResult:
         code = main(arguments)
-        said = capsys.readouterr()
-        return Said(code, said.out, said.err)
+        captured = capsys.readouterr()
+        return CommandResult(code, captured.out, captured.err)
 
     return call
 
 
 @pytest.fixture
-def flow_process() -> Callable[..., Said]:
-    """Give the command, called as a process of its own."""
+def flow_process() -> Callable[..., CommandResult]:
+    """Return the command, called as a process of its own."""
 
-    def call(*arguments: str, **environ: str) -> Said:
+    def call(*arguments: str, **environ: str) -> CommandResult:
         done = subprocess.run(
             [sys.executable, "-m", "ematix_flow", *arguments],
             env={**os.environ, "PYTHONPATH": SRC, **environ},
@@ -99,6 +99,6 @@ def flow_process() -> Callable[..., Said]:
             check=False,
             timeout=120,
         )
-        return Said(done.returncode, done.stdout, done.stderr)
+        return CommandResult(done.returncode, done.stdout, done.stderr)
 
     return call

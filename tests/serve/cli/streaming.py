@@ -76,15 +76,15 @@ class Project:
         send_orders(self.broker, self.topic, ids)
 
     def ids(self, table: str = "orders") -> list[int]:
-        """Give the ids that the SQLite file has, in order."""
+        """Return the ids that the SQLite file has, in order."""
         with closing(sqlite3.connect("lite.db")) as connection:
             return [row[0] for row in connection.execute(f"SELECT id FROM {table} ORDER BY id")]
 
 
-def make_project(broker: KafkaBroker, place: str = SQLITE) -> Project:
+def create_project(broker: KafkaBroker, location: str = SQLITE) -> Project:
     """Write the module `streams` into the working folder."""
     topic = broker.create_topic(2)
-    Path("streams.py").write_text(MODULE.format(broker=broker.address, topic=topic, place=place), encoding="utf-8")
+    Path("streams.py").write_text(MODULE.format(broker=broker.address, topic=topic, place=location), encoding="utf-8")
     return Project(broker, topic)
 
 
@@ -103,15 +103,15 @@ def running(*arguments: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def wait_for(words: str, stream: IO[str] | None) -> str:
+def wait_for(text: str, stream: IO[str] | None) -> str:
     """Read lines until one holds the words; the pipe's end means that they never came."""
     assert stream is not None
-    seen = []
+    lines = []
     for line in stream:
-        seen.append(line)
-        if words in line:
+        lines.append(line)
+        if text in line:
             return line
-    raise AssertionError(f"{words!r} never came:\n{''.join(seen)}")
+    raise AssertionError(f"{text!r} never came:\n{''.join(lines)}")
 
 
 def wait_for_rows(stream: IO[str] | None, rows: int) -> None:
@@ -121,7 +121,7 @@ def wait_for_rows(stream: IO[str] | None, rows: int) -> None:
 
 
 def stopped(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[int, str, str]:
-    """Send a signal and give the exit code, what was not read yet of stdout, and stderr."""
+    """Send a signal and return the exit code, what was not read yet of stdout, and stderr."""
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     return process.returncode, out, err

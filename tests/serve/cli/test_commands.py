@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("arguments", [("--help",), *((name, "--help") for name in COMMANDS)])
 def test_every_command_explains_itself(flow: Flow, arguments: tuple[str, ...]) -> None:
-    said = flow(*arguments)
-    assert said.code == 0
-    assert said.out.startswith("Usage: flow")
+    result = flow(*arguments)
+    assert result.code == 0
+    assert result.out.startswith("Usage: flow")
 
 
 def test_help_lists_every_command_with_its_own_first_sentence(flow: Flow) -> None:
     from ematix_flow.serve.cli.main import flow as root
 
-    said = flow("--help").out
+    output = flow("--help").out
     for name in COMMANDS:
-        assert f"  {name} " in said
+        assert f"  {name} " in output
         command = root.get_command(None, name)  # type: ignore[arg-type]
         assert command is not None
         assert command.name == name
@@ -38,9 +38,9 @@ def test_the_version_is_printed(flow: Flow) -> None:
 
 
 def test_no_command_is_wrong_usage_with_help(flow: Flow) -> None:
-    said = flow()
-    assert (said.code, said.out) == (2, "")
-    assert "Usage: flow" in said.err
+    result = flow()
+    assert (result.code, result.out) == (2, "")
+    assert "Usage: flow" in result.err
 
 
 @pytest.mark.parametrize(
@@ -56,10 +56,10 @@ def test_commands_that_move_rows_take_an_engine(flow: Flow, command: str) -> Non
 
 @pytest.mark.parametrize("group", ["runs", "connections", "secrets", "transform", "rejects"])
 def test_a_group_without_a_command_is_wrong_usage_with_help(flow: Flow, group: str) -> None:
-    said = flow(group)
-    assert (said.code, said.out) == (2, "")
-    assert said.err.startswith(f"Usage: flow {group} ")
-    assert "error" not in said.err
+    result = flow(group)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(f"Usage: flow {group} ")
+    assert "error" not in result.err
 
 
 @pytest.mark.parametrize(
@@ -72,15 +72,15 @@ def test_a_group_without_a_command_is_wrong_usage_with_help(flow: Flow, group: s
     ],
 )
 def test_unknown_words_are_refused_with_the_nearest(flow: Flow, arguments: tuple[str, ...], near: str) -> None:
-    said = flow(*arguments)
-    assert said.code == 2
-    assert near in said.err
-    assert said.err.startswith("error: ")
+    result = flow(*arguments)
+    assert result.code == 2
+    assert near in result.err
+    assert result.err.startswith("error: ")
 
 
 def test_list_shows_names_kinds_and_schedules(flow: Flow, project: Path) -> None:
-    said = flow("list", "--module", "flows")
-    lines = [line.split() for line in said.out.splitlines()]
+    result = flow("list", "--module", "flows")
+    lines = [line.split() for line in result.out.splitlines()]
     assert ["copy", "pipeline", "*/5", "*", "*", "*", "*", "main.copies"] in lines
     assert ["tidy", "transform", "(unscheduled)"] in lines
 
@@ -103,13 +103,13 @@ def test_the_module_comes_from_the_environment_or_the_project_file_too(
 
 
 def test_a_module_that_is_not_there_is_wrong_usage(flow: Flow, project: Path) -> None:
-    said = flow("list", "-m", "absent")
-    assert said.code == 2
-    assert "no module named 'absent'" in said.err
+    result = flow("list", "-m", "absent")
+    assert result.code == 2
+    assert "no module named 'absent'" in result.err
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("1 / 0", "error: ZeroDivisionError: division by zero\nat: wrong.py:1\n"),
         ("def f(:", "at: wrong.py:1\n"),
@@ -118,18 +118,18 @@ def test_a_module_that_is_not_there_is_wrong_usage(flow: Flow, project: Path) ->
         ("import sys\nsys.exit('no')", "sys.exit('no')"),
     ],
 )
-def test_a_module_that_is_wrong_is_a_failure_with_its_line(flow: Flow, project: Path, text: str, told: str) -> None:
+def test_a_module_that_is_wrong_is_a_failure_with_its_line(flow: Flow, project: Path, text: str, message: str) -> None:
     Path("wrong.py").write_text(text, encoding="utf-8")
-    said = flow("list", "-m", "wrong")
-    assert said.code == 1
-    assert told in said.err
+    result = flow("list", "-m", "wrong")
+    assert result.code == 1
+    assert message in result.err
 
 
 def test_transforms_are_listed_and_run(flow: Flow, project: Path) -> None:
     flow("run", "copy", "-m", "flows")
     assert json.loads(flow("transform", "list", "-m", "flows", "--format", "json").out)[0]["name"] == "tidy"
-    said = flow("transform", "run", "tidy", "-m", "flows")
-    assert (said.code, json.loads(said.out)["metrics"]) == (0, {"rows": 2})
+    result = flow("transform", "run", "tidy", "-m", "flows")
+    assert (result.code, json.loads(result.out)["metrics"]) == (0, {"rows": 2})
     assert flow("transform", "run", "tydi", "-m", "flows").code == 2
 
 
@@ -162,34 +162,34 @@ def test_a_replay_of_rejects_and_a_transform_go_by_the_engine_that_was_asked_for
     Path("raw/copies.csv").write_text("id,name\n1,a\nx,c\n", encoding="utf-8")
     for command in (("run", "from_files"), ("rejects", "replay", "from_files")):
         monkeypatch.setenv("EMATIX_FLOW_ENGINE", "spark")
-        said = flow(*command, "-m", "moving", "--engine", "local")
-        assert 'main.copies: loading in this process: the settings say engine = "local".' in said.err
+        result = flow(*command, "-m", "moving", "--engine", "local")
+        assert 'main.copies: loading in this process: the settings say engine = "local".' in result.err
     monkeypatch.setenv("EMATIX_FLOW_ENGINE", "spark")
-    said = flow("transform", "run", "asked", "-m", "moving", "--engine", "local")
-    assert json.loads(said.out)["metrics"] == {"engine": "local"}
+    result = flow("transform", "run", "asked", "-m", "moving", "--engine", "local")
+    assert json.loads(result.out)["metrics"] == {"engine": "local"}
 
 
 def test_preview_and_dry_run_print_the_plan_once(flow: Flow, project: Path) -> None:
     for command in ("preview", "dry-run"):
-        said = flow(command, "copy", "-m", "flows")
-        assert said.code == 0
-        assert said.out.count("target main.copies on lite") == 1
+        result = flow(command, "copy", "-m", "flows")
+        assert result.code == 0
+        assert result.out.count("target main.copies on lite") == 1
     assert not Path("lite.db").exists() or not _tables()
     planned = json.loads(flow("dry-run", "copy", "-m", "flows", "--format", "json").out)
     assert planned["targets"][0]["dry_run_rows_affected"]["rows_inserted"] == 2
 
 
 def test_a_dry_run_whose_load_would_fail_fails(flow: Flow, project: Path) -> None:
-    said = flow("dry-run", "missing_table", "-m", "flows", "--format", "json")
-    assert said.code == 1
-    assert "nowhere" in said.err
+    result = flow("dry-run", "missing_table", "-m", "flows", "--format", "json")
+    assert result.code == 1
+    assert "nowhere" in result.err
 
 
 def test_validate_says_ok_or_fails(flow: Flow, project: Path) -> None:
     flow("run", "copy", "-m", "flows")
     assert (flow("validate", "copy", "-m", "flows").out.splitlines()[0]) == "copy: ok"
-    said = flow("validate", "missing_table", "-m", "flows", "--format", "json")
-    assert (said.code, json.loads(said.out)["ok"]) == (1, False)
+    result = flow("validate", "missing_table", "-m", "flows", "--format", "json")
+    assert (result.code, json.loads(result.out)["ok"]) == (1, False)
     assert flow("validate", "coppy", "-m", "flows").code == 2
 
 

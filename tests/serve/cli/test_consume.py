@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 
 from ematix_flow.engine.stream.restart_policy import CRASHES
-from tests.serve.cli.streaming import SRC, make_project, running, stopped, wait_for, wait_for_rows
+from tests.serve.cli.streaming import SRC, create_project, running, stopped, wait_for, wait_for_rows
 from tests.services.messages import send
 
 if TYPE_CHECKING:
@@ -31,15 +31,15 @@ pytestmark = [pytest.mark.service, pytest.mark.slow]
 
 @pytest.fixture
 def streams(kafka_broker: KafkaBroker, project: Path) -> Project:
-    return make_project(kafka_broker)
+    return create_project(kafka_broker)
 
 
 def test_what_is_there_is_loaded_once_and_the_totals_are_json(flow: Flow, streams: Project) -> None:
     streams.send(range(30))
-    said = flow("consume", "orders", "-m", "streams", "--once")
-    assert said.code == 0
-    assert json.loads(said.out) == {"total_rows": 30, "iterations": 1, "shutdown_triggered": False}
-    first, second = said.err.splitlines()
+    result = flow("consume", "orders", "-m", "streams", "--once")
+    assert result.code == 0
+    assert json.loads(result.out) == {"total_rows": 30, "iterations": 1, "shutdown_triggered": False}
+    first, second = result.err.splitlines()
     assert first == 'orders: this process moves the rows: the settings say engine = "local".'
     assert second.startswith("orders: 30 rows written")
     again = flow("consume", "orders", "-m", "streams", "--available-now")
@@ -54,14 +54,14 @@ def test_streams_and_their_dead_letters_go_by_the_engine_that_was_asked_for(
     Path("streams.py").write_text(text, "utf-8")
     send(streams.broker, streams.topic, "{torn")
     monkeypatch.setenv("EMATIX_FLOW_ENGINE", "spark")
-    said = flow("consume", "orders", "-m", "streams", "--once", "--engine", "local")
-    assert said.err.startswith('orders: this process moves the rows: the settings say engine = "local".')
+    result = flow("consume", "orders", "-m", "streams", "--once", "--engine", "local")
+    assert result.err.startswith('orders: this process moves the rows: the settings say engine = "local".')
     monkeypatch.setenv("EMATIX_FLOW_ENGINE", "spark")
-    said = flow("dlq", "replay", "orders", "-m", "streams", "--all", "--engine", "local")
-    assert json.loads(said.out)["redeadlettered"] == 1
+    result = flow("dlq", "replay", "orders", "-m", "streams", "--all", "--engine", "local")
+    assert json.loads(result.out)["redeadlettered"] == 1
     with closing(sqlite3.connect("lite.db")) as connection:
-        found = connection.execute("SELECT metrics_json FROM ematix_flow_run_history").fetchall()
-    assert [json.loads(metrics)["engine"] for (metrics,) in found] == ["local", "local"]
+        rows = connection.execute("SELECT metrics_json FROM ematix_flow_run_history").fetchall()
+    assert [json.loads(metrics)["engine"] for (metrics,) in rows] == ["local", "local"]
 
 
 def test_the_run_log_has_a_record_of_each_run_with_its_numbers(flow: Flow, streams: Project) -> None:
@@ -96,9 +96,9 @@ def test_batches_are_lines_of_json_if_asked_for(flow: Flow, streams: Project) ->
 
 def test_several_streams_run_in_one_process(flow: Flow, streams: Project) -> None:
     streams.send(range(5))
-    said = flow("consume", "--all", "-m", "streams", "--once")
-    assert said.code == 0
-    assert {name: one["total_rows"] for name, one in json.loads(said.out).items()} == {"copies": 5, "orders": 5}
+    result = flow("consume", "--all", "-m", "streams", "--once")
+    assert result.code == 0
+    assert {name: one["total_rows"] for name, one in json.loads(result.out).items()} == {"copies": 5, "orders": 5}
     assert streams.ids("orders") == streams.ids("copies") == list(range(5))
 
 
@@ -106,23 +106,23 @@ def test_a_stream_that_fails_is_named_and_the_others_say_what_they_did(flow: Flo
     with Path("streams.py").open("a", encoding="utf-8") as module:
         module.write('declare("lost", Copies, "no-such-topic")\n')
     streams.send(range(5))
-    said = flow("consume", "orders", "lost", "-m", "streams", "--once", "--restart-on-error", "--max-backoff-ms", "1")
-    results = json.loads(said.out)
-    assert said.code == 1
+    result = flow("consume", "orders", "lost", "-m", "streams", "--once", "--restart-on-error", "--max-backoff-ms", "1")
+    results = json.loads(result.out)
+    assert result.code == 1
     assert results["orders"]["total_rows"] == 5
     assert "there is no topic 'no-such-topic'" in results["lost"]["error"]
-    assert "there is no topic 'no-such-topic'" in said.err
+    assert "there is no topic 'no-such-topic'" in result.err
 
 
 def test_a_file_that_is_no_stream_is_an_error_of_usage(flow: Flow, streams: Project) -> None:
     Path("orders.toml").write_text('pipeline_name = "orders"\nsource_query = 5\n', encoding="utf-8")
-    said = flow("consume", "orders.toml", "--once")
-    assert said.code == 2
-    assert "orders.toml" in said.err
+    result = flow("consume", "orders.toml", "--once")
+    assert result.code == 2
+    assert "orders.toml" in result.err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (("order",), "did you mean 'orders'?"),
         (("nothing.toml",), "there is no file nothing.toml"),
@@ -131,11 +131,11 @@ def test_a_file_that_is_no_stream_is_an_error_of_usage(flow: Flow, streams: Proj
     ],
 )
 def test_streams_that_are_not_there_are_errors_of_usage(
-    flow: Flow, streams: Project, arguments: tuple[str, ...], words: str
+    flow: Flow, streams: Project, arguments: tuple[str, ...], message: str
 ) -> None:
-    said = flow("consume", *arguments, "-m", "streams")
-    assert said.code == 2
-    assert words in said.err
+    result = flow("consume", *arguments, "-m", "streams")
+    assert result.code == 2
+    assert message in result.err
 
 
 def test_streams_are_listed(flow: Flow, streams: Project) -> None:
@@ -148,9 +148,9 @@ def test_kafka_tools_see_how_far_the_group_has_come(flow: Flow, streams: Project
     streams.send(range(12))
     flow("consume", "orders", "-m", "streams", "--once")
     admin = streams.broker.admin()
-    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(streams.topic)])
-    found = asked[streams.topic].result(30).topic_partitions
-    assert sum(place.offset for place in found) == 12
+    requested = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(streams.topic)])
+    offsets = requested[streams.topic].result(30).topic_partitions
+    assert sum(offset.offset for offset in offsets) == 12
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -158,12 +158,12 @@ def test_the_first_signal_lets_a_batch_finish_and_the_exit_is_a_success(
     streams: Project, tmp_path: Path, number: signal.Signals
 ) -> None:
     streams.send(range(10))
-    under_way, go_on = tmp_path / "under_way", tmp_path / "go_on"
-    os.mkfifo(under_way)
+    begun, go_on = tmp_path / "under_way", tmp_path / "go_on"
+    os.mkfifo(begun)
     os.mkfifo(go_on)
-    points = f"commit.verified=note:{under_way},commit.applied=note:{go_on}"
+    points = f"commit.verified=note:{begun},commit.applied=note:{go_on}"
     with running("orders", FLOW_FAILPOINTS=points) as process:
-        assert "commit.verified" in under_way.read_text(encoding="utf-8")
+        assert "commit.verified" in begun.read_text(encoding="utf-8")
         process.send_signal(number)
         wait_for("stopping", process.stderr)
         assert "commit.applied" in go_on.read_text(encoding="utf-8")
@@ -175,12 +175,12 @@ def test_the_first_signal_lets_a_batch_finish_and_the_exit_is_a_success(
 
 def test_the_second_signal_ends_at_once_and_nothing_is_lost(flow: Flow, streams: Project, tmp_path: Path) -> None:
     streams.send(range(10))
-    under_way, never = tmp_path / "under_way", tmp_path / "never"
-    os.mkfifo(under_way)
+    begun, never = tmp_path / "under_way", tmp_path / "never"
+    os.mkfifo(begun)
     os.mkfifo(never)
-    points = f"commit.verified=note:{under_way},commit.applied=note:{never}"
+    points = f"commit.verified=note:{begun},commit.applied=note:{never}"
     with running("orders", FLOW_FAILPOINTS=points) as process:
-        under_way.read_text(encoding="utf-8")
+        begun.read_text(encoding="utf-8")
         process.send_signal(signal.SIGTERM)
         wait_for("stopping", process.stderr)
         code, out, err = stopped(process)
@@ -195,31 +195,31 @@ def test_each_stream_has_a_log_of_its_run_with_the_traceback_of_every_failure(fl
         module.write('declare("lost", Copies, "no-such-topic")\n')
     streams.send(range(5))
     log = ("--run-log-path", "runs.db")
-    said = flow(
+    result = flow(
         "consume", "orders", "lost", "-m", "streams", "--once", "--restart-on-error", "--max-backoff-ms", "1", *log
     )
-    assert said.code == 1
-    assert "Traceback" not in said.err
-    kept = flow("logs", "lost").out
+    assert result.code == 1
+    assert "Traceback" not in result.err
+    log_text = flow("logs", "lost").out
     again = r"^\d{4}-.*Z lost: connection 'broker': there is no topic 'no-such-topic'; trying again in .* s\.$"
-    assert re.search(again, kept, re.MULTILINE)
-    assert kept.count("Traceback (most recent call last)") >= CRASHES, "one for each failure"
-    assert re.search(r"RunError: .*there is no topic", kept)
-    assert kept.splitlines()[-1].endswith("Z lost: failed")
+    assert re.search(again, log_text, re.MULTILINE)
+    assert log_text.count("Traceback (most recent call last)") >= CRASHES, "one for each failure"
+    assert re.search(r"RunError: .*there is no topic", log_text)
+    assert log_text.splitlines()[-1].endswith("Z lost: failed")
     fine = flow("logs", "orders").out.splitlines()
     assert [line.partition("Z ")[2].partition("-")[0] for line in fine] == ["orders: orders", "orders: done"]
     runs = json.loads(flow("runs", "list", "--run-log-path", "runs.db", "--format", "json").out)["runs"]
     (run_id,) = (run["run_id"] for run in runs if run["pipeline"] == "lost")
-    assert flow("logs", run_id, *log).out == kept
+    assert flow("logs", run_id, *log).out == log_text
 
 
 def test_batches_add_nothing_to_the_folder_of_logs(flow: Flow, streams: Project) -> None:
     for number in range(3):
         streams.send([number])
         assert flow("consume", "orders", "-m", "streams", "--once").code == 0
-    found = list((Path.home() / ".ematix-flow" / "logs").glob("*.log"))
-    assert len([file for file in found if not file.is_symlink()]) == 3
-    assert len(found) == 6, "a log has the id of its run as a second name, and not those of its batches"
+    files = list((Path.home() / ".ematix-flow" / "logs").glob("*.log"))
+    assert len([file for file in files if not file.is_symlink()]) == 3
+    assert len(files) == 6, "a log has the id of its run as a second name, and not those of its batches"
 
 
 def test_no_log_of_a_stream_is_kept_where_that_is_forbidden(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests.serve.cli.streaming import make_project, running, stopped, wait_for, wait_for_rows
+from tests.serve.cli.streaming import create_project, running, stopped, wait_for, wait_for_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,7 @@ AGAIN = ("--restart-on-error", "--max-backoff-ms", "200", "--format", "lines")
 def test_a_stream_waits_for_its_database(
     kafka_broker: KafkaBroker, postgres_server: PostgresServer, postgres_url: str, project: Path
 ) -> None:
-    streams = make_project(kafka_broker, f'kind = "postgres"\n    url = "{postgres_url}"')
+    streams = create_project(kafka_broker, f'kind = "postgres"\n    url = "{postgres_url}"')
     streams.send(range(10))
     with running("orders", *AGAIN) as process:
         wait_for_rows(process.stdout, 10)
@@ -41,7 +41,7 @@ def test_a_stream_waits_for_its_database(
 
 
 def test_a_stream_waits_for_its_broker(kafka_broker: KafkaBroker, project: Path) -> None:
-    streams = make_project(kafka_broker)
+    streams = create_project(kafka_broker)
     streams.send(range(10))
     with running("orders", *AGAIN) as process:
         wait_for_rows(process.stdout, 10)
@@ -58,7 +58,7 @@ def test_a_stream_waits_for_its_broker(kafka_broker: KafkaBroker, project: Path)
 def test_without_being_asked_a_stream_does_not_come_back(
     kafka_broker: KafkaBroker, postgres_server: PostgresServer, postgres_url: str, project: Path
 ) -> None:
-    streams = make_project(kafka_broker, f'kind = "postgres"\n    url = "{postgres_url}"')
+    streams = create_project(kafka_broker, f'kind = "postgres"\n    url = "{postgres_url}"')
     streams.send(range(10))
     with running("orders", "--format", "lines") as process:
         wait_for_rows(process.stdout, 10)

@@ -53,9 +53,9 @@ def log(project: Path) -> RunLog:
 
 
 def state(log: RunLog, name: str = "fragile") -> PipelineState:
-    found = log.find(PipelineState, name)
-    assert found is not None
-    return found
+    record = log.find(PipelineState, name)
+    assert record is not None
+    return record
 
 
 def test_a_paused_pipeline_waits_until_it_is_let_go(flow: Flow, log: RunLog) -> None:
@@ -73,14 +73,17 @@ def test_a_workflow_rests_under_its_own_name(flow: Flow, log: RunLog) -> None:
     assert not state(log, "workflow:daily").paused
 
 
-@pytest.mark.parametrize("word", ["fragile", f"fragile@{SLOT}"], ids=["pipeline", "slot"])
-def test_a_slot_that_was_given_up_is_tried_again_at_once(flow: Flow, log: RunLog, word: str) -> None:
+@pytest.mark.parametrize("slot_name", ["fragile", f"fragile@{SLOT}"], ids=["pipeline", "slot"])
+def test_a_slot_that_was_given_up_is_tried_again_at_once(flow: Flow, log: RunLog, slot_name: str) -> None:
     Path("broken").touch()
     run_due(SlotRunner(log, now=NOW))
     assert state(log).slot_status == "gave_up"
     Path("broken").unlink()
-    said = flow("runs", "resume", word, *LOG)
-    assert (said.code, said.err) == (0, f"fragile: slot {SLOT} is tried again by the next scheduler or flow run-due.\n")
+    result = flow("runs", "resume", slot_name, *LOG)
+    assert (result.code, result.err) == (
+        0,
+        f"fragile: slot {SLOT} is tried again by the next scheduler or flow run-due.\n",
+    )
     assert [event.name for event in run_due(SlotRunner(log)).fired] == ["fragile"]
     assert (state(log).slot_status, state(log).attempt, state(log).last_slot) == ("succeeded", 1, SLOT)
 
@@ -89,32 +92,32 @@ def test_a_slot_that_is_named_is_repeated_in_its_own_interval(flow: Flow, log: R
     run_due(SlotRunner(log, now=NOW))
     assert flow("runs", "rerun", f"fragile@{SLOT}", *LOG).code == 0
     assert [action.run_id for action in log.all(Action)] == [f"fragile@{SLOT}"]
-    said = flow("runs", "rerun", "fragile@2001-03-02T09:00:00Z", *LOG)
-    assert said.code == 2
-    assert "no run of slot 2001-03-02T09:00:00Z of fragile" in said.err
+    result = flow("runs", "rerun", "fragile@2001-03-02T09:00:00Z", *LOG)
+    assert result.code == 2
+    assert "no run of slot 2001-03-02T09:00:00Z of fragile" in result.err
 
 
 def test_a_run_that_is_not_the_one_that_runs_is_left_alone(flow: Flow, log: RunLog) -> None:
     run_due(SlotRunner(log, now=NOW))
-    said = flow("runs", "cancel", f"fragile@{SLOT}", *LOG)
-    assert (said.code, "has ended, so there is nothing to stop" in said.err) == (1, True)
-    said = flow("runs", "resume", "fragile@2001-03-02T09:00:00Z", *LOG)
-    assert (said.code, "flow backfill fragile --from 2001-03-02T09:00:00Z" in said.err) == (1, True)
+    result = flow("runs", "cancel", f"fragile@{SLOT}", *LOG)
+    assert (result.code, "has ended, so there is nothing to stop" in result.err) == (1, True)
+    result = flow("runs", "resume", "fragile@2001-03-02T09:00:00Z", *LOG)
+    assert (result.code, "flow backfill fragile --from 2001-03-02T09:00:00Z" in result.err) == (1, True)
 
 
 def test_there_is_nothing_to_resume_after_a_success(flow: Flow, log: RunLog) -> None:
     run_due(SlotRunner(log, now=NOW))
-    said = flow("runs", "resume", "fragile", *LOG)
-    assert said.code == 1
-    assert "nothing to resume" in said.err
+    result = flow("runs", "resume", "fragile", *LOG)
+    assert result.code == 1
+    assert "nothing to resume" in result.err
 
 
 def test_a_cancelled_run_keeps_its_lease_until_it_has_stopped_and_its_slot_rests(flow: Flow, log: RunLog) -> None:
     token = log.claim("fragile", "worker-1", 60).token
     assert token is not None
     log.change_state("fragile", lambda _: PipelineState("fragile", last_slot=SLOT, slot_status="running", attempt=1))
-    said = flow("runs", "cancel", "fragile", *LOG)
-    assert (said.code, "fragile: worker-1 is requested to stop" in said.err) == (0, True)
+    result = flow("runs", "cancel", "fragile", *LOG)
+    assert (result.code, "fragile: worker-1 is requested to stop" in result.err) == (0, True)
     held = log.held(token)
     assert held is not None
     assert "@" in held.cancelled_by
@@ -125,8 +128,8 @@ def test_a_cancelled_run_keeps_its_lease_until_it_has_stopped_and_its_slot_rests
     assert "flow runs resume fragile" in run.skipped[0].reason
     assert state(log).slot_status == "cancelled"
     assert state(log).error.startswith("cancelled by ")
-    said = flow("runs", "cancel", "fragile", *LOG)
-    assert (said.code, "nothing of fragile runs" in said.err) == (1, True)
+    result = flow("runs", "cancel", "fragile", *LOG)
+    assert (result.code, "nothing of fragile runs" in result.err) == (1, True)
     assert flow("runs", "resume", "fragile", *LOG).code == 0
     assert [event.name for event in run_due(SlotRunner(log)).fired] == ["fragile"]
 
@@ -164,7 +167,7 @@ def test_what_was_changed_is_recorded_with_who_did_it(flow: Flow, log: RunLog) -
     "command", [("pause",), ("unpause",), ("runs", "resume"), ("runs", "cancel"), ("runs", "rerun")]
 )
 def test_an_unknown_name_is_refused_with_the_nearest_one(flow: Flow, log: RunLog, command: tuple[str, ...]) -> None:
-    said = flow(*command, "fragil", "-m", "yearly", *LOG)
-    assert (said.code, said.out) == (2, "")
-    assert "did you mean 'fragile'?" in said.err
+    result = flow(*command, "fragil", "-m", "yearly", *LOG)
+    assert (result.code, result.out) == (2, "")
+    assert "did you mean 'fragile'?" in result.err
     assert log.all(PipelineState) == []

@@ -12,9 +12,9 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.serve.cli.conftest import Said
+    from tests.serve.cli.conftest import CommandResult
 
-    Flow = Callable[..., Said]
+    Flow = Callable[..., CommandResult]
 
 DUE = """
 from ematix_flow.pipeline import register
@@ -49,7 +49,7 @@ def daily():
 
 @pytest.fixture
 def due(project: Path) -> Iterator[tuple[str, ...]]:
-    """Give the arguments of `flow run-due` for a module in which something is due at noon."""
+    """Return the arguments of `flow run-due` for a module in which something is due at noon."""
     sys.modules.pop("my_pipelines", None)  # another test may have had one of this name
     Path("my_pipelines.py").write_text(DUE, encoding="utf-8")
     yield ("run-due", "--module", "my_pipelines", "--now", "2026-03-01T12:00:05Z", "--run-log", "sqlite://log.db")
@@ -57,9 +57,9 @@ def due(project: Path) -> Iterator[tuple[str, ...]]:
 
 
 def test_what_happened_is_printed_as_json_and_told_on_stderr(flow: Flow, due: tuple[str, ...]) -> None:
-    said = flow(*due)
-    assert said.code == 1
-    assert json.loads(said.out) == {
+    result = flow(*due)
+    assert result.code == 1
+    assert json.loads(result.out) == {
         "ran": [{"result": 7, "_pipeline": "raw"}, {"rows": 2, "_pipeline": "mart"}],
         "failed": [
             {"pipeline": "bad", "error": "no disk", "error_type": "OSError", "attempt_count": 1, "gave_up": False}
@@ -67,15 +67,15 @@ def test_what_happened_is_printed_as_json_and_told_on_stderr(flow: Flow, due: tu
         "skipped": [{"pipeline": "after_bad", "reason": "upstream not fresh: bad"}],
     }
     for line in ("firing: raw (", "failed: bad (no disk)", "skipping: after_bad (upstream not fresh: bad)"):
-        assert line in said.err
-    assert "talk of the user" in said.err
+        assert line in result.err
+    assert "talk of the user" in result.err
 
 
 def test_calling_it_twice_fires_nothing_twice(flow: Flow, due: tuple[str, ...]) -> None:
     flow(*due)
-    said = flow(*due)
-    assert said.code == 0
-    again = json.loads(said.out)
+    result = flow(*due)
+    assert result.code == 0
+    again = json.loads(result.out)
     assert (again["ran"], again["failed"]) == ([], [])
     assert {one["pipeline"]: one["reason"] for one in again["skipped"]}["bad"].startswith(
         "retry backoff (attempt 1/2; "
@@ -83,11 +83,11 @@ def test_calling_it_twice_fires_nothing_twice(flow: Flow, due: tuple[str, ...]) 
 
 
 def test_alerts_and_numbers_go_where_the_options_say(flow: Flow, due: tuple[str, ...]) -> None:
-    said = flow(*due, "--alerter", "stdout://", "--metrics", "stdout://")
-    assert "[ALERT] " in said.err
-    assert '[METRIC] pipeline_runs_total{pipeline="raw",outcome="success"} +1' in said.err
-    assert '[METRIC] pipeline_runs_total{pipeline="bad",outcome="failure"} +1' in said.err
-    json.loads(said.out)
+    result = flow(*due, "--alerter", "stdout://", "--metrics", "stdout://")
+    assert "[ALERT] " in result.err
+    assert '[METRIC] pipeline_runs_total{pipeline="raw",outcome="success"} +1' in result.err
+    assert '[METRIC] pipeline_runs_total{pipeline="bad",outcome="failure"} +1' in result.err
+    json.loads(result.out)
 
 
 def test_the_window_and_the_clock_decide_what_is_due(flow: Flow, due: tuple[str, ...]) -> None:
@@ -112,45 +112,45 @@ def test_without_a_run_log_it_still_runs(flow: Flow, due: tuple[str, ...]) -> No
         assert len(json.loads(flow(*due[:5], "--no-run-log").out)["ran"]) == 2
 
 
-STRETCH = ("--from", "2026-03-01T09:00:00Z", "--to", "2026-03-01T12:00:00Z", "--run-log", "sqlite://log.db")
+INTERVAL = ("--from", "2026-03-01T09:00:00Z", "--to", "2026-03-01T12:00:00Z", "--run-log", "sqlite://log.db")
 
 
 def test_a_backfill_shows_runs_and_remembers_its_slots(flow: Flow, due: tuple[str, ...]) -> None:
-    asked = ("backfill", "raw", "-m", "my_pipelines", *STRETCH)
+    command = ("backfill", "raw", "-m", "my_pipelines", *INTERVAL)
     slots = ["2026-03-01T09:00:00Z", "2026-03-01T10:00:00Z", "2026-03-01T11:00:00Z"]
-    assert flow(*asked, "--dry-run").out.split() == slots
-    assert json.loads(flow(*asked, "--dry-run", "--format", "json").out) == {
+    assert flow(*command, "--dry-run").out.split() == slots
+    assert json.loads(flow(*command, "--dry-run", "--format", "json").out) == {
         "pipeline": "raw",
         "slots": slots,
         "total": 3,
     }
-    few = flow(*asked, "--dry-run", "--limit", "1")
+    few = flow(*command, "--dry-run", "--limit", "1")
     assert (few.out.split(), "the first 1 of 3 slots" in few.err) == (slots[:1], True)
-    said = json.loads(flow(*asked, "--format", "json").out)
-    assert (said["pipeline"], said["slots"]) == ("raw", 3)
-    assert said["ran"] == [{"slot": slot, "result": 7, "error": None} for slot in slots]
-    again = flow(*asked)
+    report = json.loads(flow(*command, "--format", "json").out)
+    assert (report["pipeline"], report["slots"]) == ("raw", 3)
+    assert report["ran"] == [{"slot": slot, "result": 7, "error": None} for slot in slots]
+    again = flow(*command)
     assert again.code == 0
     assert again.err.count("had run already") == 3
     assert again.out == "raw: 0 slots ran, 3 had run already, 0 failed, 3 in all\n"
-    said = json.loads(flow(*asked, "--format", "json").out)
-    assert (said["ran"], said["had_run"]) == ([], slots)
-    assert flow(*asked, "--again").err.count("had run already") == 0
+    report = json.loads(flow(*command, "--format", "json").out)
+    assert (report["ran"], report["had_run"]) == ([], slots)
+    assert flow(*command, "--again").err.count("had run already") == 0
 
 
 def test_a_dry_run_keeps_what_an_interrupted_backfill_has_done(flow: Flow, due: tuple[str, ...]) -> None:
-    asked = ("backfill", "bad", "-m", "my_pipelines", *STRETCH)
-    first = flow(*asked)
+    command = ("backfill", "bad", "-m", "my_pipelines", *INTERVAL)
+    first = flow(*command)
     assert first.code == 1
     assert "OSError: no disk" in first.err
-    flow(*asked, "--dry-run")
-    assert "going on where it stopped" in flow(*asked).err
+    flow(*command, "--dry-run")
+    assert "going on where it stopped" in flow(*command).err
 
 
 def test_a_backfill_of_nothing_is_wrong_usage(flow: Flow, due: tuple[str, ...]) -> None:
-    said = flow("backfill", "rwa", "-m", "my_pipelines", *STRETCH)
-    assert said.code == 2
-    assert "raw" in said.err
+    result = flow("backfill", "rwa", "-m", "my_pipelines", *INTERVAL)
+    assert result.code == 2
+    assert "raw" in result.err
     assert flow("backfill", "raw", "-m", "my_pipelines", "--from", "2026-03-01").code == 2
 
 
@@ -175,7 +175,7 @@ def test_a_backfill_of_nothing_is_wrong_usage(flow: Flow, due: tuple[str, ...]) 
 def test_numbers_and_instants_beyond_all_calendars_are_wrong_usage(
     flow: Flow, due: tuple[str, ...], command: tuple[str, ...]
 ) -> None:
-    said = flow(*("daily" if word == "NAME" else word for word in command), *due[1:3])
-    assert said.code == 2
-    assert "Traceback" not in said.err
-    assert any(word in said.err for word in command[2:])
+    result = flow(*("daily" if argument == "NAME" else argument for argument in command), *due[1:3])
+    assert result.code == 2
+    assert "Traceback" not in result.err
+    assert any(argument in result.err for argument in command[2:])

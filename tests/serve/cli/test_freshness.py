@@ -18,21 +18,21 @@ register_freshness_sla("copy", "6h")
 
 def test_what_is_too_old_exits_1_and_what_is_fresh_exits_0(flow: Flow, project: Path) -> None:
     Path("limited.py").write_text(LIMIT)
-    said = flow("freshness-check", "-m", "limited")
-    assert said.code == 1
-    assert said.out.splitlines()[1].split() == ["copy", "breached", "never", "6h", "last", "success"]
+    result = flow("freshness-check", "-m", "limited")
+    assert result.code == 1
+    assert result.out.splitlines()[1].split() == ["copy", "breached", "never", "6h", "last", "success"]
     flow("run", "copy", "-m", "limited")
-    said = flow("freshness-check", "-m", "limited", "--format", "json")
-    assert said.code == 0
-    (told,) = json.loads(said.out)
-    assert (told["pipeline"], told["state"], told["sla_seconds"]) == ("copy", "healthy", 21_600)
+    result = flow("freshness-check", "-m", "limited", "--format", "json")
+    assert result.code == 0
+    (output,) = json.loads(result.out)
+    assert (output["pipeline"], output["state"], output["sla_seconds"]) == ("copy", "healthy", 21_600)
     assert flow("freshness-check", "-m", "limited", "--now", "2999-01-01").code == 1
 
 
 def test_without_limits_there_is_nothing_to_tell(flow: Flow, project: Path) -> None:
-    said = flow("freshness-check", "-m", "flows")
-    assert (said.code, said.out) == (0, "")
-    assert "no pipeline of the module" in said.err
+    result = flow("freshness-check", "-m", "flows")
+    assert (result.code, result.out) == (0, "")
+    assert "no pipeline of the module" in result.err
 
 
 def test_wrong_usage_exits_2(flow: Flow, project: Path) -> None:

@@ -66,7 +66,7 @@ CRON_JOB = {
 
 
 def mistakes(value: Any, schema: Any, at: str = "") -> list[str]:
-    """Give the places where a value is not what its schema says."""
+    """Return the places where a value is not what its schema says."""
     if isinstance(schema, dict) and isinstance(value, dict):
         known = {name.rstrip("!"): one for name, one in schema.items()}
         missing = [f"{at}/{name[:-1]} is missing" for name in schema if name.endswith("!") and name[:-1] not in value]
@@ -84,35 +84,35 @@ def mistakes(value: Any, schema: Any, at: str = "") -> list[str]:
 
 @pytest.fixture
 def scaffold(flow: Flow, project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a project that was just written; it is the working folder."""
-    made = project / "shop"
-    assert flow("init", str(made)).code == 0
-    monkeypatch.chdir(made)
-    return made
+    """Return a project that was just written; it is the working folder."""
+    folder = project / "shop"
+    assert flow("init", str(folder)).code == 0
+    monkeypatch.chdir(folder)
+    return folder
 
 
 def commands_of(scaffold: Path) -> list[str]:
-    """Give the commands of the README, in their order."""
+    """Return the commands of the README, in their order."""
     text = (scaffold / "README.md").read_text(encoding="utf-8")
     return [line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
 
 
-def parsed(words: list[str]) -> None:
+def parsed(arguments: list[str]) -> None:
     """Let the command line read a command without doing it; options that it does not have are an error."""
-    assert words[0] == "flow"
-    command = root.get_command(None, words[1])  # type: ignore[arg-type]
-    assert command is not None, words
-    command.make_context(words[1], words[2:])
+    assert arguments[0] == "flow"
+    command = root.get_command(None, arguments[1])  # type: ignore[arg-type]
+    assert command is not None, arguments
+    command.make_context(arguments[1], arguments[2:])
 
 
 def test_every_file_is_written_and_none_twice_unasked(flow: Flow, project: Path) -> None:
-    said = flow("init", "shop")
-    assert said.out.splitlines() == [f"shop/{name}" for name in FILES]
+    result = flow("init", "shop")
+    assert result.out.splitlines() == [f"shop/{name}" for name in FILES]
     assert all(Path("shop", name).is_file() for name in FILES)
     Path("shop/pipelines.py").write_text("mine", encoding="utf-8")
-    said = flow("init", "shop")
-    assert (said.code, said.out) == (1, "")
-    assert "--force" in said.err
+    result = flow("init", "shop")
+    assert (result.code, result.out) == (1, "")
+    assert "--force" in result.err
     assert Path("shop/pipelines.py").read_text(encoding="utf-8") == "mine"
     assert flow("init", "shop", "--force").code == 0
     assert "load_orders" in Path("shop/pipelines.py").read_text(encoding="utf-8")
@@ -134,18 +134,18 @@ def test_every_command_of_the_readme_runs(flow: Flow, scaffold: Path) -> None:
     commands = commands_of(scaffold)
     assert len(commands) > 10
     for command in commands:
-        words = shlex.split(command)
-        parsed(words)
-        said = flow(*words[1:])
-        assert said.code == 0, f"{command}\n{said.out}\n{said.err}"
+        arguments = shlex.split(command)
+        parsed(arguments)
+        result = flow(*arguments[1:])
+        assert result.code == 0, f"{command}\n{result.out}\n{result.err}"
         if "runs list" in command:
-            assert said.out.count("succeeded") == 2
+            assert result.out.count("succeeded") == 2
 
 
 def test_what_is_said_about_the_readme_is_what_stands_there(flow: Flow, project: Path) -> None:
-    said = flow("init", "shop").err
+    errors = flow("init", "shop").err
     first = commands_of(Path("shop"))[0]
-    assert said == f"go to shop and follow README.md, which begins with {first}.\n"
+    assert errors == f"go to shop and follow README.md, which begins with {first}.\n"
 
 
 def test_the_sentences_of_the_readme_are_true(flow: Flow, scaffold: Path) -> None:
@@ -156,9 +156,9 @@ def test_the_sentences_of_the_readme_are_true(flow: Flow, scaffold: Path) -> Non
     for name in ("load_orders", "daily_sales"):
         again = json.loads(flow("run", name).out)
         assert (again["rows_inserted"], again["rows_updated"], again["rows_deleted"]) == (0, 0, 0), name
-    for place in ("sales.orders", "sales.daily_sales"):
-        assert f"`{place}`" in text
-        assert place in flow("list").out
+    for table in ("sales.orders", "sales.daily_sales"):
+        assert f"`{table}`" in text
+        assert table in flow("list").out
     assert "every quarter of an\nhour" in text
     slots = [line for line in flow("next", "--hours", "6").out.splitlines() if " load_orders " in line]
     assert len(slots) == 24
@@ -172,8 +172,8 @@ def test_what_the_readme_names_is_there(scaffold: Path) -> None:
 
 
 def test_the_connections_are_those_of_the_file(flow: Flow, scaffold: Path) -> None:
-    told = json.loads(flow("connections", "list", "--format", "json").out)
-    assert {(one["name"], one["place"]) for one in told} == {
+    output = json.loads(flow("connections", "list", "--format", "json").out)
+    assert {(one["name"], one["place"]) for one in output} == {
         ("landing", "./connections.toml"),
         ("warehouse", "./connections.toml"),
     }
@@ -184,11 +184,11 @@ def test_the_unit_starts_a_scheduler_in_the_folder(scaffold: Path) -> None:
     unit.optionxform = str  # type: ignore[assignment, method-assign]
     unit.read(scaffold / "flow.service")
     service = unit["Service"]
-    program, *words = shlex.split(service["ExecStart"])
+    program, *arguments = shlex.split(service["ExecStart"])
     assert Path(program).is_absolute()
     assert service["WorkingDirectory"] == str(scaffold)
-    assert words == ["scheduler", "--module", "pipelines", "--interval", "30"]
-    parsed(["flow", *words])
+    assert arguments == ["scheduler", "--module", "pipelines", "--interval", "30"]
+    parsed(["flow", *arguments])
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
@@ -203,12 +203,14 @@ def test_systemd_takes_the_unit(scaffold: Path) -> None:
 def test_the_image_installs_this_version_and_runs_the_scheduler(scaffold: Path) -> None:
     text = re.sub(r"\\\n", " ", (scaffold / "Dockerfile").read_text(encoding="utf-8"))
     lines = [line.partition(" ") for line in text.splitlines() if line and not line.startswith("#")]
-    steps = [(word, rest) for word, _, rest in lines]
-    assert {word for word, _ in steps} == {"FROM", "RUN", "WORKDIR", "COPY", "USER", "ENV", "CMD"}
+    steps = [(instruction, rest) for instruction, _, rest in lines]
+    assert {instruction for instruction, _ in steps} == {"FROM", "RUN", "WORKDIR", "COPY", "USER", "ENV", "CMD"}
     assert steps[0][0] == "FROM"
-    assert any(rest.endswith(f"ematix-flow-spark=={__version__}") for word, rest in steps if word == "RUN")
-    words = [word for word, _ in steps]
-    assert words.index("USER") > words.index("COPY")
+    assert any(
+        rest.endswith(f"ematix-flow-spark=={__version__}") for instruction, rest in steps if instruction == "RUN"
+    )
+    instructions = [instruction for instruction, _ in steps]
+    assert instructions.index("USER") > instructions.index("COPY")
     parsed(json.loads(dict(steps)["CMD"]))
 
 

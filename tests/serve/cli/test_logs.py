@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SRC = str(Path(__file__).parents[3] / "src")
 SLOT = "orders@2026-03-02T09:00:00Z"
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
-SAID = [
+MESSAGES = [
     "printed by the user's function",
     "main.copies: loading inside the database: the target reads the source query itself.",
     "main.copies: committed, 2 inserted.",
@@ -47,10 +47,10 @@ def test_a_run_is_found_by_its_id_its_pipeline_and_the_name_of_its_log(flow: Flo
     run_id = json.loads(flow("run", "copy", "-m", "flows").out)["run_id"]
     (name,) = [file.stem for file in folder().glob("copy-*.log")]
     assert re.fullmatch(r"copy-\d{8}T\d{6}Z-1", name)
-    for word in (run_id, run_id[:8], "copy", name, name[:15]):
-        said = flow("logs", word)
-        assert (said.code, said.out.splitlines()) == (0, SAID)
-    assert flow("logs", "copy", "--tail", "1").out.splitlines() == SAID[-1:]
+    for run_name in (run_id, run_id[:8], "copy", name, name[:15]):
+        result = flow("logs", run_name)
+        assert (result.code, result.out.splitlines()) == (0, MESSAGES)
+    assert flow("logs", "copy", "--tail", "1").out.splitlines() == MESSAGES[-1:]
 
 
 def test_logs_are_for_their_owner_only(flow: Flow, project: Path) -> None:
@@ -71,28 +71,28 @@ def test_two_runs_of_one_second_have_two_logs(flow: Flow, project: Path) -> None
     for _ in range(3):
         flow("run", "copy", "-m", "flows")
     logs = [file for file in folder().glob("*.log") if not file.is_symlink()]
-    assert [file.read_text(encoding="utf-8").count(SAID[0]) for file in logs] == [1, 1, 1]
+    assert [file.read_text(encoding="utf-8").count(MESSAGES[0]) for file in logs] == [1, 1, 1]
 
 
 def test_no_log_is_kept_where_that_is_forbidden(flow: Flow, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMATIX_FLOW_CAPTURE_LOGS", "0")
     run_id = json.loads(flow("run", "copy", "-m", "flows").out)["run_id"]
-    said = flow("logs", run_id)
-    assert said.code == 1
-    assert "EMATIX_FLOW_CAPTURE_LOGS=0" in said.err
+    result = flow("logs", run_id)
+    assert result.code == 1
+    assert "EMATIX_FLOW_CAPTURE_LOGS=0" in result.err
     assert not folder().exists()
 
 
-@pytest.mark.parametrize("place", ["a_file", "a_file/below"])
+@pytest.mark.parametrize("blocked", ["a_file", "a_file/below"])
 def test_logs_that_cannot_be_kept_are_a_warning(
-    flow: Flow, project: Path, monkeypatch: pytest.MonkeyPatch, place: str
+    flow: Flow, project: Path, monkeypatch: pytest.MonkeyPatch, blocked: str
 ) -> None:
     Path("a_file").write_text("", encoding="utf-8")
-    monkeypatch.setenv("EMATIX_FLOW_LOGS_DIR", str(Path.cwd() / place))
-    said = flow("run", "copy", "-m", "flows")
-    assert (said.code, json.loads(said.out)["rows_inserted"]) == (0, 2)
-    assert said.err.count("warning: the log of this run is not kept") == 1
-    assert "Traceback" not in said.err
+    monkeypatch.setenv("EMATIX_FLOW_LOGS_DIR", str(Path.cwd() / blocked))
+    result = flow("run", "copy", "-m", "flows")
+    assert (result.code, json.loads(result.out)["rows_inserted"]) == (0, 2)
+    assert result.err.count("warning: the log of this run is not kept") == 1
+    assert "Traceback" not in result.err
     assert flow("run", "broken", "-m", "flows").code == 1
 
 
@@ -105,8 +105,8 @@ def test_every_attempt_at_a_slot_has_a_log_and_the_slot_means_the_last(flow: Flo
         "orders-20260302T090000Z-1.log",
         "orders-20260302T090000Z-2.log",
     ]
-    for word, line in ((SLOT, 2), ("orders", 2), ("orders-20260302T090000Z-1", 1)):
-        assert flow("logs", word).out == f"attempt {line}\n"
+    for name, line in ((SLOT, 2), ("orders", 2), ("orders-20260302T090000Z-1", 1)):
+        assert flow("logs", name).out == f"attempt {line}\n"
 
 
 def test_runs_side_by_side_do_not_mix(flow: Flow) -> None:
@@ -128,9 +128,9 @@ def test_runs_side_by_side_do_not_mix(flow: Flow) -> None:
         thread.join()
     capture.write("afterwards\n")
     for name in ("left", "right"):
-        begun, *said, done = flow("logs", name).out.splitlines()
+        begun, *lines, done = flow("logs", name).out.splitlines()
         assert re.fullmatch(rf"{TIME} {name}: {name}@2026-03-02T09:00:00Z, attempt 1", begun)
-        assert said == [f"{name} {number}" for number in range(20)]
+        assert lines == [f"{name} {number}" for number in range(20)]
         assert re.fullmatch(rf"{TIME} {name}: done", done)
 
 
@@ -182,8 +182,8 @@ def test_logs_of_failed_runs_outlive_many_that_succeeded(monkeypatch: pytest.Mon
             capture.on_event(AttemptEnded("orders", "", slot, failed=failed))
             os.utime(log_files.log_file(f"orders-20260302T{number:02}0000Z-1"), (2_000_000_000 + number,) * 2)
     log_files.prune()
-    kept = sorted(file.name[16:18] for file in folder().glob("orders-*.log") if not file.is_symlink())
-    assert kept == ["03", "05", "06", "07"], "two of each, since one more is about to be written"
+    minutes = sorted(file.name[16:18] for file in folder().glob("orders-*.log") if not file.is_symlink())
+    assert minutes == ["03", "05", "06", "07"], "two of each, since one more is about to be written"
     assert sorted(file.name[16:18] for file in folder().glob("*.held")) == ["06", "07"]
 
 
@@ -224,15 +224,15 @@ def test_what_user_code_prints_is_once_in_the_log_of_its_run_and_an_error_has_it
     Path("talking.py").write_text(TALKING, encoding="utf-8")
     names = ("good", "bad") if "{name}" in PATHS[path] else ("",)
     for name in names:
-        flow_process(*(word.format(name=name) for word in PATHS[path]), "-m", "talking")
+        flow_process(*(argument.format(name=name) for argument in PATHS[path]), "-m", "talking")
     wait_for(lambda: "committed" in flow("logs", "good").out and "Traceback" in flow("logs", "bad").out, path)
     for name, other in (("good", "bad"), ("bad", "good")):
         for file in folder().glob(f"{name}-*.log"):
-            said = file.read_text(encoding="utf-8")
-            assert said.count(f"printed by {name}\n") == 1, said
-            assert other not in said
-            assert said.count("Traceback (most recent call last):") == (name == "bad")
-            assert ('return {}["nothing"]' in said) == (name == "bad")
+            message = file.read_text(encoding="utf-8")
+            assert message.count(f"printed by {name}\n") == 1, message
+            assert other not in message
+            assert message.count("Traceback (most recent call last):") == (name == "bad")
+            assert ('return {}["nothing"]' in message) == (name == "bad")
     slots = len(list(folder().glob("good-*.log")))
     assert slots == (2 if path == "backfill" else 1)
 
@@ -247,9 +247,9 @@ def wait_for(condition: Callable[[], bool], path: str) -> None:
 
 @pytest.mark.slow
 def test_the_lines_of_a_scheduler_have_their_time(flow_process: Flow, project: Path) -> None:
-    said = flow_process("scheduler", "--max-iterations", "1", "--interval", "600", "-m", "flows").err
-    for word in ("leader: ", "dispatched: copy ", "done: copy@"):
-        assert re.search(rf"^{TIME} {re.escape(word)}", said, re.MULTILINE), said
+    errors = flow_process("scheduler", "--max-iterations", "1", "--interval", "600", "-m", "flows").err
+    for beginning in ("leader: ", "dispatched: copy ", "done: copy@"):
+        assert re.search(rf"^{TIME} {re.escape(beginning)}", errors, re.MULTILINE), errors
 
 
 def test_a_display_that_moves_leaves_no_traces() -> None:
@@ -276,8 +276,8 @@ def test_a_command_that_runs_several_says_in_their_logs_how_loads_go_and_nothing
         thread.join()
         capture.on_event(AttemptEnded("orders", "", SLOT))
         sys.stderr.write("firing: another\n")
-    said = flow("logs", "1234").out.splitlines()
-    assert said[1:-1] == ["sales.orders: loading through Spark.", "by a thread of it"]
+    lines = flow("logs", "1234").out.splitlines()
+    assert lines[1:-1] == ["sales.orders: loading through Spark.", "by a thread of it"]
 
 
 SCHEDULED = """
@@ -350,11 +350,11 @@ def test_what_java_says_belongs_to_the_only_run_that_is_under_way_and_is_shown_n
     for event, thread in ((first, one), (second, other)):
         event.set()
         thread.join(30)
-    kept = {file.name: file.read_text(encoding="utf-8") for file in folder().rglob("*.log") if not file.is_symlink()}
-    assert [name.partition("-")[0].partition("@")[0] for name, text in kept.items() if "java of orders" in text] == [
+    logs = {file.name: file.read_text(encoding="utf-8") for file in folder().rglob("*.log") if not file.is_symlink()}
+    assert [name.partition("-")[0].partition("@")[0] for name, text in logs.items() if "java of orders" in text] == [
         "orders"
     ]
-    assert not [name for name, text in kept.items() if "java of nobody" in text]
+    assert not [name for name, text in logs.items() if "java of nobody" in text]
     assert screen.getvalue() == ""
 
 
@@ -369,10 +369,10 @@ def test_every_name_has_logs_of_its_own(flow: Flow) -> None:
         capture.write(f"this is {name}\n")
         capture.on_event(AttemptEnded(name, "", slot, 1))
     for name in NAMES:
-        for word in (name, f"{name}@2026-03-02T09:00:00Z"):
-            said = flow("logs", "--", word).out
-            assert f"this is {name}\n" in said
-            assert said.count("this is") == 1
+        for run_name in (name, f"{name}@2026-03-02T09:00:00Z"):
+            output = flow("logs", "--", run_name).out
+            assert f"this is {name}\n" in output
+            assert output.count("this is") == 1
     assert flow("logs", "x" * 400).code == 1, "there is none"
     assert {file.parent for file in Path.home().rglob("*.log")} == {folder()}
 
@@ -394,5 +394,5 @@ def test_logs_of_earlier_versions_are_found(flow: Flow, name: str) -> None:
     folder().mkdir(parents=True)
     (folder() / f"{name}-20260302T090000Z-1.log").write_text("from before\n", encoding="utf-8")
     (folder() / f"{name}_2026-03-02T09_00_00Z.log").symlink_to(f"{name}-20260302T090000Z-1.log")
-    for word in (name, f"{name}@2026-03-02T09:00:00Z", f"{name}-20260302T090000Z-1"):
-        assert flow("logs", word).out == "from before\n"
+    for run_name in (name, f"{name}@2026-03-02T09:00:00Z", f"{name}-20260302T090000Z-1"):
+        assert flow("logs", run_name).out == "from before\n"

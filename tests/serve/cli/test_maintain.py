@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def loaded(project: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    """Give a project whose pipeline has run once."""
+    """Return a project whose pipeline has run once."""
     assert main(["run", "copy", "-m", "flows", "--no-run-log"]) == 0
     capsys.readouterr()
     return project
@@ -24,11 +24,11 @@ def loaded(project: Path, capsys: pytest.CaptureFixture[str]) -> Path:
 def test_a_pipeline_a_table_and_everything_can_be_maintained(loaded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for names in (["copy"], ["main.copies"], ["--all"]):
         assert main(["maintain", *names, "-m", "flows", "--format", "json"]) == 0
-        told = capsys.readouterr()
-        (result,) = json.loads(told.out)
+        captured = capsys.readouterr()
+        (result,) = json.loads(captured.out)
         assert (result["target"], result["status"]) == ("lite", "done")
         assert result["steps"] == {"staging": {"removed": 0}, "ledger": {"tokens": 0, "history": 0}}
-        assert "lite: staging." in told.err
+        assert "lite: staging." in captured.err
     assert main(["maintain", "--all", "--due", "-m", "flows"]) == 0
     assert "not due" in capsys.readouterr().out
 
@@ -43,7 +43,7 @@ def test_a_dry_run_says_what_would_be_done(loaded: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ([], "which targets?"),
         (["copy", "--all"], "which targets?"),
@@ -51,15 +51,15 @@ def test_a_dry_run_says_what_would_be_done(loaded: Path, capsys: pytest.CaptureF
     ],
 )
 def test_what_to_maintain_has_to_be_said(
-    project: Path, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+    project: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["maintain", *arguments, "-m", "flows"]) == 2
-    assert says in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_target_that_is_broken_fails_the_command(loaded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (loaded / "lite.db").write_bytes(b"no database" * 100)
     assert main(["maintain", "copy", "-m", "flows", "--format", "json"]) == 1
-    told = capsys.readouterr()
-    assert json.loads(told.out)[0]["status"] == "failed"
-    assert "error: lite: " in told.err
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)[0]["status"] == "failed"
+    assert "error: lite: " in captured.err

@@ -37,7 +37,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
+def _without_colours() -> Iterator[None]:
     with_colours()
     yield
     with_colours()
@@ -71,9 +71,9 @@ def test_a_table_is_whole_in_a_pipe_and_fits_a_terminal(monkeypatch: pytest.Monk
 def test_json_keeps_its_form_when_secrets_are_taken_out(capsys: pytest.CaptureFixture[str]) -> None:
     remember("opensesame")
     emit_json({"text": 'password="opensesame"', "list": ["opensesame", 1, None], "when": RunError})
-    told = json.loads(capsys.readouterr().out)
-    assert "opensesame" not in str(told)
-    assert told["list"][1:] == [1, None]
+    document = json.loads(capsys.readouterr().out)
+    assert "opensesame" not in str(document)
+    assert document["list"][1:] == [1, None]
 
 
 def test_an_error_of_ours_has_its_parts() -> None:
@@ -82,7 +82,7 @@ def test_an_error_of_ours_has_its_parts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "words"),
+    ("event", "message"),
     [
         (RunResumed("p", "", "req"), "p: the last run did not finish; this one takes it up"),
         (RunResumed("p", "", "req", "failed"), "p: the last run failed; this one takes it up"),
@@ -99,15 +99,15 @@ def test_an_error_of_ours_has_its_parts() -> None:
         (PostFinished("p", "", "transform[0]:sql", ok=False, message="no"), "transform[0]:sql: failed: no"),
     ],
 )
-def test_events_are_told_in_sentences(event: Event, words: str) -> None:
-    assert words in (sentence(event) or "")
+def test_events_are_told_in_sentences(event: Event, message: str) -> None:
+    assert message in (sentence(event) or "")
 
 
 def test_what_is_not_as_expected_is_told() -> None:
     counts = CheckResult("between(n)", "n", "warn", "fail", 2, 5), CheckResult("row_count", "", "warn", "fail", None, 5)
     checks = (*counts, CheckResult("mine", "", "warn", "error", None, 5), CheckResult("fine", "", "warn", "pass", 0, 5))
-    said = sentence(QualityMeasured("p", "s.t", "id", Audited("fail", checks)))
-    assert said == ("s.t: not as expected: between(n) (2 of 5 rows), row_count (5 rows), mine (could not be measured).")
+    text = sentence(QualityMeasured("p", "s.t", "id", Audited("fail", checks)))
+    assert text == ("s.t: not as expected: between(n) (2 of 5 rows), row_count (5 rows), mine (could not be measured).")
     assert sentence(QualityMeasured("p", "s.t", "id", Audited("pass", checks[3:]))) is None
     assert "left out" in (sentence(QualityMeasured("p", "s.t", "id", Audited("skipped"))) or "")
 

@@ -28,7 +28,7 @@ def renew(conn):
 
 @pytest.fixture
 def loaded(flow: Flow, project: Path) -> Path:
-    """Give the project with two rows loaded and a pipeline that replaces them."""
+    """Return the project with two rows loaded and a pipeline that replaces them."""
     Path("more.py").write_text(MORE, encoding="utf-8")
     assert flow("run", "copy", "-m", "flows").code == 0
     return project
@@ -41,15 +41,15 @@ def rows() -> list[tuple[Any, ...]]:
 
 def test_a_plan_without_a_diff_is_the_preview(flow: Flow, project: Path) -> None:
     assert flow("plan", "copy", "-m", "flows").out == flow("preview", "copy", "-m", "flows").out
-    said = flow("plan", "copy", "-m", "flows", "--sample", "3")
-    assert (said.code, said.out) == (2, "")
-    assert "--sample goes with --diff" in said.err
+    result = flow("plan", "copy", "-m", "flows", "--sample", "3")
+    assert (result.code, result.out) == (2, "")
+    assert "--sample goes with --diff" in result.err
 
 
 def test_a_difference_is_shown_and_then_applied_once(flow: Flow, loaded: Path) -> None:
-    said = flow("plan", "renew", "-m", "more", "--diff")
-    plan_id = re.findall(r"p-[0-9a-f]{8}", said.out)[0]
-    assert said.out == (
+    result = flow("plan", "renew", "-m", "more", "--diff")
+    plan_id = re.findall(r"p-[0-9a-f]{8}", result.out)[0]
+    assert result.out == (
         f"pipeline renew, plan {plan_id}\n\n"
         "target main.copies, merge\n"
         "  rows      1 added, 1 changed, 1 removed, 0 unchanged, 0 rejected\n"
@@ -57,7 +57,7 @@ def test_a_difference_is_shown_and_then_applied_once(flow: Flow, loaded: Path) -
         "  +         id=3  name=c\n"
         "  ~         id=2  name: b -> B\n"
         "  -         id=1  name=a\n\n"
-        f"no table was changed; until {_until(said.out)} UTC this load can be made with\n"
+        f"no table was changed; until {_until(result.out)} UTC this load can be made with\n"
         f"  flow apply {plan_id}\n"
     )
     assert rows() == [(1, "a"), (2, "b")]
@@ -82,9 +82,9 @@ def _until(text: str) -> str:
 
 
 def test_a_difference_as_json_is_complete(flow: Flow, loaded: Path) -> None:
-    told = json.loads(flow("plan", "renew", "-m", "more", "--diff", "--sample", "1", "--format", "json").out)
-    assert told["apply"] == f"flow apply {told['plan_id']}"
-    (target,) = told["targets"].values()
+    output = json.loads(flow("plan", "renew", "-m", "more", "--diff", "--sample", "1", "--format", "json").out)
+    assert output["apply"] == f"flow apply {output['plan_id']}"
+    (target,) = output["targets"].values()
     assert (target["columns"], target["rejected"], target["rows"]["rows_inserted"]) == ({"name": 1}, 0, 1)
     assert target["samples"][1] == {
         "kind": "changed", "key": {"id": 2}, "old": {"name": "b"}, "new": {"name": "B"},
@@ -95,9 +95,9 @@ def test_a_plan_for_a_table_that_changed_since_fails_and_says_what_to_do(flow_pr
     plan_id = json.loads(flow_process("plan", "renew", "-m", "more", "--diff", "--format", "json").out)["plan_id"]
     with closing(sqlite3.connect("lite.db")) as connection, connection:
         connection.execute("UPDATE copies SET name = 'z' WHERE id = 2")
-    said = flow_process("apply", plan_id, "--format", "json")
-    assert (said.code, json.loads(said.out)["error_type"]) == (1, "StalePlanError")
-    assert said.err.splitlines()[-2:] == [
+    result = flow_process("apply", plan_id, "--format", "json")
+    assert (result.code, json.loads(result.out)["error_type"]) == (1, "StalePlanError")
+    assert result.err.splitlines()[-2:] == [
         "error: the target copies changed since the plan was made",
         "hint: nothing was changed; review the difference again: flow plan NAME --diff.",
     ]
@@ -105,6 +105,6 @@ def test_a_plan_for_a_table_that_changed_since_fails_and_says_what_to_do(flow_pr
 
 
 def test_an_unknown_plan_is_wrong_usage(flow: Flow, project: Path) -> None:
-    said = flow("apply", "p-00000000")
-    assert (said.code, said.out) == (2, "")
-    assert "there is no plan 'p-00000000'" in said.err
+    result = flow("apply", "p-00000000")
+    assert (result.code, result.out) == (2, "")
+    assert "there is no plan 'p-00000000'" in result.err

@@ -20,7 +20,7 @@ from ematix_flow.commit.runlog.project_backend import ProjectBackend
 from ematix_flow.connect.config.project_name import ProjectName
 from ematix_flow.failpoints import ADOPTION_NAMES
 from ematix_flow.records import PipelineState
-from tests.serve.cli.conftest import SRC, Said
+from tests.serve.cli.conftest import SRC, CommandResult
 
 FLOWS = """
 import os
@@ -62,7 +62,7 @@ NOON = ("--now", "2026-03-02T12:00:20Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ProjectFolder:
     """A project folder and the command called in it."""
 
     folder: Path
@@ -77,50 +77,50 @@ class Place:
             text=True,
         )
 
-    def __call__(self, *arguments: str, **environ: str) -> Said:
+    def __call__(self, *arguments: str, **environ: str) -> CommandResult:
         process = self.start(*arguments, **environ)
         out, err = process.communicate(timeout=120)
-        return Said(process.returncode, out, err)
+        return CommandResult(process.returncode, out, err)
 
     def rows(self, file: str = "lite.db") -> int:
         with closing(sqlite3.connect(self.folder / file)) as connection:
             return int(connection.execute("SELECT count(*) FROM loaded").fetchone()[0])
 
-    def settle(self, project: str = '[project]\nmodule = "flows"\n') -> None:
+    def configure(self, project: str = '[project]\nmodule = "flows"\n') -> None:
         (self.folder / ".ematix-flow.toml").write_text(project, encoding="utf-8")
 
 
-def place(name: str, project: str | None = '[project]\nmodule = "flows"\n') -> Place:
-    made = Place(Path.cwd() / name)
-    made.folder.mkdir()
-    (made.folder / "flows.py").write_text(FLOWS, encoding="utf-8")
+def new_project(name: str, project: str | None = '[project]\nmodule = "flows"\n') -> ProjectFolder:
+    project_folder = ProjectFolder(Path.cwd() / name)
+    project_folder.folder.mkdir()
+    (project_folder.folder / "flows.py").write_text(FLOWS, encoding="utf-8")
     if project is not None:
-        made.settle(project)
-    return made
+        project_folder.configure(project)
+    return project_folder
 
 
 @pytest.fixture
-def a() -> Place:
-    return place("a")
+def a() -> ProjectFolder:
+    return new_project("a")
 
 
 @pytest.fixture
-def b() -> Place:
-    return place("b")
+def b() -> ProjectFolder:
+    return new_project("b")
 
 
-def ran(said: Said) -> list[str]:
-    return [one["_pipeline"] for one in json.loads(said.out)["ran"]]
+def ran(result: CommandResult) -> list[str]:
+    return [one["_pipeline"] for one in json.loads(result.out)["ran"]]
 
 
-def test_a_slot_of_one_is_not_used_up_for_the_other(a: Place, b: Place) -> None:
+def test_a_slot_of_one_is_not_used_up_for_the_other(a: ProjectFolder, b: ProjectFolder) -> None:
     assert ran(a("run-due", *NOON)) == ["load"]
     assert ran(b("run-due", *NOON)) == ["load"]
     assert ran(b("run-due", *NOON)) == []
     assert (a.rows(), b.rows()) == (1, 1)
 
 
-def test_a_killed_append_is_resumed_by_its_own_project_only(a: Place, b: Place) -> None:
+def test_a_killed_append_is_resumed_by_its_own_project_only(a: ProjectFolder, b: ProjectFolder) -> None:
     assert a("run", "load", FLOW_FAILPOINTS="commit.after_commit=kill").code == -9
     other = b("run", "load")
     assert other.code == 0
@@ -130,7 +130,7 @@ def test_a_killed_append_is_resumed_by_its_own_project_only(a: Place, b: Place) 
     assert (a.rows(), b.rows()) == (1, 1)
 
 
-def test_a_run_of_one_does_not_keep_the_other_from_running(a: Place, b: Place) -> None:
+def test_a_run_of_one_does_not_keep_the_other_from_running(a: ProjectFolder, b: ProjectFolder) -> None:
     (b.folder / "go").touch()
     running = a.start("run", "slow")
     while not (a.folder / "started").exists():
@@ -143,7 +143,7 @@ def test_a_run_of_one_does_not_keep_the_other_from_running(a: Place, b: Place) -
     assert "is running already" in refused.err
 
 
-def test_logs_and_history_are_those_of_the_project(a: Place, b: Place) -> None:
+def test_logs_and_history_are_those_of_the_project(a: ProjectFolder, b: ProjectFolder) -> None:
     a("run", "load")
     b("run", "load")
     assert "loading a" in a("logs", "load").out
@@ -157,19 +157,19 @@ def test_logs_and_history_are_those_of_the_project(a: Place, b: Place) -> None:
     assert [line.split()[0] for line in everything.out.splitlines()[1:]] == [str(b.folder), str(a.folder)]
     assert b("runs", "show", run["run_id"]).code == 0
     for command in ("cancel", "rerun", "resume"):
-        said = b("runs", command, run["run_id"])
-        assert said.code != 0, "it is a run of the other project"
+        refused = b("runs", command, run["run_id"])
+        assert refused.code != 0, "it is a run of the other project"
 
 
-def test_whoever_has_no_runs_hears_that_others_have(a: Place, b: Place) -> None:
+def test_whoever_has_no_runs_hears_that_others_have(a: ProjectFolder, b: ProjectFolder) -> None:
     a("run", "load")
     assert "no such runs of this project, and 1 of others; --all-projects" in b("runs", "list").err
 
 
-def test_the_first_project_takes_over_what_an_old_run_log_has_open(b: Place) -> None:
-    a = place("a", None)
+def test_the_first_project_takes_over_what_an_old_run_log_has_open(b: ProjectFolder) -> None:
+    a = new_project("a", None)
     assert a("run", "load", "-m", "flows", FLOW_FAILPOINTS="commit.after_commit=kill").code == -9
-    a.settle()
+    a.configure()
     assert json.loads(a("run", "load").out)["recovered"] is True
     assert "takes it up" not in b("run", "load").err
     assert (a.rows(), b.rows()) == (1, 1)
@@ -178,10 +178,10 @@ def test_the_first_project_takes_over_what_an_old_run_log_has_open(b: Place) -> 
 
 @pytest.mark.crash
 @pytest.mark.parametrize("point", ADOPTION_NAMES)
-def test_a_kill_while_it_is_taken_over_leaves_it_to_the_same_project(b: Place, point: str) -> None:
-    a = place("a", None)
+def test_a_kill_while_it_is_taken_over_leaves_it_to_the_same_project(b: ProjectFolder, point: str) -> None:
+    a = new_project("a", None)
     assert a("run", "load", "-m", "flows", FLOW_FAILPOINTS="commit.after_commit=kill").code == -9
-    a.settle()
+    a.configure()
     assert a("run", "load", FLOW_FAILPOINTS=f"{point}=kill").code == -9
     assert "takes it up" not in b("run", "load").err
     assert json.loads(a("run", "load").out)["recovered"] is True
@@ -190,39 +190,39 @@ def test_a_kill_while_it_is_taken_over_leaves_it_to_the_same_project(b: Place, p
 
 def test_named_projects_load_one_table_at_one_slot_each(tmp_path: Path) -> None:
     shared = {"SHARED_TARGET": str(tmp_path / "shared.db")}
-    first, second = (place(n, f'[project]\nmodule = "flows"\nname = "{n}"\n') for n in ("one", "two"))
+    first, second = (new_project(n, f'[project]\nmodule = "flows"\nname = "{n}"\n') for n in ("one", "two"))
     for one in (first, second):
         assert ran(one("run-due", *NOON, **shared)) == ["load"]
     assert first.rows(shared["SHARED_TARGET"]) == 2
-    for word in ("load@2026-03-02T12:00:00Z", "load@2026-03-02T12:00:00Z of two"):
-        assert "loading two" in second("logs", word).out
-    stretch = ("--from", "2026-03-02T11:00:00Z", "--to", "2026-03-02T12:00:00Z")
-    assert second("backfill", "load", *stretch, **shared).code == 0
+    for name in ("load@2026-03-02T12:00:00Z", "load@2026-03-02T12:00:00Z of two"):
+        assert "loading two" in second("logs", name).out
+    interval = ("--from", "2026-03-02T11:00:00Z", "--to", "2026-03-02T12:00:00Z")
+    assert second("backfill", "load", *interval, **shared).code == 0
     assert "loading two" in second("logs", "load@2026-03-02T11:00:00Z").out
 
 
 @pytest.mark.parametrize("name", ["", 'name = "shop"\n'])
 def test_a_release_in_another_folder_finds_its_slot_loaded(tmp_path: Path, name: str) -> None:
     shared = {"SHARED_TARGET": str(tmp_path / "shared.db")}
-    old, new = (place(n, f'[project]\nmodule = "flows"\n{name}') for n in ("release-1", "release-2"))
+    old, new = (new_project(n, f'[project]\nmodule = "flows"\n{name}') for n in ("release-1", "release-2"))
     log = ("--run-log", f"sqlite://{tmp_path}/log.db")
     assert ran(old("run-due", *NOON, *log, **shared)) == ["load"]
     assert ran(new("run-due", *NOON, *log, **shared)) == ([] if name else ["load"])
     again = new("run-due", *NOON, "--run-log", f"sqlite://{tmp_path}/other.db", **shared)
     assert json.loads(again.out)["ran"][0]["recovered"] is True
-    stretch = ("--from", "2026-03-02T12:00:00Z", "--to", "2026-03-02T13:00:00Z")
-    assert new("backfill", "load", *stretch, *log, **shared).code == 0
+    interval = ("--from", "2026-03-02T12:00:00Z", "--to", "2026-03-02T13:00:00Z")
+    assert new("backfill", "load", *interval, *log, **shared).code == 0
     assert new.rows(shared["SHARED_TARGET"]) == 1
 
 
-def test_a_folder_that_gets_a_name_goes_on_where_it_stood(a: Place) -> None:
+def test_a_folder_that_gets_a_name_goes_on_where_it_stood(a: ProjectFolder) -> None:
     assert ran(a("run-due", *NOON)) == ["load"]
-    a.settle('[project]\nmodule = "flows"\nname = "shop"\n')
+    a.configure('[project]\nmodule = "flows"\nname = "shop"\n')
     assert ran(a("run-due", *NOON)) == []
     assert "loading a" in a("logs", "load").out
 
 
-def test_staging_in_the_folder_of_production_takes_nothing_of_it(a: Place) -> None:
+def test_staging_in_the_folder_of_production_takes_nothing_of_it(a: ProjectFolder) -> None:
     assert a("run", "load", FLOW_FAILPOINTS="commit.after_commit=kill").code == -9
     staging = {"EMATIX_FLOW_PROJECT": "staging", "SHARED_TARGET": "staging.db"}
     assert "takes it up" not in a("run", "load", **staging).err
@@ -230,7 +230,7 @@ def test_staging_in_the_folder_of_production_takes_nothing_of_it(a: Place) -> No
     assert (a.rows(), a.rows("staging.db")) == (1, 1)
 
 
-def test_a_worker_is_told_the_project_by_an_option_too(a: Place) -> None:
+def test_a_worker_is_told_the_project_by_an_option_too(a: ProjectFolder) -> None:
     log = RunLog(ProjectBackend(sqlite_backend(a.folder / "log.db"), ProjectName("shop", explicit=True)))
     log.backend.ensure()
     token = log.claim("slow", "scheduler", 60).token

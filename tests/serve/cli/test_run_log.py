@@ -35,9 +35,9 @@ def database(path: Path, script: str) -> None:
 def test_reading_a_missing_run_log_is_refused_and_makes_nothing(
     flow: Flow, command: tuple[str, ...], option: str
 ) -> None:
-    said = flow("runs", *command, option)
-    assert (said.code, said.out) == (2, "")
-    assert said.err.startswith("error: there is no run log nowhere/x.db\n")
+    result = flow("runs", *command, option)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("error: there is no run log nowhere/x.db\n")
     assert not Path("nowhere").exists()
 
 
@@ -46,8 +46,8 @@ def test_a_file_that_is_no_run_log_is_refused_and_stays_as_it_is(flow: Flow) -> 
     database(Path("other.db"), "CREATE TABLE customers (id INTEGER)")
     before = Path("other.db").read_bytes()
     for name in ("notes.txt", "other.db", "."):
-        said = flow("runs", "list", "--run-log-path", name)
-        assert (said.code, said.err.splitlines()[0]) == (2, f"error: {name} is no run log")
+        result = flow("runs", "list", "--run-log-path", name)
+        assert (result.code, result.err.splitlines()[0]) == (2, f"error: {name} is no run log")
     assert Path("other.db").read_bytes() == before
     assert Path("notes.txt").read_text(encoding="utf-8") == "hello"
 
@@ -57,8 +57,8 @@ def test_the_run_log_of_an_earlier_version_is_read_and_written_on(flow: Flow, pr
     database(default, OLD)
     assert "copy-1" in flow("runs", "list").out
     assert flow("run", "copy", "-m", "flows").code == 0
-    told = json.loads(flow("runs", "list", "--format", "json").out)
-    assert [(run["pipeline"], run["rows_inserted"]) for run in told["runs"]] == [("copy", 2), ("copy", None)]
+    output = json.loads(flow("runs", "list", "--format", "json").out)
+    assert [(run["pipeline"], run["rows_inserted"]) for run in output["runs"]] == [("copy", 2), ("copy", None)]
     assert json.loads(flow("runs", "show", "copy-1", "--format", "json").out)["extras"] == {}
 
 
@@ -83,7 +83,7 @@ def test_a_run_log_that_does_not_answer_stops_a_list_but_no_run(flow: Flow, proj
 
 
 def test_an_address_with_three_slashes_is_absolute(flow: Flow, project: Path, tmp_path: Path) -> None:
-    place = tmp_path / "log.db"
-    assert flow("run", "copy", "-m", "flows", "--run-log", f"sqlite://{place}").code == 0
-    assert place.is_file()
-    assert json.loads(flow("runs", "list", "--run-log-url", f"sqlite://{place}", "--format", "json").out)["total"] == 1
+    path = tmp_path / "log.db"
+    assert flow("run", "copy", "-m", "flows", "--run-log", f"sqlite://{path}").code == 0
+    assert path.is_file()
+    assert json.loads(flow("runs", "list", "--run-log-url", f"sqlite://{path}", "--format", "json").out)["total"] == 1

@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 def test_runs_are_listed_newest_first_with_their_outcome(flow: Flow, project: Path) -> None:
     flow("run", "copy", "-m", "flows")
     flow("run", "broken", "-m", "flows")
-    told = json.loads(flow("runs", "list", "--format", "json").out)
-    assert [(run["pipeline"], run["status"], run["rows_inserted"]) for run in told["runs"]] == [
+    output = json.loads(flow("runs", "list", "--format", "json").out)
+    assert [(run["pipeline"], run["status"], run["rows_inserted"]) for run in output["runs"]] == [
         ("broken", "failed", None),
         ("copy", "succeeded", 2),
     ]
-    assert told["total"] == 2
-    assert told["runs"][0]["error_summary"] == "KeyError: 'nothing'"
+    assert output["total"] == 2
+    assert output["runs"][0]["error_summary"] == "KeyError: 'nothing'"
 
 
 def test_runs_can_be_narrowed_down(flow: Flow, project: Path) -> None:
     flow("run", "copy", "-m", "flows")
     flow("run", "broken", "-m", "flows")
     for options in (("--pipeline", "copy"), ("--status", "succeeded")):
-        told = json.loads(flow("runs", "list", *options, "--format", "json").out)
-        assert [run["pipeline"] for run in told["runs"]] == ["copy"]
-    said = flow("runs", "list", "--limit", "1")
-    assert len(said.out.splitlines()) == 2
-    assert "1 of 2 runs" in said.err
+        output = json.loads(flow("runs", "list", *options, "--format", "json").out)
+        assert [run["pipeline"] for run in output["runs"]] == ["copy"]
+    result = flow("runs", "list", "--limit", "1")
+    assert len(result.out.splitlines()) == 2
+    assert "1 of 2 runs" in result.err
 
 
 def test_a_run_is_shown_by_the_beginning_of_its_id(flow: Flow, project: Path) -> None:
@@ -46,13 +46,13 @@ def test_a_run_is_shown_by_the_beginning_of_its_id(flow: Flow, project: Path) ->
     shown = flow("runs", "show", run_id).out
     assert f"run_id         {run_id}" in shown
     assert "'engine': 'database', 'engine_reason': 'the target reads the source query itself'" in shown
-    said = flow("runs", "show", "nothing")
-    assert (said.code, said.out) == (2, "")
+    result = flow("runs", "show", "nothing")
+    assert (result.code, result.out) == (2, "")
 
 
 def test_an_empty_run_log_is_no_error(flow: Flow) -> None:
-    said = flow("runs", "list")
-    assert (said.code, said.out, said.err) == (0, "", "the run log has no such runs.\n")
+    result = flow("runs", "list")
+    assert (result.code, result.out, result.err) == (0, "", "the run log has no such runs.\n")
 
 
 def test_an_untidy_end_changes_no_exit_code(flow: Flow, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,16 +62,16 @@ def test_an_untidy_end_changes_no_exit_code(flow: Flow, project: Path, monkeypat
     gc.collect()  # folders of other tests are not to be removed in between
     with monkeypatch.context() as locked:
         locked.setattr("shutil.rmtree", refuse)
-        said = flow("run", "copy", "-m", "flows", "--no-run-log")
-    assert said.code == 0
-    assert "warning: the command did not end cleanly (PermissionError: the folder is locked)" in said.err
+        result = flow("run", "copy", "-m", "flows", "--no-run-log")
+    assert result.code == 0
+    assert "warning: the command did not end cleanly (PermissionError: the folder is locked)" in result.err
 
 
 def test_ids_are_printed_so_that_commands_take_them_with_each_attempt(flow: Flow, project: Path) -> None:
     flow("run", "broken", "-m", "flows")
     flow("run", "broken", "-m", "flows")
     listed = [line.split()[0] for line in flow("runs", "list", "-m", "flows").out.splitlines()[1:]]
-    shown = [json.loads(flow("runs", "show", word, "--format", "json").out) for word in listed]
+    shown = [json.loads(flow("runs", "show", name, "--format", "json").out) for name in listed]
     assert [(run["status"], run["attempt"]) for run in shown] == [("failed", 2), ("failed", 1)]
 
 
@@ -84,8 +84,8 @@ def test_runs_are_narrowed_down_by_time_name_and_state(flow: Flow, project: Path
         (("--since", "2020-01-01", "--name", "copy"), ["copy"]),
         (("--since", "1d", "--state", "failed"), ["broken"]),
     ):
-        told = json.loads(flow("runs", "list", *options, "--format", "json").out)
-        assert ([run["pipeline"] for run in told["runs"]], told["total"]) == (names, len(names))
+        output = json.loads(flow("runs", "list", *options, "--format", "json").out)
+        assert ([run["pipeline"] for run in output["runs"]], output["total"]) == (names, len(names))
     assert "no instant" in flow("runs", "list", "--since", "yesterday").err
 
 
@@ -93,9 +93,13 @@ def test_a_run_whose_process_is_gone_is_interrupted(flow: Flow, project: Path) -
     from ematix_flow.commit.runlog.open import open_run_log
     from ematix_flow.records import RunRecord
 
-    here = {"host": socket.gethostname(), "pid": os.getpid(), "pid_started": process_start(os.getpid())}
+    process = {"host": socket.gethostname(), "pid": os.getpid(), "pid_started": process_start(os.getpid())}
     log = open_run_log()
-    for name, extras in (("lives", here), ("died", {**here, "pid_started": "1"}), ("lost", {"leased": True, **here})):
+    for name, extras in (
+        ("lives", process),
+        ("died", {**process, "pid_started": "1"}),
+        ("lost", {"leased": True, **process}),
+    ):
         log.record(RunRecord(name, name, "running", "2026-03-01T00:00:00+00:00", extras=extras))
 
     def listed(status: str) -> list[str]:

@@ -20,9 +20,9 @@ from tests.serve.cli.conftest import SRC
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.serve.cli.conftest import Said
+    from tests.serve.cli.conftest import CommandResult
 
-    Flow = Callable[..., Said]
+    Flow = Callable[..., CommandResult]
 
 pytestmark = pytest.mark.slow
 
@@ -69,22 +69,22 @@ LOG = ("-m", "every", "--run-log", "sqlite://log.db", "--poll-interval", "0.05",
 
 @pytest.fixture
 def every(project: Path) -> Path:
-    """Give the working folder with a module whose pipeline is always due."""
+    """Return the working folder with a module whose pipeline is always due."""
     Path("every.py").write_text(EVERY, encoding="utf-8")
     Path("inbox").mkdir()
     return project
 
 
 def test_a_scheduler_ends_after_so_many_looks(flow: Flow, every: Path) -> None:
-    said = flow("scheduler", *LOG, "--max-iterations", "2", "--worker-id", "me")
-    assert said.code == 0
-    assert said.out == ""
+    result = flow("scheduler", *LOG, "--max-iterations", "2", "--worker-id", "me")
+    assert result.code == 0
+    assert result.out == ""
     for line in ("me: 1 pipeline (often)", "leader: (me leads)", "dispatched: often (slot ", "done: often@"):
-        assert line in said.err
-    said_by_itself = [line for line in said.err.splitlines() if not TIMED.match(line)]
-    assert said_by_itself == [], "every line has its time"
-    assert all("often" in line for line in said.err.splitlines() if "leader" not in line)
-    assert said.err.count("dispatched: often") <= 2  # another one only where a minute began meanwhile
+        assert line in result.err
+    untimed = [line for line in result.err.splitlines() if not TIMED.match(line)]
+    assert untimed == [], "every line has its time"
+    assert all("often" in line for line in result.err.splitlines() if "leader" not in line)
+    assert result.err.count("dispatched: often") <= 2  # another one only where a minute began meanwhile
     assert Path("often.txt").exists()
 
 
@@ -104,7 +104,7 @@ def test_a_run_log_that_is_away_is_waited_for_with_a_line_that_has_its_time(ever
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (("--no-run-log",), "a scheduler needs a run log"),
         (("--executor", "k8s://flows"), "needs the image"),
@@ -112,10 +112,12 @@ def test_a_run_log_that_is_away_is_waited_for_with_a_line_that_has_its_time(ever
         (("--workers", "0"), "--workers"),
     ],
 )
-def test_wrong_usage_is_refused_before_anything_runs(flow: Flow, every: Path, more: tuple[str, ...], said: str) -> None:
+def test_wrong_usage_is_refused_before_anything_runs(
+    flow: Flow, every: Path, more: tuple[str, ...], message: str
+) -> None:
     answer = flow("scheduler", *LOG, *more)
     assert answer.code == 2
-    assert said in answer.err
+    assert message in answer.err
     assert not Path("often.txt").exists()
 
 

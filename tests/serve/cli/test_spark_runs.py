@@ -43,10 +43,10 @@ def files(project: Path) -> None:
 
 @pytest.mark.spark
 def test_a_run_through_spark_ends_with_its_java_and_keeps_stdout_clean(flow_process: Flow, files: None) -> None:
-    said = flow_process("run", "from_files", "-m", "files", EMATIX_FLOW_ENGINE="spark")
-    result = json.loads(said.out)
-    assert (said.code, result["path"], result["rows_inserted"], result["rows_rejected"]) == (0, "cross_db", 2, 1)
-    assert "main.copies: 2 rows staged, 1 rejected; committing." in said.err
+    outcome = flow_process("run", "from_files", "-m", "files", EMATIX_FLOW_ENGINE="spark")
+    result = json.loads(outcome.out)
+    assert (outcome.code, result["path"], result["rows_inserted"], result["rows_rejected"]) == (0, "cross_db", 2, 1)
+    assert "main.copies: 2 rows staged, 1 rejected; committing." in outcome.err
 
     listed = json.loads(flow_process("rejects", "list", "from_files", "-m", "files", "--format", "json").out)
     assert [(reject["column_name"], reject["row"]["name"]) for reject in listed] == [("id", "c")]
@@ -58,12 +58,12 @@ def test_a_run_through_spark_ends_with_its_java_and_keeps_stdout_clean(flow_proc
 @pytest.mark.spark
 def test_a_long_preview_asks_spark_and_a_short_one_does_not_load_it(flow_process: Flow, files: None) -> None:
     assert "pyspark" not in loaded_by("preview", "by_query", "-m", "files")
-    said = flow_process("preview", "by_query", "-m", "files", "-v")
-    assert said.code == 0, said.err
-    shown = said.out.partition("would run what it evaluates like this")[2]
+    result = flow_process("preview", "by_query", "-m", "files", "-v")
+    assert result.code == 0, result.err
+    shown = result.out.partition("would run what it evaluates like this")[2]
     assert "== Physical Plan ==" in shown
     assert "MapInArrow" in shown
-    assert "is assumed to give the declared columns" not in said.out
+    assert "is assumed to give the declared columns" not in result.out
     # Without Java the rest of the plan is still told.
     without = flow_process(
         "preview", "by_query", "-m", "files", "-v", "--format", "json", JAVA_HOME="/nowhere", PATH=""

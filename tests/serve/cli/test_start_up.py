@@ -27,7 +27,7 @@ HEAVY = {
     "adbc_driver_postgresql",
 } | {"apprise", "grpc", "opentelemetry", "prometheus_client", "requests", "fastapi", "starlette", "uvicorn", "jinja2"}
 
-NEEDS = """
+IMPORTING = """
 from flows import Copies
 from ematix_flow import ematix
 from ematix_flow.transforms import filter_where
@@ -103,7 +103,7 @@ def test_planning_and_running_inside_one_database_loads_no_spark(project: Path) 
 
 
 def test_spark_starts_early_only_where_it_is_needed_for_certain(project: Path) -> None:
-    (project / "needs.py").write_text(NEEDS, encoding="utf-8")
+    (project / "needs.py").write_text(IMPORTING, encoding="utf-8")
     load_module("needs")
 
     def needed(*, moves_rows: bool) -> set[str]:

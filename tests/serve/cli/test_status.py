@@ -62,11 +62,11 @@ def nights(project: Path) -> Path:
 
 
 def test_the_table_has_a_line_for_everything_declared(flow: Flow, nights: Path) -> None:
-    said = flow("status", "-m", "nights")
-    assert re.split(r" {2,}", said.out.splitlines()[0]) == [
+    result = flow("status", "-m", "nights")
+    assert re.split(r" {2,}", result.out.splitlines()[0]) == [
         "NAME", "SCHEDULE", "LAST RUN", "OUTCOME", "RETRY", "NEXT RUN", "DEPENDS ON",
     ]  # fmt: skip
-    shown = {line.split()[0]: line for line in said.out.splitlines()[1:]}
+    shown = {line.split()[0]: line for line in result.out.splitlines()[1:]}
     assert list(shown) == ["clean", "mail", "monthly", "raw", "report"]
     assert "30 2 * * *" in shown["clean"]
     assert "0/3 (fixed)" in shown["clean"]
@@ -75,7 +75,7 @@ def test_the_table_has_a_line_for_everything_declared(flow: Flow, nights: Path) 
     assert "no retry" in shown["raw"]
     assert "(workflow)" in shown["monthly"]
     assert "(unscheduled)" in shown["report"]
-    assert said.code == 0
+    assert result.code == 0
 
 
 def test_attempts_are_shown_as_they_pass(flow: Flow, nights: Path) -> None:
@@ -97,19 +97,19 @@ def test_attempts_are_shown_as_they_pass(flow: Flow, nights: Path) -> None:
 
 
 def test_json_is_a_list_for_programs(flow: Flow, nights: Path) -> None:
-    told = json.loads(flow("status", "-m", "nights", "--format", "json").out)
-    assert [one["name"] for one in told] == ["clean", "mail", "monthly", "raw", "report"]
-    assert told[0]["max_attempts"] == 3
-    assert told[2]["reason"] == "waits for clean"
+    output = json.loads(flow("status", "-m", "nights", "--format", "json").out)
+    assert [one["name"] for one in output] == ["clean", "mail", "monthly", "raw", "report"]
+    assert output[0]["max_attempts"] == 3
+    assert output[2]["reason"] == "waits for clean"
 
 
 def test_why_something_waits_is_told_beside_the_table(flow: Flow, nights: Path) -> None:
     flow("pause", "raw", "-m", "nights")
-    said = flow("status", "-m", "nights")
-    assert "(paused)" in next(line for line in said.out.splitlines() if line.startswith("raw"))
-    assert "monthly: waits for clean" in said.err
-    told = json.loads(flow("status", "-m", "nights", "--format", "json").out)
-    assert (told[3]["state"], told[3]["next_run_at"]) == ("paused", None)
+    result = flow("status", "-m", "nights")
+    assert "(paused)" in next(line for line in result.out.splitlines() if line.startswith("raw"))
+    assert "monthly: waits for clean" in result.err
+    output = json.loads(flow("status", "-m", "nights", "--format", "json").out)
+    assert (output[3]["state"], output[3]["next_run_at"]) == ("paused", None)
 
 
 @pytest.mark.slow
@@ -143,22 +143,22 @@ def test_slots_come_in_order_with_the_time_that_the_clocks_of_their_zone_show(ni
 
 
 def test_next_shows_the_coming_hours(flow: Flow, nights: Path) -> None:
-    said = flow("next", "-m", "nights", "--hours", "24")
-    assert said.out.splitlines()[0].split() == ["TIME", "NAME", "LOCAL", "TIME", "TIMEZONE"]
-    assert sorted(line.split()[1] for line in said.out.splitlines()[1:]) == ["clean", "raw"]
-    told = json.loads(flow("next", "-m", "nights", "--format", "json", "--limit", "1", "--hours", "48").out)
-    assert len(told) == 1
-    assert set(told[0]) == {"at", "name", "kind", "local", "timezone"}
+    result = flow("next", "-m", "nights", "--hours", "24")
+    assert result.out.splitlines()[0].split() == ["TIME", "NAME", "LOCAL", "TIME", "TIMEZONE"]
+    assert sorted(line.split()[1] for line in result.out.splitlines()[1:]) == ["clean", "raw"]
+    output = json.loads(flow("next", "-m", "nights", "--format", "json", "--limit", "1", "--hours", "48").out)
+    assert len(output) == 1
+    assert set(output[0]) == {"at", "name", "kind", "local", "timezone"}
 
 
 def test_nothing_to_come_is_told_in_words(flow: Flow, project: Path) -> None:
-    said = flow("next", "-m", "json")
-    assert (said.code, said.out, said.err) == (0, "", "nothing fires in the next 24 hours.\n")
+    result = flow("next", "-m", "json")
+    assert (result.code, result.out, result.err) == (0, "", "nothing fires in the next 24 hours.\n")
 
 
 def test_the_tree_shows_what_waits_for_what(flow: Flow, nights: Path) -> None:
-    said = flow("dag", "-m", "nights")
-    assert said.out.splitlines() == [
+    result = flow("dag", "-m", "nights")
+    assert result.out.splitlines() == [
         "raw [never ran]",
         "├── clean [never ran]",
         "│   ├── report [never ran]",
@@ -170,8 +170,8 @@ def test_the_tree_shows_what_waits_for_what(flow: Flow, nights: Path) -> None:
 
 
 def test_the_graph_is_told_to_programs_and_to_mermaid(flow: Flow, nights: Path) -> None:
-    told = json.loads(flow("dag", "-m", "nights", "--format", "json").out)
-    assert {(edge["from"], edge["to"], edge["why"]) for edge in told["edges"]} == {
+    output = json.loads(flow("dag", "-m", "nights", "--format", "json").out)
+    assert {(edge["from"], edge["to"], edge["why"]) for edge in output["edges"]} == {
         ("raw", "clean", "depends_on"),
         ("raw", "report", "depends_on"),
         ("clean", "report", "depends_on"),
@@ -227,24 +227,26 @@ def test_status_is_narrowed_down_by_name_state_and_time(flow: Flow, nights: Path
     assert "report" in shown("--state", "idle")
     assert shown("--state", "running") == []
     assert "nothing that is declared is like that" in flow("status", "-m", "nights", "--state", "running").err
-    said = flow("status", "-m", "nights", "raww")
-    assert (said.code, "did you mean 'raw'?" in said.err) == (2, True)
+    result = flow("status", "-m", "nights", "raww")
+    assert (result.code, "did you mean 'raw'?" in result.err) == (2, True)
 
 
 def test_next_is_narrowed_down_by_name_state_and_time(flow: Flow, nights: Path) -> None:
-    asked = ("next", "-m", "nights", "--hours", "48", "--format", "json")
-    names = {one["name"] for one in json.loads(flow(*asked, "raw").out)}
+    command = ("next", "-m", "nights", "--hours", "48", "--format", "json")
+    names = {one["name"] for one in json.loads(flow(*command, "raw").out)}
     assert names == {"raw"}
-    first = json.loads(flow(*asked, "clean", "--since", "2026-03-01T00:00:00Z").out)[0]
+    first = json.loads(flow(*command, "clean", "--since", "2026-03-01T00:00:00Z").out)[0]
     assert first["at"] == "2026-03-01T02:30:00Z"
     flow("pause", "clean", "-m", "nights")
-    assert {one["name"] for one in json.loads(flow(*asked, "--state", "paused").out)} == {"clean"}
+    assert {one["name"] for one in json.loads(flow(*command, "--state", "paused").out)} == {"clean"}
 
 
 def test_status_and_doctor_say_when_nobody_looks_for_what_is_due(flow: Flow, nights: Path) -> None:
     for form in ("text", "json"):
-        said = flow("status", "-m", "nights", "--format", form)
-        assert "no scheduler is alive and no flow run-due was called lately; the run log has never seen one" in said.err
+        result = flow("status", "-m", "nights", "--format", form)
+        assert (
+            "no scheduler is alive and no flow run-due was called lately; the run log has never seen one" in result.err
+        )
 
     def doctor() -> tuple[str, str]:
         reports = json.loads(flow("doctor", "-m", "nights", "--format", "json").out)

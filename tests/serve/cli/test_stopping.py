@@ -59,13 +59,13 @@ def started(name: str, module: str, **environ: str) -> subprocess.Popen[str]:
     )
 
 
-def wait_for(words: str, stream: IO[str] | None) -> str:
+def wait_for(text: str, stream: IO[str] | None) -> str:
     """Read lines until one holds the words; the pipe's end means that they never came."""
     assert stream is not None
     for line in stream:
-        if words in line:
+        if text in line:
             return line
-    raise AssertionError(words)
+    raise AssertionError(text)
 
 
 def copies() -> int:
@@ -99,12 +99,12 @@ def test_a_second_signal_ends_a_run_that_does_not_listen(project: Path) -> None:
 
 @pytest.mark.crash
 @pytest.mark.parametrize(
-    "place", ["plan.after_bounds", "commit.applied", "commit.before_commit", "commit.after_commit"]
+    "point", ["plan.after_bounds", "commit.applied", "commit.before_commit", "commit.after_commit"]
 )
-def test_a_stopped_run_that_is_run_again_has_every_row_once(flow_process: Flow, project: Path, place: str) -> None:
-    with started("copy", "flows", FLOW_FAILPOINTS=f"{place}=sleep:60") as process:
+def test_a_stopped_run_that_is_run_again_has_every_row_once(flow_process: Flow, project: Path, point: str) -> None:
+    with started("copy", "flows", FLOW_FAILPOINTS=f"{point}=sleep:60") as process:
         # The plan is ready before it is told, so its place is known by the function's own words.
-        wait_for("printed by" if place.startswith("plan") else "loading inside the database", process.stderr)
+        wait_for("printed by" if point.startswith("plan") else "loading inside the database", process.stderr)
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=30)
     assert process.returncode == 128 + signal.SIGTERM
@@ -163,8 +163,8 @@ def test_a_run_by_hand_is_told_by_status_and_stops_when_it_is_cancelled(project:
             ("running", f"run by hand, in process {process.pid}")
         ]
         assert f"run by hand, in process {process.pid}" in flow_process("status", "sleeping", "-m", "slow").err
-        said = flow_process("runs", "cancel", "sleeping", "-m", "slow")
-        assert (said.code, f"process {process.pid}" in said.err) == (0, True), said.err
+        result = flow_process("runs", "cancel", "sleeping", "-m", "slow")
+        assert (result.code, f"process {process.pid}" in result.err) == (0, True), result.err
         _, err = process.communicate(timeout=50)
     assert process.returncode == 1
     assert "the run of sleeping was cancelled by" in err

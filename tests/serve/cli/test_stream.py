@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.serve.cli.streaming import make_project
+from tests.serve.cli.streaming import create_project
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
 
-HERE = ("orders", "-m", "streams")
-ONCE = (*HERE, "--once")
+ORDERS = ("orders", "-m", "streams")
+ONCE = (*ORDERS, "--once")
 
 
 @pytest.fixture
 def streams(kafka_broker: KafkaBroker, project: Path) -> Project:
-    made = make_project(kafka_broker)
-    made.send(range(10))
-    return made
+    created = create_project(kafka_broker)
+    created.send(range(10))
+    return created
 
 
-def standing(flow: Flow) -> dict[str, Any]:
-    said = flow("stream", "status", *HERE, "--format", "json")
-    assert said.code == 0
-    (target,) = json.loads(said.out)["targets"]
+def target_status(flow: Flow) -> dict[str, Any]:
+    result = flow("stream", "status", *ORDERS, "--format", "json")
+    assert result.code == 0
+    (target,) = json.loads(result.out)["targets"]
     return dict(target)
 
 
@@ -48,25 +48,25 @@ def emptied() -> None:
 
 
 def test_status_says_where_targets_stand_and_what_waits_for_them(flow: Flow, streams: Project) -> None:
-    before = standing(flow)
+    before = target_status(flow)
     assert (before["position"], before["lag"], before["problem"]) == (None, 10, None)
     assert not Path("lite.db").exists()
     loaded(flow)
     streams.send(range(10, 13))
-    after = standing(flow)
+    after = target_status(flow)
     assert sum(after["position"]["offsets"].values()) == 10
     assert (after["target"], after["lag"], sum(after["waiting"].values())) == ("main.orders", 3, 3)
-    said = flow("stream", "status", *HERE).out
-    assert said.startswith("TARGET       WAITING  POSITION\nmain.orders  3")
+    output = flow("stream", "status", *ORDERS).out
+    assert output.startswith("TARGET       WAITING  POSITION\nmain.orders  3")
 
 
 def test_what_a_rewound_stream_reads_again_is_loaded_again(flow: Flow, streams: Project) -> None:
     loaded(flow)
     emptied()
-    said = flow("stream", "rewind", *HERE, "--to", "earliest", "--format", "json")
-    assert said.code == 0
-    assert sum(json.loads(said.out)["targets"][0]["after"]["offsets"].values()) == 0
-    assert "a target with mode append gets their rows once more" in said.err
+    result = flow("stream", "rewind", *ORDERS, "--to", "earliest", "--format", "json")
+    assert result.code == 0
+    assert sum(json.loads(result.out)["targets"][0]["after"]["offsets"].values()) == 0
+    assert "a target with mode append gets their rows once more" in result.err
     assert loaded(flow) == 10
     assert streams.ids() == list(range(10))
     assert loaded(flow) == 0
@@ -76,24 +76,24 @@ def test_a_stream_can_be_rewound_again_and_again_over_the_same_messages(flow: Fl
     loaded(flow)
     for _ in range(3):
         emptied()
-        assert flow("stream", "rewind", *HERE, "--to", "earliest").code == 0
+        assert flow("stream", "rewind", *ORDERS, "--to", "earliest").code == 0
         assert loaded(flow) == 10
     assert streams.ids() == list(range(10))
 
 
 def test_partitions_that_are_not_mentioned_stay_where_they_are(flow: Flow, streams: Project) -> None:
     loaded(flow)
-    offsets = standing(flow)["position"]["offsets"]
-    flow("stream", "rewind", *HERE, "--to", '{"0": 0}')
-    assert standing(flow)["position"]["offsets"] == {**offsets, "0": 0}
+    offsets = target_status(flow)["position"]["offsets"]
+    flow("stream", "rewind", *ORDERS, "--to", '{"0": 0}')
+    assert target_status(flow)["position"]["offsets"] == {**offsets, "0": 0}
 
 
 def test_a_stream_that_never_ran_is_not_rewound_but_can_be_told_where_to_begin(flow: Flow, streams: Project) -> None:
-    said = flow("stream", "rewind", *HERE, "--to", "latest")
-    assert said.code == 1
-    assert "'main.orders' of stream 'orders' has loaded nothing yet" in said.err
-    assert flow("stream", "reset", *HERE, "--from", "ledger").code == 1
-    assert flow("stream", "reset", *HERE, "--from", "latest").code == 0
+    result = flow("stream", "rewind", *ORDERS, "--to", "latest")
+    assert result.code == 1
+    assert "'main.orders' of stream 'orders' has loaded nothing yet" in result.err
+    assert flow("stream", "reset", *ORDERS, "--from", "ledger").code == 1
+    assert flow("stream", "reset", *ORDERS, "--from", "latest").code == 0
     streams.send(range(10, 12))
     assert loaded(flow) == 2
     assert streams.ids() == [10, 11]
@@ -101,10 +101,10 @@ def test_a_stream_that_never_ran_is_not_rewound_but_can_be_told_where_to_begin(f
 
 def test_reset_to_the_ledger_moves_nothing(flow: Flow, streams: Project) -> None:
     loaded(flow)
-    before = standing(flow)["position"]
-    said = flow("stream", "reset", *HERE, "--from", "ledger", "--format", "json")
-    assert json.loads(said.out)["targets"] == [{"target": "main.orders", "before": before, "after": before}]
-    assert standing(flow)["position"] == before
+    before = target_status(flow)["position"]
+    result = flow("stream", "reset", *ORDERS, "--from", "ledger", "--format", "json")
+    assert json.loads(result.out)["targets"] == [{"target": "main.orders", "before": before, "after": before}]
+    assert target_status(flow)["position"] == before
 
 
 def test_a_topic_that_was_made_again_needs_a_word_from_the_operator(flow: Flow, streams: Project) -> None:
@@ -113,11 +113,11 @@ def test_a_topic_that_was_made_again_needs_a_word_from_the_operator(flow: Flow, 
     admin.delete_topics([streams.topic])[streams.topic].result(30)
     streams.broker.create_topic(2, streams.topic)
     streams.send(range(20, 25))
-    said = flow("consume", *ONCE, "--restart-on-error")
-    assert said.code == 1
-    assert "it was deleted and made again" in said.err
-    assert "it was deleted and made again" in standing(flow)["problem"]
-    assert flow("stream", "reset", *HERE, "--from", "earliest").code == 0
+    result = flow("consume", *ONCE, "--restart-on-error")
+    assert result.code == 1
+    assert "it was deleted and made again" in result.err
+    assert "it was deleted and made again" in target_status(flow)["problem"]
+    assert flow("stream", "reset", *ORDERS, "--from", "earliest").code == 0
     assert loaded(flow) == 5
 
 
@@ -125,46 +125,46 @@ def test_a_stream_that_reads_another_topic_needs_a_word_from_the_operator(flow: 
     loaded(flow)
     with closing(sqlite3.connect("lite.db")) as connection, connection:
         connection.execute("UPDATE ematix_flow_watermarks SET column_name = 'kafka:other'")
-    refused = flow("stream", "reset", *HERE, "--from", "ledger")
+    refused = flow("stream", "reset", *ORDERS, "--from", "ledger")
     assert refused.code == 1
     assert f"read kafka:other before, and reads kafka:{streams.topic} now" in refused.err
-    assert flow("stream", "rewind", *HERE, "--to", "latest").code == 0
-    assert standing(flow)["lag"] == 0
+    assert flow("stream", "rewind", *ORDERS, "--to", "latest").code == 0
+    assert target_status(flow)["lag"] == 0
 
 
 def test_a_range_is_loaded_apart_from_the_stream(flow: Flow, streams: Project) -> None:
     loaded(flow)
-    before = standing(flow)["position"]
+    before = target_status(flow)["position"]
     emptied()
     half = json.dumps({"0": 0, "1": 2})
     end = json.dumps({"0": 0, "1": before["offsets"]["1"]})
-    wanted = max(0, before["offsets"]["1"] - 2)
-    assert loaded(flow, "--from", half, "--to", end) == wanted
-    assert len(streams.ids()) == wanted
-    assert standing(flow)["position"] == before
+    offset = max(0, before["offsets"]["1"] - 2)
+    assert loaded(flow, "--from", half, "--to", end) == offset
+    assert len(streams.ids()) == offset
+    assert target_status(flow)["position"] == before
     # A range that is done is done: running over it again finds nothing left.
     assert loaded(flow, "--from", half, "--to", end) == 0
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (("rewind", "nobody", "-m", "streams", "--to", "earliest"), "no stream named 'nobody'"),
-        (("rewind", *HERE), "Missing option '--to'"),
-        (("reset", *HERE, "--from", "earliest", "--target", "main.order"), "did you mean 'main.orders'?"),
+        (("rewind", *ORDERS), "Missing option '--to'"),
+        (("reset", *ORDERS, "--from", "earliest", "--target", "main.order"), "did you mean 'main.orders'?"),
         (("status", "orders", "--config", "nothing.toml"), "there is no file nothing.toml"),
     ],
 )
 def test_what_is_not_there_is_an_error_of_usage(
-    flow: Flow, streams: Project, arguments: tuple[str, ...], words: str
+    flow: Flow, streams: Project, arguments: tuple[str, ...], message: str
 ) -> None:
-    said = flow("stream", *arguments)
-    assert said.code == 2
-    assert words in said.err
+    result = flow("stream", *arguments)
+    assert result.code == 2
+    assert message in result.err
 
 
 def test_a_place_that_means_nothing_is_refused(flow: Flow, streams: Project) -> None:
     loaded(flow)
-    said = flow("stream", "rewind", *HERE, "--to", "yesterday")
-    assert said.code == 1
-    assert "'yesterday' is neither earliest, latest, an instant nor a position as JSON" in said.err
+    result = flow("stream", "rewind", *ORDERS, "--to", "yesterday")
+    assert result.code == 1
+    assert "'yesterday' is neither earliest, latest, an instant nor a position as JSON" in result.err

@@ -59,14 +59,14 @@ declare("into_queue", "broker", "queue", target_table=None, target_topic=None, t
 
 
 def forms(secret: str) -> set[str]:
-    """Give the ways to write a secret."""
+    """Return the ways to write a secret."""
     raw = secret.encode()
     coded = {base64.b64encode(raw).decode().rstrip("="), base64.urlsafe_b64encode(raw).decode().rstrip("=")}
     return {secret, quote(secret, safe=""), quote(secret, safe="").lower()} | coded
 
 
 def shown_in(text: str) -> list[str]:
-    """Give the secrets that can be read in a text."""
+    """Return the secrets that can be read in a text."""
     return [form for secret in SECRETS for form in forms(secret) if form in text]
 
 
@@ -99,17 +99,17 @@ FAILING = ("wrong_login", "queue", "wrong_password", "closed_database", "registr
 @pytest.mark.parametrize("name", FAILING)
 def test_no_failure_of_a_stream_shows_a_password(flow: Flow, streams: None, name: str) -> None:
     log = ("--run-log-path", "runs.db")
-    said = flow("consume", name, "-m", "streams", "--once", "--format", "lines", *log)
-    assert (said.code, shown_in(said.out + said.err)) == (1, [])
-    assert "error: " in said.err
+    result = flow("consume", name, "-m", "streams", "--once", "--format", "lines", *log)
+    assert (result.code, shown_in(result.out + result.err)) == (1, [])
+    assert "error: " in result.err
     assert shown_in(flow("runs", "list", *log, "--format", "json").out) == []
-    kept = [path for root in (Path.home(), Path.cwd()) for path in root.rglob("*") if path.is_file()]
-    found = {path.name: shown_in(path.read_bytes().decode(errors="replace")) for path in kept}
-    planted = {name: secrets for name, secrets in found.items() if secrets and not name.startswith("streams.")}
+    files = [path for root in (Path.home(), Path.cwd()) for path in root.rglob("*") if path.is_file()]
+    secrets_in = {path.name: shown_in(path.read_bytes().decode(errors="replace")) for path in files}
+    planted = {name: secrets for name, secrets in secrets_in.items() if secrets and not name.startswith("streams.")}
     assert planted == {}
 
 
 def test_nobody_who_only_looks_is_shown_a_password(flow: Flow, streams: None) -> None:
     for command in (("stream", "status"), ("dry-run",)):
-        said = flow(*command, "wrong_password", "-m", "streams")
-        assert (said.code, shown_in(said.out + said.err)) == (1, []), command
+        result = flow(*command, "wrong_password", "-m", "streams")
+        assert (result.code, shown_in(result.out + result.err)) == (1, []), command

@@ -17,7 +17,7 @@ from ematix_flow.records import Counts
 from ematix_flow.serve.cli.common import log_files
 from ematix_flow.serve.cli.common import stream_progress as watching
 from ematix_flow.serve.cli.common.stream_progress import watched
-from tests.serve.cli.streaming import SRC, make_project, running, stopped, wait_for, wait_for_rows
+from tests.serve.cli.streaming import SRC, create_project, running, stopped, wait_for, wait_for_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +40,7 @@ with watched(bus, ["orders"]):
     bus.emit(StreamLag("orders", "main.orders", {"0": 3, "1": 4}))
     bus.emit(StreamFailed("orders", "main.copies", "the database is away", 1.5, "Traceback of it\\n"))
 """
-KEPT = (
+CAPTURED = (
     'with watched(bus, ["orders"]):',
     """from ematix_flow.engine.batch.events import emitting_attempt
 from ematix_flow.serve.cli.common.capture import captured
@@ -89,27 +89,27 @@ def on_a_terminal(program: str) -> str:
     environ = {**os.environ, "PYTHONPATH": SRC, "TERM": "xterm", "COLUMNS": "120", "NO_COLOR": ""}
     process = subprocess.Popen([sys.executable, "-c", program], env=environ, stderr=theirs)
     os.close(theirs)
-    seen = b""
+    received = b""
     while block := _read(mine):
-        seen += block
+        received += block
     os.close(mine)
     assert process.wait(60) == 0
-    return seen.decode()
+    return received.decode()
 
 
 def test_on_a_terminal_there_is_a_table_that_moves() -> None:
     text = on_a_terminal(WATCHED)
-    for words in ("STREAM", "WAITING", "main.orders", "1,234", "0.25 s", "loading", "the database is away"):
-        assert words in text
+    for shown in ("STREAM", "WAITING", "main.orders", "1,234", "0.25 s", "loading", "the database is away"):
+        assert shown in text
 
 
 def test_a_log_has_what_was_said_and_not_the_table_that_moves() -> None:
-    text = on_a_terminal(WATCHED.replace(*KEPT))
+    text = on_a_terminal(WATCHED.replace(*CAPTURED))
     assert "STREAM" in text
     assert "said by the user" in text
     (file,) = (one for one in log_files.log_folder().glob("orders-*.log") if not one.is_symlink())
-    begun, said, failed, traceback, done = file.read_text("utf-8").splitlines()
-    assert (said, traceback) == ("said by the user", "Traceback of it")
+    begun, message, failed, traceback, done = file.read_text("utf-8").splitlines()
+    assert (message, traceback) == ("said by the user", "Traceback of it")
     assert [line[21:] for line in (begun, failed, done)] == [
         "orders: run-1, attempt 1", "orders (main.copies): the database is away; trying again in 1.5 s.", "orders: done",
     ]  # fmt: skip
@@ -122,11 +122,11 @@ def _read(end: int) -> bytes:
         return b""
 
 
-def scraped(url: str, wanted: str) -> list[str]:
-    """Give the lines at an address as soon as one of them is there; who prints a batch may hear of it before who counts it."""
+def scraped(url: str, prefix: str) -> list[str]:
+    """Return the lines at an address as soon as one of them is there; who prints a batch may hear of it before who counts it."""
     lines: list[str] = []
     until = time.monotonic() + 20
-    while wanted not in lines and time.monotonic() < until:
+    while prefix not in lines and time.monotonic() < until:
         with urlopen(url, timeout=10) as answer:  # noqa: S310 - the address is our own
             lines = answer.read().decode().splitlines()
     return lines
@@ -135,7 +135,7 @@ def scraped(url: str, wanted: str) -> list[str]:
 @pytest.mark.service
 @pytest.mark.slow
 def test_a_running_stream_can_be_scraped(kafka_broker: KafkaBroker, project: Path) -> None:
-    streams = make_project(kafka_broker)
+    streams = create_project(kafka_broker)
     streams.send(range(10))
     with running("orders", "--metrics-port", "0", "--format", "lines") as process:
         url = wait_for("metrics: ", process.stderr).split()[1]

@@ -95,7 +95,7 @@ def moved(conn):
 
 @pytest.fixture
 def project() -> Path:
-    """Give a working folder with the module `flows`, which is loaded; it is forgotten afterwards."""
+    """Return a working folder with the module `flows`, which is loaded; it is forgotten afterwards."""
     Path("flows.py").write_text(FLOWS, encoding="utf-8")
     load_module("flows")
     return Path.cwd()
@@ -103,7 +103,7 @@ def project() -> Path:
 
 @pytest.fixture
 def run(project: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., int]:
-    """Give the command, called in this process, on the project."""
+    """Return the command, called in this process, on the project."""
 
     def call(*arguments: str) -> int:
         code = main([*arguments, "-m", "flows"])
@@ -123,7 +123,7 @@ def history(run: Callable[..., int]) -> None:
 
 @pytest.fixture
 def page(project: Path) -> Iterator[Callable[..., TestClient]]:
-    """Give a client of the page over the default run log, with options of the application."""
+    """Return a client of the page over the default run log, with options of the application."""
     clients: list[TestClient] = []
 
     def client(**options: Any) -> TestClient:
@@ -139,7 +139,7 @@ def page(project: Path) -> Iterator[Callable[..., TestClient]]:
 
 @pytest.fixture
 def api(page: Callable[..., TestClient]) -> TestClient:
-    """Give a client of a page without login."""
+    """Return a client of a page without login."""
     return page()
 
 

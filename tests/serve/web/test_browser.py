@@ -61,7 +61,7 @@ def address_of(process: subprocess.Popen[str]) -> str:
 
 @pytest.fixture
 def browser() -> Iterator[Browser]:
-    """Give the browser of the system."""
+    """Return the browser of the system."""
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=str(chromium()), args=["--no-sandbox"])
         yield started
@@ -70,7 +70,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def address(history: None) -> Iterator[str]:
-    """Give the address of a page over a history, with a live scheduler behind it."""
+    """Return the address of a page over a history, with a live scheduler behind it."""
     with (
         command("scheduler", "-m", "flows", "--poll-interval", "0.5"),
         command("web", "-m", "flows", "--port", "0", "--datasource", "lite") as web,
@@ -219,7 +219,7 @@ def test_queries_charts_dashboards_and_alerts_are_saved_changed_and_removed(brow
     page.get_by_label("Drawn as").select_option("number")
     page.get_by_role("button", name="Save changes").click()
     expect(page.locator("#charts li").filter(has_text="number of names")).to_have_count(1)
-    made_dashboard(page)
+    create_dashboard(page)
     page.goto(f"{address}sql")
     saved(page, "New alert", "alert", {"Name of the alert": "high", "Column of its first row": "id", "than or to": "0"})
     page.locator("#alerts").get_by_role("button", name="Check").click()
@@ -234,7 +234,7 @@ def test_queries_charts_dashboards_and_alerts_are_saved_changed_and_removed(brow
         expect(page.locator("tbody tr td:nth-child(3)").get_by_text(kind, exact=True).first).to_be_visible()
 
 
-def made_dashboard(page: Page) -> None:
+def create_dashboard(page: Page) -> None:
     """Make a dashboard of two charts and look at it."""
     page.get_by_text("New dashboard").click()
     page.get_by_label("Chart 1").select_option("two")

@@ -101,7 +101,7 @@ def test_headers_that_nobody_was_told_to_trust_say_nothing(page: Callable[..., T
 
 @contextmanager
 def impatient() -> Iterator[tuple[str, int]]:
-    """Serve a page that waits for a second where others wait for half a minute; give its address and port."""
+    """Serve a page that waits for a second where others wait for half a minute; return its address and port."""
     program = (
         "import sys\nfrom ematix_flow.serve.web import events, guard, server\nfrom ematix_flow.serve.cli.main import main\n"
         "guard.BODY_SECONDS = server.HEADER_SECONDS = 1.0\nevents.HEARTBEAT_SECONDS = 3.0\nsys.exit(main(['web', '-m', 'flows', '--port', '0']))"

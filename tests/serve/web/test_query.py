@@ -30,12 +30,12 @@ FORBIDDEN = (
 
 @pytest.fixture
 def lab(project: Path, run: Callable[..., int], page: Callable[..., TestClient]) -> TestClient:
-    """Give the page with the table of a pipeline that has run."""
+    """Return the page with the table of a pipeline that has run."""
     assert run("run", "copy") == 0
     return page(datasources={"lite": "lite", "file": f"sqlite:///{project}/lite.db"})
 
 
-def ask(api: TestClient, sql: str, **more: Any) -> Any:
+def post_query(api: TestClient, sql: str, **more: Any) -> Any:
     return api.post("/api/query", json={"datasource_id": "lite", "sql": sql, **more})
 
 
@@ -48,21 +48,21 @@ def test_a_query_returns_columns_rows_and_numbers(lab: TestClient) -> None:
     assert {"name": "copies", "kind": "table"} in tables
     columns = lab.get("/api/datasources/lite/schemas/main/tables/copies/columns").json()["columns"]
     assert [one["name"] for one in columns][:2] == ["id", "name"]
-    result = ask(lab, "SELECT id, name FROM copies ORDER BY id -- all of them").json()
+    result = post_query(lab, "SELECT id, name FROM copies ORDER BY id -- all of them").json()
     assert [one["name"] for one in result["columns"]] == ["id", "name"]
     assert result["rows"] == [[1, "a"], [2, "b"]]
     assert {key: result["stats"][key] for key in ("row_count", "truncated", "cached")} == {
         "row_count": 2, "truncated": False, "cached": False,
     }  # fmt: skip
-    short = ask(lab, "SELECT id FROM copies ORDER BY id", max_rows=1).json()
+    short = post_query(lab, "SELECT id FROM copies ORDER BY id", max_rows=1).json()
     assert (short["rows"], short["stats"]["truncated"]) == ([[1]], True)
-    assert ask(lab, "EXPLAIN SELECT id FROM copies").json()["rows"]
-    assert ask(lab, "SELECT 1", datasource_id="nothing").status_code == 404
-    assert ask(lab, "SELECT 1", max_rows=100_001).status_code == 422
+    assert post_query(lab, "EXPLAIN SELECT id FROM copies").json()["rows"]
+    assert post_query(lab, "SELECT 1", datasource_id="nothing").status_code == 404
+    assert post_query(lab, "SELECT 1", max_rows=100_001).status_code == 422
 
 
 def test_what_does_more_than_read_is_refused(lab: TestClient) -> None:
-    assert {sql: ask(lab, sql).status_code for sql in FORBIDDEN} == dict.fromkeys(FORBIDDEN, 400)
+    assert {sql: post_query(lab, sql).status_code for sql in FORBIDDEN} == dict.fromkeys(FORBIDDEN, 400)
     with closing(sqlite3.connect("lite.db")) as connection:
         assert connection.execute("SELECT count(*) FROM copies").fetchone() == (2,)
 
@@ -75,7 +75,7 @@ def test_a_query_that_takes_too_long_is_stopped(
     monkeypatch.setenv("EMATIX_FLOW_QUERY_TIMEOUT_S", "0.5")
     api, began = page(datasources={"lite": "lite"}), time.monotonic()
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
-    assert ask(api, endless).status_code == 504
+    assert post_query(api, endless).status_code == 504
     assert time.monotonic() - began < 10
 
 
@@ -85,10 +85,10 @@ def test_results_are_cached_as_long_as_the_environment_says(
     assert run("run", "copy") == 0
     monkeypatch.setenv("EMATIX_FLOW_CACHE_TTL_S", "60")
     api = page(datasources={"lite": "lite"})
-    cached = [ask(api, "SELECT count(*) AS n FROM copies").json()["stats"]["cached"] for _ in range(2)]
+    cached = [post_query(api, "SELECT count(*) AS n FROM copies").json()["stats"]["cached"] for _ in range(2)]
     assert cached == [False, True]
     assert api.post("/api/cache/clear").json() == {"cleared": 1}
-    assert not ask(api, "SELECT count(*) AS n FROM copies").json()["stats"]["cached"]
+    assert not post_query(api, "SELECT count(*) AS n FROM copies").json()["stats"]["cached"]
 
 
 def test_a_query_in_the_background_waits_to_be_read(lab: TestClient) -> None:
@@ -162,8 +162,8 @@ def test_the_page_has_forms_for_what_is_saved_where_it_may_be_changed(
     lab.delete(f"/api/saved-queries/{saved}")
     assert "a query that is gone" in lab.get("/sql").text
     assert "there is no saved query" in lab.get(f"/dashboards/{dashboard}").text
-    seen = page(datasources={"lite": "lite"}, read_only=True).get("/sql").text
-    assert not any(form in seen for form in (*forms, "data-delete", "data-show", "/check"))
+    page_text = page(datasources={"lite": "lite"}, read_only=True).get("/sql").text
+    assert not any(form in page_text for form in (*forms, "data-delete", "data-show", "/check"))
 
 
 @pytest.mark.service
@@ -172,13 +172,13 @@ def test_postgres_is_queried_in_a_read_only_transaction_within_its_time(
 ) -> None:
     monkeypatch.setenv("EMATIX_FLOW_QUERY_TIMEOUT_S", "1")
     api = page(datasources={"lite": postgres_url})
-    assert ask(api, "SELECT g AS n FROM generate_series(1, 3) AS g").json()["rows"] == [[1], [2], [3]]
-    assert ask(api, "SELECT current_user").status_code == 200
+    assert post_query(api, "SELECT g AS n FROM generate_series(1, 3) AS g").json()["rows"] == [[1], [2], [3]]
+    assert post_query(api, "SELECT current_user").status_code == 200
     sleepy = "SELECT count(*) FROM generate_series(1, 100000) AS a, generate_series(1, 100000) AS b"
-    assert ask(api, sleepy).status_code in (400, 504)
+    assert post_query(api, sleepy).status_code in (400, 504)
     for sql in ("SELECT pg_sleep(10)", "SELECT pg_read_file('/etc/passwd')", "SELECT * FROM pg_ls_dir('.')"):
-        assert ask(api, sql).status_code == 400
-    wrong = ask(api, "SELECT nothing FROM nowhere")
+        assert post_query(api, sql).status_code == 400
+    wrong = post_query(api, "SELECT nothing FROM nowhere")
     assert (wrong.status_code, postgres_url in wrong.text) == (400, False)
 
 
@@ -187,7 +187,7 @@ def test_a_dashboard_that_is_opened_counts_as_a_query(lab: TestClient) -> None:
     app: Any = lab.app
     app.state.flow.query_limit = RateLimit(2, 60.0)
     assert [lab.get(f"/dashboards/{key}").status_code for _ in range(3)] == [200, 200, 429]
-    assert ask(lab, "SELECT 1").status_code == 429
+    assert post_query(lab, "SELECT 1").status_code == 429
 
 
 def refuse_constant(name: str) -> None:
@@ -205,7 +205,7 @@ def test_responses_are_json_whatever_numbers_they_have() -> None:
 
 def test_numbers_that_a_browser_would_round_are_texts(lab: TestClient) -> None:
     largest = 2**53 - 1
-    numbers = ask(
+    numbers = post_query(
         lab, f"SELECT {largest} AS a, {largest + 1} AS b, -{largest} AS c, -{largest + 2} AS d, 9e999 AS e"
     ).json()
     assert numbers["rows"] == [[largest, str(largest + 1), -largest, str(-largest - 2), "inf"]]

@@ -55,8 +55,8 @@ def test_a_role_may_do_what_it_has_the_permission_for(page: Callable[..., TestCl
     assert api.get("/api/actions", headers=AS["admin"]).json()["actions"][0]["asked_by"] == "eddy"
     me = api.get("/api/me", headers=AS["editor"]).json()
     assert (me["identity"], me["role"], me["rbac_enabled"], me["authenticated"]) == ("eddy", "editor", True, True)
-    nobody = api.get("/api/me").json()
-    assert (nobody["identity"], nobody["permissions"], nobody["authenticated"]) == (None, [], False)
+    anonymous = api.get("/api/me").json()
+    assert (anonymous["identity"], anonymous["permissions"], anonymous["authenticated"]) == (None, [], False)
 
 
 def test_roles_are_admins_then_the_strongest_group_then_the_default() -> None:

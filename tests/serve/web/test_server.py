@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 @contextmanager
 def served(*arguments: str, command: list[str] | None = None) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Run a command that serves a page, and give its address."""
+    """Run a command that serves a page, and return its address."""
     command = command or [sys.executable, "-m", "ematix_flow", *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None

@@ -13,7 +13,7 @@ from ematix_flow.commit.runlog.open import open_run_log
 from ematix_flow.declare.project import load_module
 from ematix_flow.records import RunRecord
 from ematix_flow.serve.cli.main import main
-from tests.serve.cli.streaming import make_project
+from tests.serve.cli.streaming import create_project
 from tests.services.messages import send
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ RECORD = {"id", "stage", "error", "source_id", "offset_base64", "event_ts", "fai
 
 @pytest.fixture
 def streams(kafka_broker: KafkaBroker, project: Path) -> Project:
-    """Give the project with a stream that has read two orders and one message that is none."""
-    built = make_project(kafka_broker)
+    """Return the project with a stream that has read two orders and one message that is none."""
+    built = create_project(kafka_broker)
     module = Path("streams.py")
     text = module.read_text("utf-8").replace("idle_pause_ms=50", 'idle_pause_ms=50, transform_on_error="dlq"')
     module.write_text(text.replace("class place:", "class files:").replace('target="place"', 'target="files"'), "utf-8")

@@ -41,7 +41,7 @@ ematix.workflow(name="chain", jobs=["first", "second", "third"], triggered_by=["
 
 @pytest.fixture
 def chain(project: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., int]:
-    """Write a workflow of three jobs, and give the command; no slot of the project comes between them."""
+    """Write a workflow of three jobs, and return the command; no slot of the project comes between them."""
     assert main(["pause", "copy", "-m", "flows"]) == 0
     Path("chained.py").write_text(CHAIN, encoding="utf-8")
     load_module("chained")
@@ -55,8 +55,8 @@ def chain(project: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., in
 
 
 def detail(api: TestClient, run: str) -> dict[str, Any]:
-    found: dict[str, Any] = api.get(f"/api/runs/{quote(run, safe='')}").json()
-    return found
+    run_document: dict[str, Any] = api.get(f"/api/runs/{quote(run, safe='')}").json()
+    return run_document
 
 
 def statuses(api: TestClient, run: str) -> list[tuple[str, str]]:

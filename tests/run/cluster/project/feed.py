@@ -28,7 +28,7 @@ def with_rate(prices: pa.Array) -> pa.Array:
 
 
 @ematix.table(schema="public", name="seen")
-class Seen:
+class Received:
     id: Annotated[BigInt, pk()]
     note: Text
 
@@ -40,7 +40,7 @@ class Rated:
 
 
 @ematix.streaming_pipeline(
-    source="events", source_query=os.environ["TOPIC"], target="target", target_table=Seen, transform_on_error="dlq"
+    source="events", source_query=os.environ["TOPIC"], target="target", target_table=Received, transform_on_error="dlq"
 )
 def plain(): ...
 
@@ -57,5 +57,5 @@ def plain(): ...
 def priced(): ...
 
 
-@ematix.streaming_pipeline(source="inbox", source_query="*.jsonl", target="target", target_table=Seen)
+@ematix.streaming_pipeline(source="inbox", source_query="*.jsonl", target="target", target_table=Received)
 def from_folder(): ...

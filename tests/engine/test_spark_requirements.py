@@ -45,11 +45,11 @@ def test_without_needs_the_settings_stay_as_they_are() -> None:
 
 
 def test_what_packages_need_not_have_adds_up_too() -> None:
-    needs = [
+    requirements = [
         SparkRequirements(("a:a:1",), excludes=("x:y",)) + SparkRequirements(("b:b:1",)),
         SparkRequirements(excludes=("x:y", "z:*")),
     ]
-    settings = with_requirements(SparkSettings(excludes=("mine:*",)), needs)
+    settings = with_requirements(SparkSettings(excludes=("mine:*",)), requirements)
     assert (settings.packages, settings.excludes) == (("a:a:1", "b:b:1"), ("x:y", "z:*", "mine:*"))
 
 
@@ -96,12 +96,12 @@ def test_a_table_is_not_looked_at_while_a_session_runs(tmp_path: Path, monkeypat
     table = Delta(DeltaLocalConnection("lake", path=str(tmp_path)), ("s", "t"))
     columns = (Column(BigInt(), primary_key=True, name="id"),)
     target = TargetDeclaration(Table("s", "t", columns), write(mode="merge"), None)
-    looks: list[int] = []
-    monkeypatch.setattr(Delta, "is_large", lambda _: looks.append(1))
+    inspections: list[int] = []
+    monkeypatch.setattr(Delta, "is_large", lambda _: inspections.append(1))
     for runs in (True, False):
         monkeypatch.setattr("ematix_flow.engine.batch.target.session_runs", lambda runs=runs: runs)
         expect_work(table, target)
-    assert len(looks) == 1
+    assert len(inspections) == 1
 
 
 @pytest.mark.slow

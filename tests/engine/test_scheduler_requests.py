@@ -73,7 +73,7 @@ def test_resume_finds_a_pipeline_by_a_run_and_refuses_unknown_names(rig: Rig) ->
         actions.resume(rig.log, "nobody", "anna")
 
 
-def under_way(rig: Rig) -> tuple[Scheduler, threading.Event]:
+def scheduler_with_run(rig: Rig) -> tuple[Scheduler, threading.Event]:
     """Return a scheduler whose run of `a` goes on until the event is set."""
     entered, leave = threading.Event(), threading.Event()
 
@@ -89,11 +89,11 @@ def under_way(rig: Rig) -> tuple[Scheduler, threading.Event]:
 
 
 def test_the_next_slot_waits_until_a_cancelled_run_has_stopped_and_its_slot_is_not_repeated(rig: Rig) -> None:
-    scheduler, leave = under_way(rig)
+    scheduler, leave = scheduler_with_run(rig)
     assert actions.cancel(rig.log, "a", "anna") == "one"
     rig.pass_time(3600)
-    beside = rig.due("two")  # the next slot is due, and the cancelled run has not stopped yet
-    assert [event.reason for event in beside.skipped] == ["running on one"]
+    second = rig.due("two")  # the next slot is due, and the cancelled run has not stopped yet
+    assert [event.reason for event in second.skipped] == ["running on one"]
     leave.set()
     wait_for(scheduler.begun(), 30)
     state = rig.state("a")
@@ -122,8 +122,8 @@ def test_a_cancelled_load_changes_nothing(
         return real(*arguments, **keywords)  # type: ignore[arg-type]
 
     monkeypatch.setattr(conductor, "load_target", cancelled_first)
-    keeper = rig.runner(lease_seconds=0.03)  # beats every hundredth of a second, so that the loss is seen
-    assert run_due(keeper).fired == []
+    runner = rig.runner(lease_seconds=0.03)  # beats every hundredth of a second, so that the loss is seen
+    assert run_due(runner).fired == []
     there = duck.rows("SELECT 1 FROM information_schema.tables WHERE table_schema = 'mart' AND table_name = 'orders'")
     assert not there or duck.rows("SELECT count(*) FROM mart.orders") == [(0,)]
     assert rig.state("load").slot_status == "cancelled"
@@ -134,25 +134,25 @@ def test_a_cancelled_load_changes_nothing(
 @pytest.mark.parametrize("kind", [actions.RUN, actions.RERUN])
 def test_a_run_that_was_asked_for_happens_once_and_says_how_it_went(rig: Rig, kind: str) -> None:
     rig.add("a", None)
-    asked = actions.request_run(rig.log, kind, "a", by="anna")
+    request = actions.request_run(rig.log, kind, "a", by="anna")
     one, two = rig.scheduler("one"), rig.scheduler("two")
     for _ in range(3):
         ticked(one)
         ticked(two)
     assert rig.ran == ["a"]
-    done = rig.log.find(Action, asked.id)
+    done = rig.log.find(Action, request.id)
     assert done is not None
     assert (done.state, done.taken_by, done.outcome) == ("done", "one", "")
-    assert [event.text for event in rig.told("dispatched")] == [f"{kind} requested by anna"]
+    assert [event.text for event in rig.events_of("dispatched")] == [f"{kind} requested by anna"]
     assert rig.state("a").last_outcome == "success"
 
 
 def test_a_failure_of_what_was_asked_for_is_written_down(rig: Rig) -> None:
     rig.add("a", None)
     rig.broken.add("a")
-    asked = actions.request_run(rig.log, actions.RUN, "a")
+    request = actions.request_run(rig.log, actions.RUN, "a")
     ticked(rig.scheduler())
-    done = rig.log.find(Action, asked.id)
+    done = rig.log.find(Action, request.id)
     assert done is not None
     assert (done.state, done.outcome) == ("failed", "a is broken")
     assert [(event.error_type, event.gave_up) for event in rig.ended()] == [("OSError", True)]
@@ -168,29 +168,29 @@ def test_run_due_does_what_was_asked_for_and_what_is_due(rig: Rig) -> None:
 
 
 def left_of_the_dead(rig: Rig, kind: str = actions.RUN, **more: Any) -> Action:
-    asked = actions.request_run(rig.log, kind, "a", **more)
-    taken = rig.log.swap(asked, replace(asked, state="taken", taken_by="dead"))
-    assert taken is not None
-    name = f"a@{taken.id}"
+    request = actions.request_run(rig.log, kind, "a", **more)
+    claimed = rig.log.swap(request, replace(request, state="taken", taken_by="dead"))
+    assert claimed is not None
+    name = f"a@{claimed.id}"
     extras: dict[str, object] = {"leased": True}
     rig.log.record(RunRecord(name, "a", "running", NOON.isoformat(), request_id=name, extras=extras))
-    return taken
+    return claimed
 
 
 @pytest.mark.parametrize("kind", [actions.RUN, actions.RERUN, actions.RESTART])
 def test_what_a_dead_scheduler_took_is_not_repeated_by_itself_where_that_could_do_it_twice(rig: Rig, kind: str) -> None:
     rig.add("a", None)
-    taken = left_of_the_dead(rig, kind)
+    claimed = left_of_the_dead(rig, kind)
     (failed,) = rig.due().failed
     ticked(rig.scheduler(), 2)
     assert rig.ran == []
     text = "interrupted: its process ended without a report"
     assert (failed.name, failed.error_type, failed.error_message) == ("a", "InterruptedRun", text)
-    after = rig.log.find(Action, taken.id)
+    after = rig.log.find(Action, claimed.id)
     assert after is not None
     assert (after.state, after.outcome) == ("failed", text)
     assert [(event.slot, event.error_type, event.gave_up) for event in rig.ended()] == [
-        (f"a@{taken.id}", "InterruptedRun", True)
+        (f"a@{claimed.id}", "InterruptedRun", True)
     ]
     assert [run.status for run in rig.log.list_runs(pipeline="a")[0]] == ["interrupted"]
     assert rig.state("a").last_outcome == "failure"
@@ -199,16 +199,16 @@ def test_what_a_dead_scheduler_took_is_not_repeated_by_itself_where_that_could_d
 def test_what_a_program_claimed_for_itself_is_left_to_it(rig: Rig) -> None:
     rig.add("a", idempotent=True)
     rig.due()
-    asked = rig.log.enqueue_rerun(f"a@{rig.state('a').last_slot}")
-    assert rig.log.consume_requested_run(asked) is not None
+    request = rig.log.enqueue_rerun(f"a@{rig.state('a').last_slot}")
+    assert rig.log.consume_requested_run(request) is not None
     rig.due()
     assert rig.ran == ["a"]
 
 
 def test_what_kills_every_process_that_takes_it_is_left_alone_after_a_while(rig: Rig) -> None:
     rig.add("a", None, idempotent=True)
-    taken = left_of_the_dead(rig)
-    assert rig.log.swap(taken, replace(taken, interruptions=9)) is not None
+    claimed = left_of_the_dead(rig)
+    assert rig.log.swap(claimed, replace(claimed, interruptions=9)) is not None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(requests, "_run", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
@@ -219,8 +219,8 @@ def test_what_kills_every_process_that_takes_it_is_left_alone_after_a_while(rig:
 
 def test_what_a_dead_scheduler_took_is_taken_up_where_it_may_be_repeated(rig: Rig) -> None:
     rig.add("a", None, idempotent=True)
-    asked = actions.request_run(rig.log, actions.RUN, "a")
-    assert rig.log.swap(asked, replace(asked, state="taken", taken_by="dead")) is not None
+    request = actions.request_run(rig.log, actions.RUN, "a")
+    assert rig.log.swap(request, replace(request, state="taken", taken_by="dead")) is not None
     ticked(rig.scheduler(), 2)
     assert rig.ran == ["a"]
 
@@ -275,7 +275,7 @@ def test_what_was_resumed_is_due_by_the_clock_of_the_decision(rig: Rig) -> None:
 
 
 def test_a_slot_that_runs_elsewhere_is_told_as_skipped(rig: Rig) -> None:
-    scheduler, leave = under_way(rig)
+    scheduler, leave = scheduler_with_run(rig)
     assert [(event.name, event.reason) for event in rig.due("two").skipped] == [("a", "running on one")]
     rig.pass_time(120)
     assert rig.due("two").skipped == [], "its window is over"
@@ -285,8 +285,8 @@ def test_a_slot_that_runs_elsewhere_is_told_as_skipped(rig: Rig) -> None:
 
 @pytest.mark.parametrize("kind", [actions.RESTART, actions.RERUN])
 def test_a_run_that_is_repeated_reads_the_slot_of_the_run_before_it(rig: Rig, kind: str) -> None:
-    seen: list[Slot | None] = []
-    rig.add("a", work=lambda: seen.append(current_slot()))
+    slots: list[Slot | None] = []
+    rig.add("a", work=lambda: slots.append(current_slot()))
     rig.broken.add("a")
     rig.due()
     rig.broken.clear()
@@ -296,11 +296,11 @@ def test_a_run_that_is_repeated_reads_the_slot_of_the_run_before_it(rig: Rig, ki
     assert before.status == "failed"
     actions.request_run(rig.log, kind, "a", run_id=before.run_id)
     rig.due()
-    assert seen == [Slot(NOON + HOUR, NOON + 2 * HOUR), Slot(NOON - HOUR, NOON)]
+    assert slots == [Slot(NOON + HOUR, NOON + 2 * HOUR), Slot(NOON - HOUR, NOON)]
     (again,) = [run for run in rig.log.list_runs(pipeline="a")[0] if run not in (newest, before)]
     actions.request_run(rig.log, kind, "a", run_id=again.run_id)
     rig.due()
-    assert seen[2:] == [Slot(NOON - HOUR, NOON)], "also when what is repeated was a repetition"
+    assert slots[2:] == [Slot(NOON - HOUR, NOON)], "also when what is repeated was a repetition"
 
 
 @pytest.mark.slow
@@ -324,17 +324,17 @@ def test_a_restart_loads_the_rows_of_its_own_slot(rig: Rig, duck: Warehouse, dec
 
 
 def test_a_run_by_hand_is_repeated_without_a_slot(rig: Rig) -> None:
-    seen: list[Slot | None] = []
-    rig.add("a", None, work=lambda: seen.append(current_slot()))
+    slots: list[Slot | None] = []
+    rig.add("a", None, work=lambda: slots.append(current_slot()))
     conductor.run_pipeline(PROJECT.pipeline("a"), rig.runner().options)
     (before,), _ = rig.log.list_runs(pipeline="a")
     actions.request_run(rig.log, actions.RERUN, "a", run_id=before.run_id)
     rig.due()
-    assert seen == [None, None]
+    assert slots == [None, None]
 
 
 def test_a_run_that_has_ended_is_not_cancelled_and_neither_is_another_one(rig: Rig) -> None:
-    scheduler, leave = under_way(rig)
+    scheduler, leave = scheduler_with_run(rig)
     running = rig.state("a").last_slot
     (run,), _ = rig.log.list_runs(pipeline="a")
     ended = replace(run, run_id="earlier", request_id="a@2026-03-01T11:00:00Z", started_at=NOON.isoformat())
@@ -351,7 +351,7 @@ def test_a_run_that_has_ended_is_not_cancelled_and_neither_is_another_one(rig: R
 
 
 def test_a_run_that_is_named_is_cancelled_and_nothing_beside_it(rig: Rig) -> None:
-    scheduler, leave = under_way(rig)
+    scheduler, leave = scheduler_with_run(rig)
     by_hand = rig.log.open_request("a", rig.now)
     rig.log.record(RunRecord("by-hand", "a", "running", rig.now.isoformat(), request_id=by_hand.id))
     assert "process" in actions.cancel(rig.log, "by-hand", "anna")

@@ -23,16 +23,16 @@ def test_things_arrive_in_order() -> None:
 
 def test_a_full_box_takes_no_more_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     got: list[int] = []
-    taken, go_on = threading.Event(), threading.Event()
+    entered, go_on = threading.Event(), threading.Event()
 
     def deliver(number: int) -> None:
-        taken.set()
+        entered.set()
         go_on.wait(30)
         got.append(number)
 
     box = BackgroundQueue(deliver, "box")
     box.put(0)
-    taken.wait(10)
+    entered.wait(10)
     for number in range(1, LONGEST + 10):
         box.put(number)
     go_on.set()
@@ -46,11 +46,11 @@ def test_a_full_box_takes_no_more_and_says_so(capsys: pytest.CaptureFixture[str]
 def test_only_what_was_not_sent_at_all_is_tried_again(no_waits: None, capsys: pytest.CaptureFixture[str]) -> None:
     tries: list[str] = []
 
-    def deliver(word: str) -> None:
-        tries.append(word)
-        if word == "away" and len(tries) < 3:
+    def deliver(message: str) -> None:
+        tries.append(message)
+        if message == "away" and len(tries) < 3:
             raise HostUnreachableError("nobody is there")
-        if word == "sent":
+        if message == "sent":
             raise TimeoutError
 
     box = BackgroundQueue(deliver, "box")

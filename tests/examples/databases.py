@@ -21,23 +21,23 @@ EVENTS = ((1, "opened", "2026-01-01 10:00:00"), (2, None, "2026-01-01 11:00:00")
 
 
 @dataclass(frozen=True)
-class Place:
+class UserDatabase:
     """One database by its URL."""
 
     url: str
 
     @property
     def kind(self) -> str:
-        """Give the scheme of the URL."""
+        """Return the scheme of the URL."""
         return urlsplit(self.url).scheme
 
     @property
     def instant(self) -> str:
-        """Give the type of a column with instants."""
+        """Return the type of a column with instants."""
         return {"mysql": "DATETIME(6)", "sqlite": "TEXT"}.get(self.kind, "TIMESTAMPTZ")
 
     def table(self, name: str) -> str:
-        """Give the name of a table where schemas are not schemas."""
+        """Return the name of a table where schemas are not schemas."""
         return name.replace(".", "_") if self.kind == "sqlite" else name
 
     def run(self, *statements: str) -> None:
@@ -48,14 +48,14 @@ class Place:
                 cursor.execute(statement)
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        """Give the rows of a query."""
+        """Return the rows of a query."""
         with closing(self._connect()) as connection:
             cursor = connection.cursor()
             cursor.execute(sql)
             return [tuple(row) for row in cursor.fetchall()]
 
     def count(self, table: str) -> int:
-        """Give the number of rows of a table."""
+        """Return the number of rows of a table."""
         return int(self.rows(f"SELECT COUNT(*) FROM {self.table(table)}")[0][0])
 
     def _connect(self) -> Any:
@@ -84,7 +84,7 @@ class Place:
         if self.kind != "sqlite":
             self.run(*(f"CREATE SCHEMA IF NOT EXISTS {name}" for name in names))
 
-    def make_customers(self, table: str = "raw.customers", name: str = "name") -> None:
+    def create_customers(self, table: str = "raw.customers", name: str = "name") -> None:
         """Create and fill the table of customers."""
         self.run(
             f"CREATE TABLE {self.table(table)} "
@@ -97,7 +97,7 @@ class Place:
         """Add one customer."""
         self.run(f"INSERT INTO {self.table(table)} VALUES ({', '.join(map(literal, row))})")
 
-    def make_events(self, table: str = "raw.events") -> None:
+    def create_events(self, table: str = "raw.events") -> None:
         """Create and fill the table of events."""
         self.run(f"CREATE TABLE {self.table(table)} (event_id BIGINT, name VARCHAR(256), received_at {self.instant})")
         for row in EVENTS:
@@ -109,7 +109,7 @@ class Place:
 
 
 def literal(value: Any) -> str:
-    """Give a value as SQL text."""
+    """Return a value as SQL text."""
     if value is None:
         return "NULL"
     return str(value) if isinstance(value, int) else f"'{value}'"

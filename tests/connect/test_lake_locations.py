@@ -43,36 +43,36 @@ CHAIN = {**DELTA, "default_credentials": True, "access_key_id": "", "secret_acce
 
 
 def settings(fields: dict[str, Any]) -> dict[str, str]:
-    """Give what Spark is told of a bucket."""
-    found = bucket_settings(location_of(connection_from_fields("lake", fields)))  # type: ignore[arg-type]
-    return {name.removeprefix("fs.s3a.bucket.lake."): value for name, value in found.items()}
+    """Return what Spark is told of a bucket."""
+    bucket = bucket_settings(location_of(connection_from_fields("lake", fields)))  # type: ignore[arg-type]
+    return {name.removeprefix("fs.s3a.bucket.lake."): value for name, value in bucket.items()}
 
 
 def catalog(**fields: Any) -> IcebergCatalog:
-    """Give a catalog."""
+    """Return a catalog."""
     return IcebergCatalog(connection_from_fields("lake", {**ICEBERG, **fields}))  # type: ignore[arg-type]
 
 
 def test_keys_of_a_bucket_are_told_by_bucket() -> None:
-    told = settings(DELTA)
-    assert (told["access.key"], told["secret.key"]) == (KEY, SECRET)
-    assert (told["path.style.access"], told["connection.ssl.enabled"]) == ("true", "false")
-    assert told["create.conditional.enabled"] == "true"
+    configured = settings(DELTA)
+    assert (configured["access.key"], configured["secret.key"]) == (KEY, SECRET)
+    assert (configured["path.style.access"], configured["connection.ssl.enabled"]) == ("true", "false")
+    assert configured["create.conditional.enabled"] == "true"
     amazon = settings({**DELTA, "endpoint": "https://s3.eu-central-1.amazonaws.com"})
     assert (amazon["path.style.access"], amazon["connection.ssl.enabled"]) == ("false", "true")
 
 
 def test_java_looks_for_keys_itself_and_a_profile_is_read_here() -> None:
-    told = settings(CHAIN)
-    assert "DefaultCredentialsProvider" in told["aws.credentials.provider"]
-    assert "access.key" not in told
+    configured = settings(CHAIN)
+    assert "DefaultCredentialsProvider" in configured["aws.credentials.provider"]
+    assert "access.key" not in configured
     home = Path(os.environ["HOME"]) / ".aws"
     home.mkdir()
     profile = f"[mine]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\naws_session_token = fleeting\n"
     (home / "credentials").write_text(profile)
-    told = settings({**CHAIN, "default_credentials": False, "profile": "mine"})
-    assert (told["access.key"], told["session.token"]) == (KEY, "fleeting")
-    assert "TemporaryAWSCredentialsProvider" in told["aws.credentials.provider"]
+    configured = settings({**CHAIN, "default_credentials": False, "profile": "mine"})
+    assert (configured["access.key"], configured["session.token"]) == (KEY, "fleeting")
+    assert "TemporaryAWSCredentialsProvider" in configured["aws.credentials.provider"]
     with pytest.raises(OSError, match="could not be found"):
         settings({**CHAIN, "default_credentials": False, "profile": "other"})
 
@@ -92,9 +92,9 @@ def test_the_way_to_a_bucket_is_a_need_of_its_tables() -> None:
 
 def test_the_jar_is_made_from_the_sources_beside_it() -> None:
     with zipfile.ZipFile(JAR) as jar:
-        kept = {name.rpartition("/")[2]: jar.read(name) for name in jar.namelist() if name.endswith(".java")}
+        sources = {name.rpartition("/")[2]: jar.read(name) for name in jar.namelist() if name.endswith(".java")}
         assert f"{LOG_STORE[1].replace('.', '/')}.class" in jar.namelist()
-    assert kept == {file.name: file.read_bytes() for file in Path(JAR).parent.glob("*.java")}, "run `make jar`"
+    assert sources == {file.name: file.read_bytes() for file in Path(JAR).parent.glob("*.java")}, "run `make jar`"
 
 
 def test_each_kind_of_catalog_is_told_what_it_takes() -> None:
@@ -124,7 +124,7 @@ def test_what_a_catalog_cannot_be_is_said() -> None:
 
 
 def checked(fields: dict[str, Any]) -> tuple[str, str]:
-    """Give what a check says."""
+    """Return what a check says."""
     register_connection(connection_from_fields("lake", fields))
     report = check_health("lake")
     return report.status, report.detail
@@ -132,13 +132,13 @@ def checked(fields: dict[str, Any]) -> tuple[str, str]:
 
 @pytest.mark.service
 def test_checks_of_tables_in_a_bucket(s3_server: S3Server, s3_bucket: str, tmp_path: Path) -> None:
-    place = {name: value for name, value in s3_fields(s3_server, s3_bucket).items() if name not in ("kind", "format")}
+    fields = {name: value for name, value in s3_fields(s3_server, s3_bucket).items() if name not in ("kind", "format")}
     answers = f"bucket {s3_bucket} at {s3_server.endpoint}"
-    assert checked({"kind": "delta_s3", **place}) == ("ok", answers)
-    status, said = checked({"kind": "delta_s3", **place, "bucket": "no-such-bucket"})
-    assert (status, "bucket 'no-such-bucket' does not exist" in said) == ("fail", True)
+    assert checked({"kind": "delta_s3", **fields}) == ("ok", answers)
+    status, message = checked({"kind": "delta_s3", **fields, "bucket": "no-such-bucket"})
+    assert (status, "bucket 'no-such-bucket' does not exist" in message) == ("fail", True)
     file = tmp_path / "catalog.db"
-    tables = {"kind": "iceberg", "catalog_type": "jdbc", "uri": f"jdbc:sqlite:{file}", **place}
+    tables = {"kind": "iceberg", "catalog_type": "jdbc", "uri": f"jdbc:sqlite:{file}", **fields}
     assert checked(tables) == ("ok", f"catalog {file} does not exist yet; the first load creates it, {answers}")
     assert not file.exists()
     file.touch()
@@ -147,13 +147,13 @@ def test_checks_of_tables_in_a_bucket(s3_server: S3Server, s3_bucket: str, tmp_p
 
 @pytest.mark.service
 def test_checks_of_a_catalog_in_postgres(postgres_url: str, tmp_path: Path) -> None:
-    place = urlsplit(postgres_url)
-    uri = f"jdbc:postgresql://{place.hostname}:{place.port}{place.path}"
-    fields = {"kind": "iceberg", "catalog_type": "jdbc", "uri": uri, "warehouse": str(tmp_path), "user": place.username}
-    status, said = checked({**fields, "password": PASSWORD})
-    assert (status, said.startswith("catalog in PostgreSQL 1")) == ("ok", True)
-    status, said = checked({**fields, "password": "wr0ng-canary"})
-    assert (status, "wr0ng-canary" in said) == ("fail", False)
+    parts = urlsplit(postgres_url)
+    uri = f"jdbc:postgresql://{parts.hostname}:{parts.port}{parts.path}"
+    fields = {"kind": "iceberg", "catalog_type": "jdbc", "uri": uri, "warehouse": str(tmp_path), "user": parts.username}
+    status, message = checked({**fields, "password": PASSWORD})
+    assert (status, message.startswith("catalog in PostgreSQL 1")) == ("ok", True)
+    status, message = checked({**fields, "password": "wr0ng-canary"})
+    assert (status, "wr0ng-canary" in message) == ("fail", False)
 
 
 @pytest.mark.service
@@ -162,8 +162,8 @@ def test_checks_of_a_glue_catalog(s3_server: S3Server, s3_bucket: str, monkeypat
               "region": "eu-central-1", "bucket": s3_bucket}  # fmt: skip
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIACANARYWRONG")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    status, said = checked(fields)
-    assert (status, "Glue" in said) == ("fail", True)
+    status, message = checked(fields)
+    assert (status, "Glue" in message) == ("fail", True)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     assert checked({**fields, "prefix": "p"})[1].startswith(f"Glue catalog at {s3_server.endpoint}, bucket {s3_bucket}")
 
@@ -174,13 +174,13 @@ class _Catalog(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        self._say(200 if "client_secret=hush" in body else 401, b'{"access_token": "t"}')
+        self._respond(200 if "client_secret=hush" in body else 401, b'{"access_token": "t"}')
 
     def do_GET(self) -> None:
         welcome = self.headers["Authorization"] == "Bearer t" and self.path == "/v1/config?warehouse=w"
-        self._say(200 if welcome else 401, b'{"defaults": {}, "overrides": {}}')
+        self._respond(200 if welcome else 401, b'{"defaults": {}, "overrides": {}}')
 
-    def _say(self, status: int, body: bytes) -> None:
+    def _respond(self, status: int, body: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -189,7 +189,7 @@ class _Catalog(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def rest() -> Iterator[str]:
-    """Give the address of a service that answers a catalog's first two questions."""
+    """Return the address of a service that answers a catalog's first two questions."""
     server = HTTPServer(("127.0.0.1", 0), _Catalog)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
@@ -202,23 +202,25 @@ def test_checks_of_a_rest_catalog(rest: str) -> None:
     assert checked({**fields, "token": "t"}) == ("ok", f"REST catalog at {rest}")
     assert checked({**fields, "user": "me", "password": "hush"}) == ("ok", f"REST catalog at {rest}")
     assert checked({**fields, "token": "wr0ng"}) == ("fail", f"the REST catalog at {rest} answers 401 Unauthorized")
-    status, said = checked({**fields, "uri": "http://127.0.0.1:9"})
-    assert (status, said.startswith("no REST catalog answers at http://127.0.0.1:9")) == ("fail", True)
+    status, message = checked({**fields, "uri": "http://127.0.0.1:9"})
+    assert (status, message.startswith("no REST catalog answers at http://127.0.0.1:9")) == ("fail", True)
 
 
 def test_checks_of_folders(tmp_path: Path) -> None:
     assert checked({"kind": "delta_local", "path": str(tmp_path)}) == ("ok", f"folder {tmp_path}")
     missing = str(tmp_path / "none")
     assert checked({"kind": "delta_local", "path": missing}) == ("fail", f"folder {missing} does not exist")
-    said = f"warehouse {missing} does not exist yet; the first load creates it"
-    assert checked({"kind": "iceberg", "catalog_type": "hadoop", "warehouse": missing}) == ("ok", said)
+    message = f"warehouse {missing} does not exist yet; the first load creates it"
+    assert checked({"kind": "iceberg", "catalog_type": "hadoop", "warehouse": missing}) == ("ok", message)
     assert not system_of(connection_from_fields("x", {"kind": "delta_local", "path": missing})).location.store.exists()  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("kind", ["delta_local", "iceberg"])
 def test_a_task_that_stages_for_a_lake_is_sent_no_engine(kind: str, tmp_path: Path) -> None:
-    place = {"path": str(tmp_path)} if kind == "delta_local" else {"catalog_type": "hadoop", "warehouse": str(tmp_path)}
-    target = target_of(connection_from_fields("lake", {"kind": kind, **place}), ("s", "t"))
+    fields = (
+        {"path": str(tmp_path)} if kind == "delta_local" else {"catalog_type": "hadoop", "warehouse": str(tmp_path)}
+    )
+    target = target_of(connection_from_fields("lake", {"kind": kind, **fields}), ("s", "t"))
     lock = threading.Lock()  # stands for everything that a driver has and no task can have
     target.use(lambda: lock)  # type: ignore[arg-type, return-value]
     sent = pickle.loads(pickle.dumps(target))  # noqa: S301 - our own bytes

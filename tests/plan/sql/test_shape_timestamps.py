@@ -80,8 +80,8 @@ def shaped(engine: Engine, column: Column, values: list[object], family: str = "
 @pytest.mark.parametrize("declared", [Timestamp, TimestampTZ])
 def test_default_formats_of_timestamps(engine: Engine, declared: object) -> None:
     column = Column(declared, name="c", normalizers=(n.parse_timestamp(),))
-    found = dict(zip(DEFAULT_TIMES, shaped(engine, column, list(DEFAULT_TIMES)), strict=True))
-    assert found == DEFAULT_TIMES
+    shaped_times = dict(zip(DEFAULT_TIMES, shaped(engine, column, list(DEFAULT_TIMES)), strict=True))
+    assert shaped_times == DEFAULT_TIMES
 
 
 @pytest.mark.slow
@@ -167,8 +167,8 @@ def test_truncation_is_in_utc_and_weeks_begin_on_monday(engine: Engine, declared
     columns = tuple(Column(declared, name=p, normalizers=(n.date_trunc(p),)) for p in TRUNCATED)
     table = Table("s", "t", (Column(BigInt, name="i", primary_key=True), *columns))
     rows: Rows = [(1, "2026-08-02T03:04:05.678Z"), (2, None)]
-    found = engine.shape(table, SOURCE, rows, column_map=dict.fromkeys(TRUNCATED, "c"))
-    assert found == [{"i": 1, **TRUNCATED}, {"i": 2, **dict.fromkeys(TRUNCATED)}]
+    stored_rows = engine.shape(table, SOURCE, rows, column_map=dict.fromkeys(TRUNCATED, "c"))
+    assert stored_rows == [{"i": 1, **TRUNCATED}, {"i": 2, **dict.fromkeys(TRUNCATED)}]
 
 
 @pytest.mark.slow

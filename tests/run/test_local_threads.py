@@ -18,7 +18,7 @@ from ematix_flow.declare.connection.registry import DuckDBConnection, SQLiteConn
 from ematix_flow.declare.table.types import BigInt
 from ematix_flow.errors import RunError, TransientError
 from ematix_flow.records import TaskReport
-from ematix_flow.run.local import threads as here
+from ematix_flow.run.local import threads
 from ematix_flow.run.local.threads import stage_in_threads
 from ematix_flow.run.stage.conform import Rules
 from ematix_flow.run.stage.tasks import StageWork, split_partitions
@@ -56,7 +56,7 @@ def _calm(no_waits: None) -> Iterator[None]:
 
 
 def staged(work: StageWork, source: Database, splits: tuple[Split, ...] = SPLITS) -> list[int]:
-    """Stage splits and give the values that the reports stand for."""
+    """Stage splits and return the values that the reports stand for."""
     parts = stage_in_threads(split_partitions(work, source, splits))
     assert [part.partition for part in parts] == list(range(len(splits)))
     assert len({part.attempt for part in parts}) == len(splits)
@@ -117,7 +117,7 @@ def test_the_error_that_came_first_is_told_and_stops_the_others(
             yield from own(replace(split, sql="SELECT 1 AS a"))
 
     monkeypatch.setattr(source, "read", read)
-    monkeypatch.setattr(here.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(threads.os, "cpu_count", lambda: 2)
     with pytest.raises(RunError, match="the first") as caught:
         stage_in_threads(split_partitions(work, source, SPLITS[:2]))
     assert not isinstance(caught.value, TransientError)
@@ -130,14 +130,14 @@ def test_no_more_pieces_are_staged_at_once_than_may_be_connected(monkeypatch: py
     most = 0
     together = threading.Barrier(2, timeout=20)
 
-    def piece(place: tuple[int, int], cancel_check: object = None) -> TaskReport:
+    def partition(attempt: tuple[int, int], cancel_check: object = None) -> TaskReport:
         nonlocal most
         del cancel_check
-        busy.append(place[0])
+        busy.append(attempt[0])
         most = max(most, len(busy))
         together.wait()  # two of them run side by side, or this breaks
-        busy.remove(place[0])
-        return TaskReport(*place, rows=1)
+        busy.remove(attempt[0])
+        return TaskReport(*attempt, rows=1)
 
-    assert [part.partition for part in stage_in_threads([piece] * 6, 2)] == list(range(6))
+    assert [part.partition for part in stage_in_threads([partition] * 6, 2)] == list(range(6))
     assert most == 2

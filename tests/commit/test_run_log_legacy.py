@@ -87,10 +87,10 @@ def test_a_file_of_both_versions_is_opened() -> None:
 
 
 def test_lists_of_runs_are_read_off_indexes() -> None:
-    book = SqliteRunLog("new.db").backend.everything
+    backend = SqliteRunLog("new.db").backend.everything
     newest = "ORDER BY started_at DESC, run_id DESC LIMIT 20"
     with closing(sqlite3.connect("new.db")) as connection:
         for where in ("", "WHERE pipeline = 'p'", "WHERE status = 'failed'"):
-            sql = f"EXPLAIN QUERY PLAN {book._select_runs()} {where} {newest}"  # type: ignore[attr-defined]
+            sql = f"EXPLAIN QUERY PLAN {backend._select_runs()} {where} {newest}"  # type: ignore[attr-defined]
             (step,) = connection.execute(sql).fetchall()
             assert "USING INDEX run_records_" in step[3]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.commit import metadata_cleanup as upkeep
+from ematix_flow.commit import metadata_cleanup
 from ematix_flow.commit.ledger import HistoryRow, Ledger, transaction
 from ematix_flow.connect.registry import open_target
 from ematix_flow.declare.connection.registry import connection_from_fields
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.database import Database
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-KEEP = upkeep.LoadRetention(5, timedelta(days=1))
+KEEP = metadata_cleanup.LoadRetention(5, timedelta(days=1))
 
 
 def filled(kind: str, batches: int, age: timedelta) -> Database:
-    """Give a database with batches of two streams, one minute apart, the newest so old."""
+    """Return a database with batches of two streams, one minute apart, the newest so old."""
     database = open_target(connection_from_fields("place", {"kind": kind, "path": str(Path.cwd() / "books")}))
     ledger = Ledger(database)
     with closing(database.session()) as session:
@@ -49,18 +49,18 @@ def slots(database: Database, stream: str) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
 def test_old_batches_of_one_stream_are_forgotten(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "BATCHES", KEEP)
+    monkeypatch.setattr(metadata_cleanup, "BATCHES", KEEP)
     database = filled(kind, 8, timedelta(days=2))
-    assert upkeep.forget_batches(database, "mine", "mine", NOW) == {"tokens": 3, "history": 3}
+    assert metadata_cleanup.forget_batches(database, "mine", "mine", NOW) == {"tokens": 3, "history": 3}
     assert slots(database, "mine") == [3, 4, 5, 6, 7]
     assert slots(database, "other") == list(range(8))
 
 
 def test_young_batches_stay_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "BATCHES", KEEP)
+    monkeypatch.setattr(metadata_cleanup, "BATCHES", KEEP)
     database = filled("sqlite", 8, timedelta(hours=1))
-    assert upkeep.forget_batches(database, "mine", "mine", NOW) == {"tokens": 0, "history": 0}
+    assert metadata_cleanup.forget_batches(database, "mine", "mine", NOW) == {"tokens": 0, "history": 0}
 
 
 def test_a_stream_keeps_a_thousand_batches_and_a_day() -> None:
-    assert upkeep.LoadRetention(1_000, timedelta(days=1)) == upkeep.BATCHES
+    assert metadata_cleanup.LoadRetention(1_000, timedelta(days=1)) == metadata_cleanup.BATCHES

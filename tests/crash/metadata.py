@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.commit.ledger import Ledger
 from ematix_flow.records import Token
 from tests.crash.folders import unsettled
-from tests.crash.journey import MODES, found, table_of
+from tests.crash.journey import MODES, table_of, table_rows
 from tests.crash.lakes import locks, strange_commits
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.session import Session
-    from tests.crash.journey import Load, Place
+    from tests.crash.journey import CrashTarget, Load
 
 
-def books(place: Place, load: Load, loads: int, posts: int | None = None) -> list[str]:
-    """Give every contradiction between the bookkeeping of a table's pipeline and its rows, after `loads` loads.
+def contradictions(target: CrashTarget, load: Load, loads: int, posts: int | None = None) -> list[str]:
+    """Return every contradiction between the bookkeeping of a table's pipeline and its rows, after `loads` loads.
 
     Each has run its post step, unless the number of `posts` is given.
     """
-    database = place.opened(load.table)
+    database = target.opened(load.table)
     ledger = Ledger(database)
     with closing(database.session()) as session:
 
@@ -30,46 +30,49 @@ def books(place: Place, load: Load, loads: int, posts: int | None = None) -> lis
             return session.query(f"SELECT {what} FROM {table} WHERE {column} = ?{more}", (load.table,))[0][0]
 
         tokens = int(one("COUNT(*)", ledger.name("ledger")))
-        seen = {
+        figures = {
             "loads in the ledger": (tokens, loads),
-            **_found_wrong(place, load, database),
+            **_leftovers(target, load, database),
             "successes in the history": (_histories(session, ledger, load, "success"), loads),
             "runs without an end": (_histories(session, ledger, load, "running"), 0),
             "rejects": (
                 int(one("COUNT(*)", ledger.name("rejects"))), int(one("SUM(rows_rejected)", ledger.name("ledger")) or 0)
             ),
         }  # fmt: skip
-        if place.has_posts:
+        if target.has_posts:
             done = int(one("COUNT(*)", "crash_posts", "pipeline"))
-            seen["post steps"] = (done, loads if posts is None else posts)
+            figures["post steps"] = (done, loads if posts is None else posts)
         if {**MODES[load.mode], **load.options}.get("incremental_column"):
-            mark = ledger.watermark(session, load.table)
-            highest = max((row[1] for row in found(place, load)), default=None)
-            seen["watermark"] = (mark and mark.value, None if highest is None else str(max(highest, _last(load))))
+            watermark = ledger.watermark(session, load.table)
+            highest = max((row[1] for row in table_rows(target, load)), default=None)
+            figures["watermark"] = (
+                watermark and watermark.value,
+                None if highest is None else str(max(highest, _last(load))),
+            )
         stages = [name for name, _ in database.stages(session)]
-    seen["staging left behind"] = (
-        len([n for n in stages if n.startswith(f"stg_{_key(place, load)}")]) if load.slot else 0,
+    figures["staging left behind"] = (
+        len([n for n in stages if n.startswith(f"stg_{_key(target, load)}")]) if load.slot else 0,
         0,
     )
-    return [f"{what}: {there}, expected {wanted}" for what, (there, wanted) in seen.items() if there != wanted]
+    return [f"{what}: {there}, expected {right}" for what, (there, right) in figures.items() if there != right]
 
 
-def _found_wrong(place: Place, load: Load, database: Database) -> dict[str, tuple[Any, Any]]:
-    """Give what there is besides rows, and should not be."""
-    if place.is_folder:
-        return {"files": (unsettled(database, table_of(place, load)), [])}
-    if place.is_lake:
+def _leftovers(target: CrashTarget, load: Load, database: Database) -> dict[str, tuple[Any, Any]]:
+    """Return what there is besides rows, and should not be."""
+    if target.is_folder:
+        return {"files": (unsettled(database, table_of(target, load)), [])}
+    if target.is_lake:
         return {"commits of nobody": (strange_commits(database), []), "locks left behind": (locks(database), [])}
     return {}
 
 
 def _last(load: Load) -> int:
-    """Give the number of the rejected row, which is the highest of its load and ends the range."""
+    """Return the number of the rejected row, which is the highest of its load and ends the range."""
     return load.number * 10 + 9
 
 
-def _key(place: Place, load: Load) -> str:
-    return Token(load.table, f"target:{place.schema}.{load.table}", load.slot or "").tag
+def _key(target: CrashTarget, load: Load) -> str:
+    return Token(load.table, f"target:{target.schema}.{load.table}", load.slot or "").tag
 
 
 def _histories(session: Session, ledger: Ledger, load: Load, status: str) -> int:

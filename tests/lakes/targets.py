@@ -60,7 +60,7 @@ MODES: dict[str, dict[str, Any]] = {
 
 
 def lake_fields(kind: str, folder: Path, bucket: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Give the settings of a lake connection below a folder, or for kinds that end with `_s3` in a bucket."""
+    """Return the settings of a lake connection below a folder, or for kinds that end with `_s3` in a bucket."""
     if kind == "delta_s3":
         return {"kind": kind, "prefix": "lake", **(bucket or {})}
     if kind == "iceberg_s3":
@@ -75,13 +75,13 @@ def lake_fields(kind: str, folder: Path, bucket: dict[str, Any] | None = None) -
 
 
 def bucket_of(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Give the settings that lead to an empty bucket of this test."""
+    """Return the settings that lead to an empty bucket of this test."""
     fields = s3_fields(request.getfixturevalue("s3_server"), request.getfixturevalue("s3_bucket"))
     return {name: value for name, value in fields.items() if name not in ("kind", "format")}
 
 
 @dataclass
-class Lane:
+class TargetTable:
     """One target that load after load is made into."""
 
     fields: dict[str, Any]
@@ -132,29 +132,29 @@ class Lane:
         return target_for(self.connection, self.table, session_for(Options()))
 
     def rows(self, columns: str = "*") -> list[tuple[Any, ...]]:
-        """Give all rows of the target, every column in one spelling, in the order of their text."""
+        """Return all rows of the target, every column in one spelling, in the order of their text."""
         database = self.database()
         with closing(database.session()) as session:
-            place = native_name(database.table_name(self.table.schema, self.table.name), database.dialect)
-            found = database.data(session).query(f"SELECT {columns} FROM {place}")
-        return sorted((tuple(_plain(value) for value in row) for row in found), key=str)
+            table_name = native_name(database.table_name(self.table.schema, self.table.name), database.dialect)
+            stored_rows = database.data(session).query(f"SELECT {columns} FROM {table_name}")
+        return sorted((tuple(_plain(value) for value in row) for row in stored_rows), key=str)
 
 
 def sample_rows(mode: str, number: int) -> list[Row]:
-    """Give the rows of a load: keys come and go, values repeat, events come out of order."""
+    """Return the rows of a load: keys come and go, values repeat, events come out of order."""
     random = Random(f"{mode}{number}")  # noqa: S311 - the same in every run
     keys = random.sample(range(8), 5) if mode != "append" else range(number * 5 + 1, number * 5 + 6)
     rows: list[Row] = []
     for key in keys:
-        word = random.choice(["a", "b", "Zoë 🦉", "", None])
+        text = random.choice(["a", "b", "Zoë 🦉", "", None])
         share = random.choice([0.5, -0.0, 1e300, float("nan"), None])
         at = START + timedelta(days=-random.randrange(6), hours=random.randrange(20))
-        rows.append((key, word, share, random.choice(["12.5", "-" + "9" * 20 + ".0001", None]), at))
+        rows.append((key, text, share, random.choice(["12.5", "-" + "9" * 20 + ".0001", None]), at))
     return rows
 
 
-def told(result: dict[str, Any]) -> dict[str, Any]:
-    """Give what a run says of its rows, and its id, which is the same for the same load."""
+def row_counts(result: dict[str, Any]) -> dict[str, Any]:
+    """Return what a run says of its rows, and its id, which is the same for the same load."""
     return {name: value for name, value in result.items() if name.startswith("rows_") or name == "run_id"}
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.streaming import get_streaming_pipeline
-from tests.examples.places import Place
+from tests.examples.databases import UserDatabase
 from tests.examples.streaming import Stopped
 
 if TYPE_CHECKING:
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("brokers")]
 
 COUNT = 300
-WORDS = ("opened", None, "it's", "Grüße", "")
+TEXTS = ("opened", None, "it's", "Grüße", "")
 
 
 @pytest.fixture
-def warehouses(postgres_server: PostgresServer) -> Iterator[Callable[[], Place]]:
-    """Give the function that makes a warehouse with an empty table of events."""
-    made: list[str] = []
+def warehouses(postgres_server: PostgresServer) -> Iterator[Callable[[], UserDatabase]]:
+    """Return the function that makes a warehouse with an empty table of events."""
+    urls: list[str] = []
 
-    def make() -> Place:
-        made.append(postgres_server.create_database())
-        place = Place(made[-1])
-        place.run("CREATE TABLE public.events (event_id BIGINT, name TEXT, amount NUMERIC(10,2), _offset BIGINT)")
-        return place
+    def create() -> UserDatabase:
+        urls.append(postgres_server.create_database())
+        database = UserDatabase(urls[-1])
+        database.run("CREATE TABLE public.events (event_id BIGINT, name TEXT, amount NUMERIC(10,2), _offset BIGINT)")
+        return database
 
-    yield make
-    for url in made:
+    yield create
+    for url in urls:
         postgres_server.drop_database(url)
 
 
@@ -43,15 +43,15 @@ def _send(world: World, begin: int, end: int) -> None:
 
 
 def _event(number: int) -> dict[str, Any]:
-    return {"event_id": number, "name": WORDS[number % len(WORDS)], "amount": f"{number}.{number % 100:02}"}
+    return {"event_id": number, "name": TEXTS[number % len(TEXTS)], "amount": f"{number}.{number % 100:02}"}
 
 
-def _rows(place: Place) -> list[tuple[Any, ...]]:
-    return place.rows("SELECT event_id, name, amount::text, _offset FROM public.events ORDER BY event_id, _offset")
+def _rows(database: UserDatabase) -> list[tuple[Any, ...]]:
+    return database.rows("SELECT event_id, name, amount::text, _offset FROM public.events ORDER BY event_id, _offset")
 
 
 def test_a_stream_gives_the_same_rows_however_it_is_run(
-    world: World, warehouses: Callable[[], Place], monkeypatch: pytest.MonkeyPatch
+    world: World, warehouses: Callable[[], UserDatabase], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.declare()
     stream = get_streaming_pipeline("events_to_pg")
@@ -65,8 +65,8 @@ def test_a_stream_gives_the_same_rows_however_it_is_run(
 
     continuous = warehouses()
     monkeypatch.setenv("WAREHOUSE_DSN", continuous.url)
-    for seen in (100, COUNT):
-        with Stopped(lambda seen=seen: continuous.count("public.events") >= seen):
+    for count in (100, COUNT):
+        with Stopped(lambda count=count: continuous.count("public.events") >= count):
             assert stream(most=50)["shutdown_triggered"]
 
     ranged = warehouses()

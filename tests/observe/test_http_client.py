@@ -30,41 +30,44 @@ SPELLINGS = [
     "2130706433", "0x7f000001", "0x7f.1", "127.1", "0177.0.0.1", "127.0.0.01", "0x7f.0x0.0x0.0x1", "", " ",
     "127.0.0.1\t", "1.2.3.4.5", "017700000001",
 ]  # fmt: skip
-NOBODY = allowed_hosts("")
+NO_HOSTS = allowed_hosts("")
 
 
 def names(*addresses: str) -> HttpClient:
-    return HttpClient(NOBODY, lambda *_: list(addresses))
+    return HttpClient(NO_HOSTS, lambda *_: list(addresses))
 
 
 @pytest.mark.parametrize("address", PRIVATE)
 def test_private_addresses_are_refused_as_written_and_as_found(address: str) -> None:
     with pytest.raises(RefusedHostError):
-        reach(address, 443, NOBODY, lambda host, _: [host])
+        reach(address, 443, NO_HOSTS, lambda host, _: [host])
     with pytest.raises(RefusedHostError, match="private"):
-        reach("rebound.example.com", 443, NOBODY, lambda *_: [address])
+        reach("rebound.example.com", 443, NO_HOSTS, lambda *_: [address])
 
 
 @pytest.mark.parametrize("address", DISGUISED)
 def test_an_address_of_ipv4_in_one_of_ipv6_is_refused(address: str) -> None:
     with pytest.raises(RefusedHostError, match="hides"):
-        reach(address, 443, NOBODY)
+        reach(address, 443, NO_HOSTS)
     with pytest.raises(RefusedHostError):
-        reach("mapped.example.com", 443, NOBODY, lambda *_: [address.replace("8.8.8.8", "127.0.0.1")])
+        reach("mapped.example.com", 443, NO_HOSTS, lambda *_: [address.replace("8.8.8.8", "127.0.0.1")])
 
 
 @pytest.mark.parametrize("host", SPELLINGS)
 def test_other_spellings_of_addresses_are_refused_before_anybody_is_asked(host: str) -> None:
-    asked: list[str] = []
+    requested: list[str] = []
     with pytest.raises(RefusedHostError, match="no name of a host"):
-        reach(host, 443, NOBODY, lambda name, _: asked.append(name) or ["8.8.8.8"])
-    assert asked == []
+        reach(host, 443, NO_HOSTS, lambda name, _: requested.append(name) or ["8.8.8.8"])
+    assert requested == []
 
 
 def test_one_private_address_among_public_ones_is_enough_to_refuse() -> None:
     with pytest.raises(RefusedHostError):
-        reach("mixed.example.com", 443, NOBODY, lambda *_: ["8.8.8.8", "10.0.0.1"])
-    assert reach("two.example.com", 443, NOBODY, lambda *_: ["8.8.8.8", "1.1.1.1"]).addresses == ("8.8.8.8", "1.1.1.1")
+        reach("mixed.example.com", 443, NO_HOSTS, lambda *_: ["8.8.8.8", "10.0.0.1"])
+    assert reach("two.example.com", 443, NO_HOSTS, lambda *_: ["8.8.8.8", "1.1.1.1"]).addresses == (
+        "8.8.8.8",
+        "1.1.1.1",
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,14 +85,14 @@ def test_one_private_address_among_public_ones_is_enough_to_refuse() -> None:
     ],
 )
 def test_the_operator_lists_hosts_ports_and_networks(listed: str, host: str, port: int, fine: bool) -> None:
-    def ask() -> bool:
+    def request() -> bool:
         return reach(host, port, allowed_hosts(listed), lambda *_: ["10.0.0.5"]).listed
 
     if fine:
-        assert ask()
+        assert request()
     else:
         with pytest.raises(RefusedHostError, match="EMATIX_FLOW_ALLOW_HOSTS="):
-            ask()
+            request()
 
 
 def test_a_name_that_flips_is_asked_for_once_and_its_first_address_is_used(secure_endpoint: Endpoint) -> None:
@@ -104,7 +107,7 @@ def test_a_name_that_flips_is_asked_for_once_and_its_first_address_is_used(secur
 def test_plain_text_goes_to_listed_hosts_only(endpoint: Endpoint) -> None:
     url = f"http://127.0.0.1:{endpoint.port}/hook?a=1"
     with pytest.raises(RefusedHostError, match="private"):
-        post(url, b"x", {}, HttpClient(NOBODY))
+        post(url, b"x", {}, HttpClient(NO_HOSTS))
     with pytest.raises(RefusedHostError, match="plain text"):
         post("http://example.com/", b"x", {}, names("8.8.8.8"))
     assert endpoint.got == []
@@ -117,7 +120,7 @@ def test_plain_text_goes_to_listed_hosts_only(endpoint: Endpoint) -> None:
 )
 def test_what_is_no_address_of_a_web_service_is_refused_without_repeating_it(url: str) -> None:
     with pytest.raises(RefusedHostError, match="no address of a web service") as refused:
-        post(url, b"", {}, HttpClient(NOBODY))
+        post(url, b"", {}, HttpClient(NO_HOSTS))
     assert url not in refused.value.what
 
 
@@ -131,9 +134,9 @@ def test_no_redirect_is_followed_and_no_body_is_told(endpoint: Endpoint) -> None
         (503, TransientError),
     ):
         endpoint.answer = status
-        with pytest.raises(kind, match=f"answers {status}") as told:
+        with pytest.raises(kind, match=f"answers {status}") as raised:
             post(url, b"", {}, client)
-        assert "canary" not in str(told.value)
+        assert "canary" not in str(raised.value)
     assert [got.path for got in endpoint.got] == ["/"] * 5
 
 
@@ -190,7 +193,7 @@ def test_what_is_no_http_is_not_repeated() -> None:
 
         thread = threading.Thread(target=talk)
         thread.start()
-        with pytest.raises(FlowError) as told:
+        with pytest.raises(FlowError) as raised:
             post(f"http://127.0.0.1:{server.getsockname()[1]}/", b"x", {}, HttpClient(allowed_hosts("127.0.0.1")))
         thread.join()
-    assert "canary" not in str(told.value)
+    assert "canary" not in str(raised.value)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.commit import metadata_cleanup as upkeep
+from ematix_flow.commit import metadata_cleanup
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.pipeline.write import write
 from ematix_flow.declare.stream.stream import Stream, StreamSourceDeclaration, StreamTarget
@@ -30,7 +30,7 @@ ORDERS = Table("main", "orders", (Column(BigInt(), primary_key=True, name="id"),
 
 def test_a_stream_tidies_its_books_now_and_then(kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_loop, "CLEAN_UP_AFTER", 4)
-    monkeypatch.setattr(upkeep, "BATCHES", upkeep.LoadRetention(2, timedelta(0)))
+    monkeypatch.setattr(metadata_cleanup, "BATCHES", metadata_cleanup.LoadRetention(2, timedelta(0)))
     topic = kafka_broker.create_topic()
     send_orders(kafka_broker, topic, range(6))
     broker = connection_from_fields("broker", {"kind": "kafka", "bootstrap_servers": kafka_broker.address})
@@ -40,9 +40,9 @@ def test_a_stream_tidies_its_books_now_and_then(kafka_broker: KafkaBroker, monke
     done = run_stream(stream, StreamOptions(available_now=True, most=1))
     assert (done["total_rows"], done["iterations"]) == (6, 6)
     with closing(sqlite3.connect("lite.db")) as connection:
-        kept = [connection.execute(f"SELECT count(*) FROM ematix_flow_{name}").fetchone()[0] for name in
+        counts = [connection.execute(f"SELECT count(*) FROM ematix_flow_{name}").fetchone()[0] for name in
                 ("ledger", "run_history")]  # fmt: skip
         assert connection.execute("SELECT count(*) FROM orders").fetchone()[0] == 6
     # Two stay of the first four batches, and two more came after.
-    assert kept == [4, 4]
+    assert counts == [4, 4]
     assert run_stream(stream, StreamOptions(available_now=True))["total_rows"] == 0

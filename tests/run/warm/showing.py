@@ -41,10 +41,10 @@ def main() -> None:
         api = f"{pages}/api/v1/applications/{application['id']}"
         shown = [_page(f"{api}/{what}") for what in ("jobs", "stages", "environment", "sql?details=true")]
         shown += [_page(f"{pages}/{what}/") for what in ("jobs", "environment", "SQL", "connect")]
-        seen = {"id": engine.id, "ui": pages, "engine": first["engine"], "version": engine.spark.version}
+        printed = {"id": engine.id, "ui": pages, "engine": first["engine"], "version": engine.spark.version}
         jobs = [job["description"] for job in json.loads(shown[0])]
     again = engine.id
-    print(json.dumps({**seen, "jobs": jobs, "shown": shown, "after": again}))  # noqa: T201 - for the test
+    print(json.dumps({**printed, "jobs": jobs, "shown": shown, "after": again}))  # noqa: T201 - for the test
 
 
 def _page(url: str) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.events import PipelineEnded, PipelineSkipped
-from ematix_flow.observe import observers as wiring
+from ematix_flow.observe import observers as observers_module
 from ematix_flow.observe.alerts.incidents import AlertRules, MemoryIncidentStore, quality_update
 from ematix_flow.observe.alerts.registry import register_alerter
 from ematix_flow.observe.bus import Bus
@@ -31,8 +31,8 @@ DONE = replace(FAILED, error_message="", error_type="")
 
 def heard(events: list[Any], **options: Any) -> None:
     bus = Bus()
-    with observers(**options) as made:
-        made.subscribe_to(bus)
+    with observers(**options) as active:
+        active.subscribe_to(bus)
         for event in events:
             bus.emit(event)
 
@@ -44,9 +44,9 @@ def test_everything_that_was_asked_for_hears(
     hook = f"http://127.0.0.1:{endpoint.port}/hook"
     heard([FAILED, FAILED, DONE], alerters=["stdout://", hook], metrics="stdout://")
     assert [got.json["text"].partition("\n")[0] for got in endpoint.got] == ["orders failed", "orders has recovered"]
-    said = capsys.readouterr().err
-    assert said.count("[ALERT]") == 2
-    assert said.count('[METRIC] pipeline_runs_total{pipeline="orders",outcome="failure"}') == 2
+    errors = capsys.readouterr().err
+    assert errors.count("[ALERT]") == 2
+    assert errors.count('[METRIC] pipeline_runs_total{pipeline="orders",outcome="failure"}') == 2
 
 
 def test_the_environment_is_asked_where_options_say_nothing(
@@ -56,50 +56,50 @@ def test_the_environment_is_asked_where_options_say_nothing(
     monkeypatch.setenv("EMATIX_FLOW_METRICS_URL", "stdout://")
     monkeypatch.setenv("EMATIX_FLOW_TRACES", "otel://stdout")
     monkeypatch.setenv("EMATIX_FLOW_LINEAGE", "openlineage+stdout://")
-    with observers() as made:
-        assert len(made.subscribers) == 4
+    with observers() as active:
+        assert len(active.subscribers) == 4
     heard([FAILED])
-    said = capsys.readouterr().err
-    assert (said.count("[ALERT]"), said.count("[METRIC]")) == (2, 3)
+    errors = capsys.readouterr().err
+    assert (errors.count("[ALERT]"), errors.count("[METRIC]")) == (2, 3)
     monkeypatch.setenv("EMATIX_FLOW_METRICS", "null://")
     heard([FAILED], alerters=["stdout://"])
-    said = capsys.readouterr().err
-    assert (said.count("[ALERT]"), said.count("[METRIC]")) == (1, 0)
+    errors = capsys.readouterr().err
+    assert (errors.count("[ALERT]"), errors.count("[METRIC]")) == (1, 0)
 
 
 def test_a_comma_inside_an_address_divides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     mail = "email://host?to=a@example.com,b@example.com"
     monkeypatch.setenv("EMATIX_FLOW_ALERTERS", f"{mail}, ${{HOOK}},json+x://a,stdout://")
-    assert wiring._listed("EMATIX_FLOW_ALERTERS") == [mail, "${HOOK}", "json+x://a", "stdout://"]
+    assert observers_module._listed("EMATIX_FLOW_ALERTERS") == [mail, "${HOOK}", "json+x://a", "stdout://"]
 
 
 def test_bad_addresses_are_warnings_and_the_others_hear(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.warns(UserWarning, match="there (is|are) no") as told:
+    with pytest.warns(UserWarning, match="there (is|are) no") as warned:
         heard(
             [FAILED], alerters=["nosuch://x", "stdout://"], metrics="nosuch://", traces="nosuch://", lineage="nosuch://"
         )
-    assert len(told) == 4
+    assert len(warned) == 4
     assert capsys.readouterr().err.count("[ALERT]") == 1
 
 
 def test_alerters_of_the_process_hear_too() -> None:
-    told: list[AlertEvent] = []
+    alerts: list[AlertEvent] = []
 
     class Mine:
         def notify(self, event: AlertEvent) -> None:
-            told.append(event)
+            alerts.append(event)
 
     register_alerter(Mine())
     heard([FAILED, PipelineSkipped("orders", "", "")])
-    assert [event.kind for event in told] == ["failed"]
+    assert [event.kind for event in alerts] == ["failed"]
 
 
 def test_incidents_outlive_a_command_in_their_book(capsys: pytest.CaptureFixture[str]) -> None:
-    book = MemoryIncidentStore()
+    store = MemoryIncidentStore()
     for event in (FAILED, FAILED, DONE, DONE):
-        heard([event], alerters=["stdout://"], incidents=book)
+        heard([event], alerters=["stdout://"], incidents=store)
     assert [line.split()[2] for line in capsys.readouterr().err.splitlines()] == ["failed", "recovered"]
-    assert incident_store_in(book) is book
+    assert incident_store_in(store) is store
     assert incident_store_in(object()) is None
 
 
@@ -111,17 +111,17 @@ def test_rules_are_those_of_the_pipeline(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_quality_and_freshness_have_a_door_too(capsys: pytest.CaptureFixture[str]) -> None:
-    with observers(alerters=["stdout://"]) as made:
-        assert made.incidents is not None
-        made.incidents.hear(quality_update("orders", "3 rows"))
+    with observers(alerters=["stdout://"]) as active:
+        assert active.incidents is not None
+        active.incidents.hear(quality_update("orders", "3 rows"))
     assert "quality_failed orders did not meet its expectations: 3 rows" in capsys.readouterr().err
-    with observers() as nobody:
-        assert nobody.incidents is None
+    with observers() as none_active:
+        assert none_active.incidents is None
 
 
 def test_the_end_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(wiring, "FLUSH_SECONDS", 0.2)
-    monkeypatch.setattr(wiring, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(observers_module, "FLUSH_SECONDS", 0.2)
+    monkeypatch.setattr(observers_module, "GRACE_SECONDS", 0.2)
     go_on = threading.Event()
 
     class Stuck:
@@ -132,15 +132,15 @@ def test_the_end_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch, capsys:
             go_on.wait(30)
 
     register_alerter(Stuck())
-    with observers() as made:
-        made.closing.append(Stuck().close)
+    with observers() as active:
+        active.closing.append(Stuck().close)
         bus = Bus()
-        made.subscribe_to(bus)
+        active.subscribe_to(bus)
         bus.emit(FAILED)
     go_on.set()
-    said = capsys.readouterr().err
-    assert "alerts by Stuck: 1 could not be sent in time (reported once)" in said
-    assert "an observer did not end" in said
+    errors = capsys.readouterr().err
+    assert "alerts by Stuck: 1 could not be sent in time (reported once)" in errors
+    assert "an observer did not end" in errors
 
 
 @pytest.mark.slow

@@ -34,10 +34,10 @@ HIDDEN = replace(
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    made = Cluster()
-    monkeypatch.setenv(kubernetes.SERVER_VARIABLE, made.url)
-    yield made
-    made.end()
+    cluster_of_pods = Cluster()
+    monkeypatch.setenv(kubernetes.SERVER_VARIABLE, cluster_of_pods.url)
+    yield cluster_of_pods
+    cluster_of_pods.end()
 
 
 def k8s(more: str = "") -> Any:
@@ -163,7 +163,7 @@ def test_no_address_of_an_alerter_is_shown(url: str) -> None:
 def test_what_is_no_secret_stays_in_the_arguments() -> None:
     spec = replace(SPEC, alerter_urls=("stdout://", "${ALERTS}"), metrics_url="prometheus://:9464")
     arguments = worker_arguments(spec)
-    assert [arguments[place + 1] for place, name in enumerate(arguments) if name == "--alerter"] == [
+    assert [arguments[index + 1] for index, name in enumerate(arguments) if name == "--alerter"] == [
         "stdout://",
         "${ALERTS}",
     ]
@@ -188,7 +188,7 @@ def test_a_slot_that_could_not_be_handed_over_is_begun_again_and_counts_no_attem
     scheduler = rig.scheduler(executor=k8s(), module="my_flows", run_log_url="postgres://flow@db/log")
     cluster.status = 500
     ticked(scheduler)
-    assert [event.pipeline for event in rig.told("dispatch_failed")] == ["a", "b"]
+    assert [event.pipeline for event in rig.events_of("dispatch_failed")] == ["a", "b"]
     state = rig.state("a")
     assert (state.slot_status, state.attempt) == ("failed", 0)
     assert rig.ended() == []
@@ -203,7 +203,7 @@ def test_a_slot_that_could_not_be_handed_over_is_begun_again_and_counts_no_attem
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("k8s://flows", "needs the image"),
         ("k8s://?image=i", "needs a namespace"),
@@ -213,8 +213,8 @@ def test_a_slot_that_could_not_be_handed_over_is_begun_again_and_counts_no_attem
         ("subprocess", "no executor is called"),
     ],
 )
-def test_urls_that_name_no_executor_are_refused(url: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_urls_that_name_no_executor_are_refused(url: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         from_url(url)
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tests.services.postgres import PostgresServer
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent
+BENCH = Path(__file__).resolve().parent
+ROOT = BENCH.parent
 WORK = Path(os.environ.get("BENCH_HOME", ROOT / "bench-work"))
 
 ENGINES = WORK / "engines"
@@ -48,7 +48,7 @@ NAMES = "id, customer, name, code, amount, score, happened_at, active"
 
 
 def earlier() -> Path:
-    """Give the checkout of the earlier version that is measured beside this one."""
+    """Return the checkout of the earlier version that is measured beside this one."""
     return Path(os.environ[BEFORE])
 
 
@@ -59,18 +59,21 @@ class Server(PostgresServer):
         super().__init__(durable=True)
 
     def command(self) -> list[str]:
-        """Give the command line with the settings above."""
-        return [*super().command(), *(word for key, value in SETTINGS.items() for word in ("-c", f"{key}={value}"))]
+        """Return the command line with the settings above."""
+        return [
+            *super().command(),
+            *(argument for key, value in SETTINGS.items() for argument in ("-c", f"{key}={value}")),
+        ]
 
     def sql(self, database: str, *statements: str) -> str:
-        """Run statements by psql and give what they print."""
+        """Run statements by psql and return what they print."""
         command = [str(psql()), self.url(database), "-X", "-q", "-At", "-v", "ON_ERROR_STOP=1"]
         for statement in statements:
             command += ["-c", statement]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
-    def fresh(self, database: str) -> str:
-        """Make a database anew and give its URL."""
+    def recreate(self, database: str) -> str:
+        """Make a database anew and return its URL."""
         self.execute(f"DROP DATABASE IF EXISTS {database} WITH (FORCE)")
         self.execute(f"CREATE DATABASE {database}")
         return self.url(database)
@@ -89,38 +92,38 @@ class Server(PostgresServer):
 
 
 def psql() -> Path:
-    """Give the psql program."""
+    """Return the psql program."""
     from tests.services.programs import postgres_bin
 
     return postgres_bin() / "psql"
 
 
 def python_of(contender: str) -> Path:
-    """Give the Python of a contender's environment, made when it is missing."""
+    """Return the Python of a contender's environment, made when it is missing."""
     folder = WORK / "venvs" / contender
     stamp = folder / ".installed"
-    wanted = "\n".join(PACKAGES[contender])
-    if not stamp.exists() or stamp.read_text() != wanted:
+    required = "\n".join(PACKAGES[contender])
+    if not stamp.exists() or stamp.read_text() != required:
         print(f"bench: making the environment of {contender}", file=sys.stderr)
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
         install = [folder / "bin" / "python", "-m", "pip", "install", "-q", *PACKAGES[contender]]
         subprocess.run(install, check=True)
-        stamp.write_text(wanted)
+        stamp.write_text(required)
     return folder / "bin" / "python"
 
 
-def export(server: Server, rows: int, kind: str, *, every: int = 1, mark: str = "", files: int = 8) -> Path:
-    """Write the rows of the source, or every so manieth with a mark in its name, as files and give their folder."""
+def export(server: Server, rows: int, kind: str, *, every: int = 1, suffix: str = "", files: int = 8) -> Path:
+    """Write the rows of the source, or every so manieth with a mark in its name, as files and return their folder."""
     cut = "" if files == 8 else f"-in-{files}"  # noqa: PLR2004 - what most cases read
-    folder = WORK / "files" / (f"{kind}-{rows}{cut}" + (f"-{every}{mark.replace(' ', '-')}" if every > 1 else ""))
+    folder = WORK / "files" / (f"{kind}-{rows}{cut}" + (f"-{every}{suffix.replace(' ', '-')}" if every > 1 else ""))
     if (folder / ".done").exists():
         return folder
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     import duckdb
 
-    made = (
-        f"SELECT i AS id, CAST(i % 100000 AS INT) AS customer, 'customer number ' || i || '{mark}' AS name, md5(i::VARCHAR) AS code, "
+    source_query = (
+        f"SELECT i AS id, CAST(i % 100000 AS INT) AS customer, 'customer number ' || i || '{suffix}' AS name, md5(i::VARCHAR) AS code, "
         "CAST((i % 1000000) * 0.01 AS DECIMAL(12,2)) AS amount, CAST(i * 1.5 AS DOUBLE) AS score, "
         "TIMESTAMPTZ '2026-01-01 00:00:00+00' + to_seconds(i) AS happened_at, i % 2 = 0 AS active"
     )
@@ -129,7 +132,7 @@ def export(server: Server, rows: int, kind: str, *, every: int = 1, mark: str = 
         connection.execute("SET TimeZone = 'UTC'")
         for part in range(files):
             low, high = rows * part // files + 1, rows * (part + 1) // files
-            query = f"{made} FROM range({low}, {high + 1}) AS r(i) WHERE i % {every} = 0"
+            query = f"{source_query} FROM range({low}, {high + 1}) AS r(i) WHERE i % {every} = 0"
             form = (
                 "FORMAT parquet" if kind == "parquet" else "FORMAT csv, HEADER, TIMESTAMPFORMAT '%Y-%m-%dT%H:%M:%S.%fZ'"
             )

@@ -40,7 +40,7 @@ HOUR = timedelta(hours=1)
 
 
 @dataclass
-class Lane:
+class SystemTable:
     """One database with one table, ready to be loaded in any of several ways."""
 
     flow: Flow
@@ -58,9 +58,9 @@ class Lane:
         """Forget all rows; the bookkeeping goes on."""
         self.count = 0
         dialect = self.flow.database.dialect
-        places = {plan.ensure.wanted.place for plan in self.plans.values()}
-        places |= {plan.commit.load.points for plan in self.plans.values() if plan.commit.load.points}
-        self.flow.execute(*(f"DELETE FROM {native_name(place, dialect)}" for place in places))
+        table_names = {plan.ensure.wanted.place for plan in self.plans.values()}
+        table_names |= {plan.commit.load.points for plan in self.plans.values() if plan.commit.load.points}
+        self.flow.execute(*(f"DELETE FROM {native_name(table_name, dialect)}" for table_name in table_names))
 
     def load(self, rows: Sequence[Row], **options: Any) -> Counts:
         """Load rows an hour after the last load."""
@@ -82,17 +82,19 @@ class Lane:
             return publish(order, self.flow.database, Clock(now=lambda: at)).counts
         finally:
             if self.staged:
-                assert self.flow.kept is not None
-                self.flow.database.drop_stage(self.flow.kept, spec)
+                assert self.flow.held is not None
+                self.flow.database.drop_stage(self.flow.held, spec)
 
     def _planned(self, options: Row) -> TargetPlan:
         known = repr(sorted(options.items()))
         if known not in self.plans:
             flow = replace(self.flow, write=options)
-            aim = PlanRequest(flow.pipeline, flow.target, SourceValue(None, frame=()), flow.database, ANYONE, PLANNED)
+            request = PlanRequest(
+                flow.pipeline, flow.target, SourceValue(None, frame=()), flow.database, ANYONE, PLANNED
+            )
             columns = frame_columns(typed(flow.table, ()))
-            seen = Inspection("source", "target", "spark", source_columns=columns, target_known=True)
-            self.plans[known] = plan_target(aim, seen)
+            inspection = Inspection("source", "target", "spark", source_columns=columns, target_known=True)
+            self.plans[known] = plan_target(request, inspection)
             Loader(flow.database, flow.table).expand(self.plans[known])
         return self.plans[known]
 
@@ -109,7 +111,7 @@ class Lane:
 
 
 def _dated(program: Program, at: datetime, token: Token) -> Program:
-    """Give the planned statements with the instant and the id of a load."""
+    """Return the planned statements with the instant and the id of a load."""
 
     def dated(sql: str) -> str:
         for planned in (timedelta(0), timedelta(hours=2, minutes=30), timedelta(days=30)):

@@ -74,8 +74,8 @@ def test_a_frame_is_loaded_here(kind: str, options: dict[str, Any], duckdb_path:
     assert (result["rows_inserted"], result["rows_rejected"]) == (2, 1)
     with duckdb.connect(str(duckdb_path)) as connection:
         rows = connection.sql('SELECT id, name, amount, "at" FROM s.t ORDER BY id').fetchall()
-        marks = connection.sql("SELECT last_value FROM ematix_flow.watermarks").fetchall()
+        watermarks = connection.sql("SELECT last_value FROM ematix_flow.watermarks").fetchall()
     assert rows == [(1, "ada", Decimal("1.50"), AT), (2, None, Decimal(2), AT)]
-    assert marks == ([("2024-01-02 03:04:05.123456",)] if options else [])
+    assert watermarks == ([("2024-01-02 03:04:05.123456",)] if options else [])
     (reject,) = list_rejects(load.pipeline)
     assert reject.row_json == '{"id":3,"amount":"many","score":2.0,"at":"2024-01-02T03:04:05.123456Z"}'

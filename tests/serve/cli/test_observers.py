@@ -13,14 +13,14 @@ from tests.observe.endpoints import Endpoint
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.serve.cli.conftest import Said
+    from tests.serve.cli.conftest import CommandResult
 
-    Flow = Callable[..., Said]
+    Flow = Callable[..., CommandResult]
 
 
 @pytest.fixture
 def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
-    """Give a web service that the operator allows."""
+    """Return a web service that the operator allows."""
     monkeypatch.setenv("EMATIX_FLOW_ALLOW_HOSTS", "127.0.0.1")
     server = Endpoint()
     yield server
@@ -28,7 +28,7 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
 
 
 def test_a_failure_is_told_and_fails_all_the_same(flow: Flow, project: Path, hook: Endpoint) -> None:
-    said = flow(
+    result = flow(
         "run",
         "broken",
         "-m",
@@ -38,11 +38,11 @@ def test_a_failure_is_told_and_fails_all_the_same(flow: Flow, project: Path, hoo
         "--alerter",
         "stdout://",
     )
-    assert said.code == 1
+    assert result.code == 1
     (got,) = hook.got
     assert got.json["text"].startswith("broken failed\nKeyError: 'nothing'\n")
-    assert "[ALERT]" in said.err
-    assert "canary" not in said.err + said.out
+    assert "[ALERT]" in result.err
+    assert "canary" not in result.err + result.out
 
 
 @pytest.mark.slow
@@ -50,10 +50,10 @@ def test_a_failure_is_told_and_fails_all_the_same(flow: Flow, project: Path, hoo
 def test_an_endpoint_out_of_order_changes_nothing(
     flow: Flow, project: Path, hook: Endpoint, answer: int | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ematix_flow.observe import observers as wiring
+    from ematix_flow.observe import observers as observers_module
 
-    monkeypatch.setattr(wiring, "FLUSH_SECONDS", 0.3)
-    monkeypatch.setattr(wiring, "GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(observers_module, "FLUSH_SECONDS", 0.3)
+    monkeypatch.setattr(observers_module, "GRACE_SECONDS", 0.3)
     hook.answer = answer
     url = f"127.0.0.1:{hook.port}"
     options = (
@@ -64,10 +64,10 @@ def test_an_endpoint_out_of_order_changes_nothing(
         "--lineage",
         f"openlineage+http://{url}",
     )
-    said = flow("run", "copy", "-m", "flows", "--alerter", f"http://{url}/hook", *options)
-    assert (said.code, json.loads(said.out)["rows_inserted"]) == (0, 2)
+    result = flow("run", "copy", "-m", "flows", "--alerter", f"http://{url}/hook", *options)
+    assert (result.code, json.loads(result.out)["rows_inserted"]) == (0, 2)
     assert {got.path for got in hook.got} <= {"/v1/metrics", "/v1/traces", "/api/v1/lineage"}
-    assert said.err.count("lineage:") == 1
+    assert result.err.count("lineage:") == 1
     failed = flow("run", "broken", "-m", "flows", "--alerter", f"http://{url}/hook")
     assert failed.code == 1
     assert [got.path for got in hook.got].count("/hook") == 1
@@ -75,24 +75,26 @@ def test_an_endpoint_out_of_order_changes_nothing(
 
 def test_metrics_traces_and_lineage_of_a_run(flow: Flow, project: Path) -> None:
     file = Path.cwd() / "lineage.ndjson"
-    said = flow(
+    result = flow(
         "run", "copy", "-m", "flows", "--metrics", "stdout://", "--traces", "otel://stdout", "--lineage", f"openlineage+file://{file}",
     )  # fmt: skip
-    assert '[METRIC] pipeline_runs_total{pipeline="copy",outcome="success"} +1' in said.err
-    spans = [json.loads(line.removeprefix("[TRACE] ")) for line in said.err.splitlines() if line.startswith("[TRACE]")]
+    assert '[METRIC] pipeline_runs_total{pipeline="copy",outcome="success"} +1' in result.err
+    spans = [
+        json.loads(line.removeprefix("[TRACE] ")) for line in result.err.splitlines() if line.startswith("[TRACE]")
+    ]
     assert [span["name"] for span in spans] == ["flow.pipeline.plan", "flow.pipeline.commit", "flow.pipeline.run"]
     events = [json.loads(line) for line in file.read_text().splitlines()]
     assert [event["eventType"] for event in events] == ["START", "COMPLETE"]
-    assert events[1]["run"]["runId"] == json.loads(said.out)["run_id"]
+    assert events[1]["run"]["runId"] == json.loads(result.out)["run_id"]
     assert events[1]["outputs"][0]["name"] == "main.copies"
 
 
 @pytest.mark.slow
 def test_a_bad_address_is_a_warning(flow_process: Flow, project: Path) -> None:
-    said = flow_process(
+    result = flow_process(
         "run", "copy", "-m", "flows", "--alerter", "carrier-pigeon://loft", "--metrics", "promethius://:1"
     )
-    assert said.code == 0
-    assert "warning: there are no alerts by one of the addresses" in said.err
-    assert "warning: there are no metrics of this run" in said.err
-    assert "did you mean 'prometheus'" in said.err
+    assert result.code == 0
+    assert "warning: there are no alerts by one of the addresses" in result.err
+    assert "warning: there are no metrics of this run" in result.err
+    assert "did you mean 'prometheus'" in result.err

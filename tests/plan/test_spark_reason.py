@@ -20,29 +20,29 @@ if TYPE_CHECKING:
     from ematix_flow.declare.pipeline.pipeline import Pipeline
 
 PLAIN = (SourceColumn("ID", "text", "string"), SourceColumn("name", "text", "string"))
-SEEN = Inspection("raw", "w", "spark", source_columns=PLAIN, source_format="csv")
+INSPECTION = Inspection("raw", "w", "spark", source_columns=PLAIN, source_format="csv")
 
 
 def declared(kind: Any = Text | None, **options: Any) -> Pipeline:
     table = ematix.table(schema="s", name="t")(
         type("T", (), {"__annotations__": {"id": Annotated[BigInt, pk()], "name": kind}})
     )
-    made = ematix.pipeline(name="load", target=table, target_connection="w", mode="append", **options)
+    pipeline = ematix.pipeline(name="load", target=table, target_connection="w", mode="append", **options)
 
     def load(conn: Any) -> str:
         return "x.csv"
 
     PROJECT.clear()
-    return made(load).pipeline
+    return pipeline(load).pipeline
 
 
-def need(pipeline: Pipeline, seen: Inspection = SEEN) -> str:
-    return spark_reason(pipeline, pipeline.targets[0], seen)
+def reason_for_spark(pipeline: Pipeline, inspection: Inspection = INSPECTION) -> str:
+    return spark_reason(pipeline, pipeline.targets[0], inspection)
 
 
 def test_rows_that_are_shaped_one_by_one_need_nobody_else() -> None:
     pipeline = declared(Annotated[Text | None, n.trim()], column_map={"name": "NAME"})
-    shaping = plan_shape(pipeline, pipeline.targets[0], SEEN, "cross_db", None)
+    shaping = plan_shape(pipeline, pipeline.targets[0], INSPECTION, "cross_db", None)
     assert (shaping.place.value, shaping.place.reason) == ("task", "every row is shaped by itself")
     assert shaping.dialect == "duckdb"
     assert "TRY_CAST" in shaping.sql
@@ -63,27 +63,30 @@ def test_rows_that_are_shaped_one_by_one_need_nobody_else() -> None:
 )
 def test_a_declaration_may_need_spark(kind: Any, options: dict[str, Any], reason: str) -> None:
     pipeline = declared(kind, **options)
-    assert reason in need(pipeline)
-    assert declared_spark_reason(pipeline, pipeline.targets[0]) == need(pipeline)
-    shaping = plan_shape(pipeline, pipeline.targets[0], SEEN, "cross_db", None)
+    assert reason in reason_for_spark(pipeline)
+    assert declared_spark_reason(pipeline, pipeline.targets[0]) == reason_for_spark(pipeline)
+    shaping = plan_shape(pipeline, pipeline.targets[0], INSPECTION, "cross_db", None)
     assert (shaping.place.value, shaping.dialect) == ("spark", "spark")
 
 
 @pytest.mark.parametrize(
-    ("seen", "reason"),
+    ("inspection", "reason"),
     [
-        (replace(SEEN, source_sql="SELECT 1"), "the source is a query over files"),
-        (replace(SEEN, source_format="", rows_in_spark=True), "the source is a frame of Spark"),
-        (replace(SEEN, source_format=""), "rows in memory are handed to Spark"),
-        (replace(SEEN, source_format="", local_reason="engine = local"), ""),
-        (SEEN, ""),
-        (replace(SEEN, source_columns=(*PLAIN, SourceColumn("Name", "text"))), "two columns differ in case only"),
-        (replace(SEEN, source_columns=(*PLAIN, SourceColumn("l", "json", "list<int>"))), "column 'l' is list<int>"),
-        (replace(SEEN, source_columns=(*PLAIN, SourceColumn("l", "json", "assumed"))), ""),
+        (replace(INSPECTION, source_sql="SELECT 1"), "the source is a query over files"),
+        (replace(INSPECTION, source_format="", rows_in_spark=True), "the source is a frame of Spark"),
+        (replace(INSPECTION, source_format=""), "rows in memory are handed to Spark"),
+        (replace(INSPECTION, source_format="", local_reason="engine = local"), ""),
+        (INSPECTION, ""),
+        (replace(INSPECTION, source_columns=(*PLAIN, SourceColumn("Name", "text"))), "two columns differ in case only"),
+        (
+            replace(INSPECTION, source_columns=(*PLAIN, SourceColumn("l", "json", "list<int>"))),
+            "column 'l' is list<int>",
+        ),
+        (replace(INSPECTION, source_columns=(*PLAIN, SourceColumn("l", "json", "assumed"))), ""),
     ],
 )
-def test_a_source_may_need_spark(seen: Inspection, reason: str) -> None:
-    assert need(declared(), seen) == reason
+def test_a_source_may_need_spark(inspection: Inspection, reason: str) -> None:
+    assert reason_for_spark(declared(), inspection) == reason
 
 
 @pytest.mark.parametrize(
@@ -98,11 +101,14 @@ def test_a_source_may_need_spark(seen: Inspection, reason: str) -> None:
     ],
 )
 def test_values_that_are_written_differently_stay_with_spark(family: str, native: str, *, alike: bool) -> None:
-    seen = replace(SEEN, source_columns=(PLAIN[0], SourceColumn("name", family, native)))
+    inspection = replace(INSPECTION, source_columns=(PLAIN[0], SourceColumn("name", family, native)))
     expected = "" if alike else f"column 'name' is {native}, which has to be written as text"
-    assert need(declared(), seen) == expected
-    assert need(declared(BigInt | None), seen) == ""
+    assert reason_for_spark(declared(), inspection) == expected
+    assert reason_for_spark(declared(BigInt | None), inspection) == ""
 
 
 def test_a_column_map_that_computes_needs_spark() -> None:
-    assert need(declared(column_map={"name": "name || 'x'"})) == "column_map= computes 'name' with SQL of Spark"
+    assert (
+        reason_for_spark(declared(column_map={"name": "name || 'x'"}))
+        == "column_map= computes 'name' with SQL of Spark"
+    )

@@ -63,14 +63,14 @@ def test_the_history_has_a_row_per_run_with_its_counts(flows: Flows, path: str) 
     first = flow.run([item(1), item(2)])
     second = flow.run([item(1), item(2, "N"), item(3)])
     one, two = flow.points("run_history")
-    taken = "same_db" if path == "same_db" else "cross_db"
+    expected_path = "same_db" if path == "same_db" else "cross_db"
     assert {name: two[name] for name in HISTORY} == {
         "run_id": second["run_id"],
         "pipeline_name": "flow",
         "target_schema": "analytics",
         "target_table": "items",
         "mode": "scd1",
-        "path": taken,
+        "path": expected_path,
         "started_at": START + timedelta(hours=2),
         "finished_at": START + timedelta(hours=2),
         "status": "success",
@@ -96,13 +96,13 @@ def test_the_tables_have_the_documented_columns_in_the_documented_places(flows: 
             ("run_history", HISTORY),
             ("watermarks", ["pipeline_name", "column_name", "last_value", "updated_at"]),
         ):
-            place = flow.database.metadata_table(name)
-            assert place.name == (f"ematix_flow_{name}" if flat else name)
-            assert flat or place.schema == "ematix_flow"
-            found = flow.database.find_table(session, place)
-            assert found is not None
-            assert [column.name for column in found.columns][: len(columns)] == columns
-            assert found.primary_key == (columns[0],)
+            table_name = flow.database.metadata_table(name)
+            assert table_name.name == (f"ematix_flow_{name}" if flat else name)
+            assert flat or table_name.schema == "ematix_flow"
+            existing = flow.database.find_table(session, table_name)
+            assert existing is not None
+            assert [column.name for column in existing.columns][: len(columns)] == columns
+            assert existing.primary_key == (columns[0],)
 
 
 @in_and_out
@@ -174,11 +174,11 @@ def test_an_older_run_may_not_commit_after_a_newer_one_began(flows: Flows) -> No
     options = flow.options("older")
 
     def overtake(event: object) -> None:
-        if isinstance(event, RunStarted) and event.run_id not in seen:
-            seen.add(event.run_id)
+        if isinstance(event, RunStarted) and event.run_id not in run_ids:
+            run_ids.add(event.run_id)
             run_pipeline(flow.pipeline, flow.options("newer"))
 
-    seen: set[str] = set()
+    run_ids: set[str] = set()
     options.bus.subscribe(overtake)
     flow.give([item(2)])
     with pytest.raises(FencedError):
@@ -191,7 +191,7 @@ def test_a_run_that_never_ended_is_closed_by_the_next_one(flows: Flows) -> None:
     flow = flows(ITEMS, mode="append")
     flow.run([item(1)])
     status = "UPDATE {} SET status = 'running', finished_at = NULL"
-    flow.execute(status.format(flow.book("run_history")))
+    flow.execute(status.format(flow.metadata_name("run_history")))
     flow.run([item(2)])
     assert [row["status"] for row in flow.points("run_history")] == ["failed", "success"]
     assert flow.points("run_history")[0]["error_message"] == "interrupted"
@@ -207,7 +207,7 @@ def test_staging_is_gone_after_a_load(flows: Flows) -> None:
 def test_a_newer_format_of_the_ledger_is_refused(flows: Flows) -> None:
     flow = flows(ITEMS, mode="append")
     flow.run([item(1)], slot="s")
-    flow.execute(f"UPDATE {flow.book('ledger')} SET format_version = 99")
+    flow.execute(f"UPDATE {flow.metadata_name('ledger')} SET format_version = 99")
     with pytest.raises(CommitError, match="newer version"):
         flow.run([item(1)], slot="s")
 

@@ -52,8 +52,8 @@ class Listener:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> SQLiteConnection:
-    """Give a connection to an empty database."""
+def connection(tmp_path: Path) -> SQLiteConnection:
+    """Return a connection to an empty database."""
     return SQLiteConnection(name="place", path=str(tmp_path / "place.db"))
 
 
@@ -61,20 +61,22 @@ def run(listener: Listener, declared: Any, **options: Any) -> Any:
     return run_pipeline(declared.pipeline, Options(bus=listener.bus, **options))
 
 
-def test_a_success(place: SQLiteConnection) -> None:
+def test_a_success(connection: SQLiteConnection) -> None:
     listener = Listener()
-    declared = ematix.pipeline(target=One, target_connection=place, mode="append", name="p")(lambda _: "SELECT 1 AS id")
+    declared = ematix.pipeline(target=One, target_connection=connection, mode="append", name="p")(
+        lambda _: "SELECT 1 AS id"
+    )
     result = run(listener, declared)
     ended = listener.ended
     assert (ended.success, ended.slot[:4], ended.attempt, ended.max_attempts) == (True, "req-", 1, 1)
     assert (ended.gave_up, ended.run_ids, ended.seconds >= 0) == (False, (result["run_id"],), True)
 
 
-def test_a_failure_without_its_secrets(place: SQLiteConnection) -> None:
+def test_a_failure_without_its_secrets(connection: SQLiteConnection) -> None:
     listener = Listener()
     remember("canary-of-telling")
     query = "SELECT id FROM canary_table, 'canary-of-telling'"
-    declared = ematix.pipeline(target=One, target_connection=place, mode="append", name="p")(lambda _: query)
+    declared = ematix.pipeline(target=One, target_connection=connection, mode="append", name="p")(lambda _: query)
     with pytest.raises(FlowError):
         run(listener, declared)
     forget_secrets()
@@ -84,22 +86,22 @@ def test_a_failure_without_its_secrets(place: SQLiteConnection) -> None:
     assert listener.ended.error_type.endswith("Error")
 
 
-def test_an_error_of_the_users_own_code(place: SQLiteConnection) -> None:
+def test_an_error_of_the_users_own_code(connection: SQLiteConnection) -> None:
     listener = Listener()
-    declared = ematix.pipeline(target=One, target_connection=place, mode="append", name="p")(lambda _: {}["x"])
+    declared = ematix.pipeline(target=One, target_connection=connection, mode="append", name="p")(lambda _: {}["x"])
     with pytest.raises(KeyError):
         run(listener, declared)
     assert (listener.ended.run_ids, listener.ended.error_type) == ((), "KeyError")
 
 
 @pytest.mark.slow
-def test_targets_that_failed_while_others_went_on(place: SQLiteConnection) -> None:
+def test_targets_that_failed_while_others_went_on(connection: SQLiteConnection) -> None:
     listener = Listener()
     targets = [
-        ematix.target(One, mode="append", target_connection=place, column_map={"id": "no_such_column"}),
-        ematix.target(Two, mode="append", target_connection=place),
+        ematix.target(One, mode="append", target_connection=connection, column_map={"id": "no_such_column"}),
+        ematix.target(Two, mode="append", target_connection=connection),
     ]
-    declared = ematix.pipeline(targets=targets, source_connection=place, continue_on_failure=True, name="p")(
+    declared = ematix.pipeline(targets=targets, source_connection=connection, continue_on_failure=True, name="p")(
         lambda _: "SELECT 1 AS id"
     )
     result = run(listener, declared)
@@ -109,25 +111,27 @@ def test_targets_that_failed_while_others_went_on(place: SQLiteConnection) -> No
     assert listener.ended.run_ids == (result["results"]["main.two"]["run_id"],)
 
 
-def test_a_run_that_is_stopped(place: SQLiteConnection) -> None:
+def test_a_run_that_is_stopped(connection: SQLiteConnection) -> None:
     def stopped(_: Any) -> str:
         raise KeyboardInterrupt
 
     listener = Listener()
-    declared = ematix.pipeline(target=One, target_connection=place, mode="append", name="p")(stopped)
+    declared = ematix.pipeline(target=One, target_connection=connection, mode="append", name="p")(stopped)
     with pytest.raises(KeyboardInterrupt):
         run(listener, declared)
     assert listener.ended.error_type == "KeyboardInterrupt"
 
 
 def test_a_listener_that_fails_does_not_stop_the_run(
-    place: SQLiteConnection, capsys: pytest.CaptureFixture[str]
+    connection: SQLiteConnection, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(event: Event) -> None:
         raise LookupError(type(event).__name__)
 
     listener = Listener()
     listener.bus.subscribe(broken)
-    declared = ematix.pipeline(target=One, target_connection=place, mode="append", name="p")(lambda _: "SELECT 1 AS id")
+    declared = ematix.pipeline(target=One, target_connection=connection, mode="append", name="p")(
+        lambda _: "SELECT 1 AS id"
+    )
     assert run(listener, declared)["rows_inserted"] == 1
     assert "an observer failed: PipelineEnded" in capsys.readouterr().err

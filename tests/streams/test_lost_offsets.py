@@ -39,13 +39,13 @@ def test_a_lost_position_is_not_guessed(topic: Topic, warehouse: Path, loss: str
     stream = stream_into(topic, warehouse)
     topic.write([{"id": number} for number in range(10)])
     drain(stream)
-    sql, words = LOSSES[loss]
+    sql, message = LOSSES[loss]
     rows_in(warehouse, sql)
     topic.write([{"id": number} for number in range(10, 15)])
-    with pytest.raises(StreamLostError, match=words):
+    with pytest.raises(StreamLostError, match=message):
         drain(stream, restart=True)
-    (standing,) = stream_status(stream, StreamOptions())
-    assert words in (standing.problem or "")
+    (status,) = stream_status(stream, StreamOptions())
+    assert message in (status.problem or "")
     rows_in(warehouse, "DELETE FROM shop.stream_orders")
     move_stream(stream, "earliest", StreamOptions())
     assert drain(stream)["total_rows"] == 15, "the first ten are loaded again, though the ledger knows their load"
