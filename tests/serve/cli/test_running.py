@@ -191,7 +191,7 @@ def test_the_exit_code_of_a_stopped_run_says_whether_to_run_it_again(
     note = Path("reached")
     with subprocess.Popen(
         [sys.executable, "-m", "ematix_flow", "run", "plain", "-m", "unkeyed"],
-        env={**os.environ, "PYTHONPATH": SRC, "FLOW_FAILPOINTS": f"result.{point}=sleep:30@file:{note.absolute()}"},
+        env={**os.environ, "PYTHONPATH": SRC, "FLOW_FAILPOINTS": f"result.{point}=sleep:3@file:{note.absolute()}"},
         stdout=subprocess.PIPE,
         text=True,
     ) as run:
