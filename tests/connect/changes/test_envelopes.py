@@ -238,6 +238,39 @@ def test_a_described_envelope() -> None:
     assert rows[0][3] < rows[1][3]
 
 
+ORDERED = [
+    (CDC(order_field="n"), {"r": {"op": "r"}, "u": {"op": "u"}}, {"after": {"id": 1, "name": "x"}, "source": {"ts_ms": 9}}),
+    (
+        CDC("custom", **CUSTOM | {"op_map": {"r": "read", "u": "update"}}, order_field="n"),  # type: ignore[arg-type]
+        {"r": {"o": "r"}, "u": {"o": "u"}},
+        {"a": {"b": {"name": "x"}}, "k": 1},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cdc", "operations", "event"), ORDERED)
+def test_a_place_in_a_field_is_a_whole_number(
+    cdc: CDC, operations: dict[str, dict[str, Any]], event: dict[str, Any]
+) -> None:
+    def versions(operation: str, *places: Any) -> list[Any]:
+        return [row[3] for row in decoded(cdc, *(event | operations[operation] | {"n": place} for place in places))]
+
+    [stored] = versions("u", 7)
+    assert stored == "100000000000000000007000000", "as tables have them"
+    assert versions("u", "7", "007") == [stored, stored]
+    placed = versions("u", 0, 9, 10, 2**64)
+    assert placed == sorted(placed)
+    assert versions("r", 7) == [stored]
+    assert max(versions("r", None, "")) < placed[0], "a row of a snapshot without a place is older than every change"
+    for place in (None, "", -1, "-1", 1.5, "x", True, [7], {}):
+        [(operation, *_, wrong)] = decoded(cdc, event | operations["u"] | {"n": place})
+        assert operation == "s"
+        assert "its place in the log (n)" in wrong
+        assert "order_field=" in wrong
+    [(_, *_, wrong)] = decoded(cdc, event | operations["u"])
+    assert "a change without its place in the log (n)" in wrong
+
+
 def test_a_new_column_can_be_refused() -> None:
     event = {"op": "c", "after": {"id": 1, "colour": "red"}, "source": {"lsn": 1}}
     assert short(CDC(), event) == [("c", "1", None)]

@@ -14,7 +14,7 @@ from ematix_flow.connect.changes.change import (
     ChangeError,
     Semantic,
 )
-from ematix_flow.connect.changes.order import log_order, milliseconds
+from ematix_flow.connect.changes.order import field_order, log_order, milliseconds
 from ematix_flow.connect.changes.paths import at_path, object_at, same_key
 from ematix_flow.connect.changes.values import FLOATS
 
@@ -53,7 +53,7 @@ def read_debezium(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) ->
     source = payload.get("source")
     order, unique = log_order(source if isinstance(source, dict) else {})
     if cdc.order_field:
-        order, unique = str(at_path(payload, cdc.order_field) or "").zfill(20), False
+        order, unique = field_order(payload, cdc.order_field, operation), False
     at_ms = _time(payload, source, cdc)
     before, after = object_at(payload, cdc.before_field or "before"), object_at(payload, cdc.after_field or "after")
     common: dict[str, Any] = {"order": order, "unique": unique, "at_ms": at_ms, "semantics": semantics}

@@ -15,7 +15,7 @@ from ematix_flow.connect.changes.change import (
     ChangeError,
 )
 from ematix_flow.connect.changes.debezium import read_debezium
-from ematix_flow.connect.changes.order import milliseconds, position_order
+from ematix_flow.connect.changes.order import field_order, milliseconds, position_order
 from ematix_flow.connect.changes.paths import at_path, object_at, same_key
 
 if TYPE_CHECKING:
@@ -90,9 +90,8 @@ def read_custom(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) -> l
     operation = OPERATIONS.get((cdc.op_map or {}).get(str(code), ""))
     if operation is None:
         return []
-    order = at_path(document, cdc.order_field) if cdc.order_field else None
     common: dict[str, Any] = {
-        "order": "" if order is None else str(order).zfill(20),
+        "order": field_order(document, cdc.order_field, operation) if cdc.order_field else "",
         "at_ms": milliseconds(at_path(document, cdc.ts_field)) if cdc.ts_field else None,
     }
     if operation == TRUNCATE:

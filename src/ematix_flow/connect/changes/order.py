@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base.event_time import FIRST_MS, LAST_MS
-from ematix_flow.connect.changes.change import ChangeError
+from ematix_flow.connect.changes.change import READ, ChangeError
+from ematix_flow.connect.changes.paths import at_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,6 +64,23 @@ def position_order(position: object, row: object = None) -> str:
     """Return the place that Maxwell writes as `file:position`; empty for anything else."""
     match = _POSITION.fullmatch(position) if isinstance(position, str) else None
     return binlog_order(match["file"], match["pos"], row) if match else ""
+
+
+def field_order(document: Mapping[str, Any], path: str, operation: str) -> str:
+    """Return the place that an event has in a field of its own; empty for a row of a snapshot that has none.
+
+    Anything else without a whole number there is a `ChangeError`.
+    """
+    value = at_path(document, path)
+    if value in (None, ""):
+        if operation == READ:
+            return ""
+        raise ChangeError(f"a change without its place in the log ({path}), which order_field= of CDC(...) names")
+    digits = _digits(value)
+    if not digits:
+        message = f"the change has {str(value)[:80]!r} for its place in the log ({path})"
+        raise ChangeError(f"{message}; order_field= of CDC(...) names a whole number that is not below 0")
+    return digits.zfill(WIDE)
 
 
 def arrival_order(message_offset: str, number: int) -> str:
