@@ -202,6 +202,20 @@ def test_maxwell_with_its_bootstrap_and_moved_keys() -> None:
     ]
 
 
+def test_the_last_row_of_a_transaction_of_maxwell_has_no_number() -> None:
+    def versions(*rows: dict[str, Any]) -> list[str]:
+        event = {"type": "update", "data": {"id": 1, "name": "a"}, "ts": 1700000001, "xid": 7}
+        return [row[3] for row in decoded(CDC("maxwell"), *(event | row for row in rows))]
+
+    at, later = {"position": "master.000006:800"}, {"position": "master.000006:801"}
+    placed = versions(
+        *(at | {"xoffset": number} for number in (0, 1, 12)), at | {"commit": True}, later | {"xoffset": 0}
+    )
+    assert placed == sorted(placed)
+    assert versions(at | {"xoffset": 3, "commit": True}) == versions(at | {"xoffset": 3})
+    assert versions(at | {"commit": False}) == versions(at) < versions(at | {"commit": True})
+
+
 def test_canal_has_several_rows_in_a_message() -> None:
     message = {
         "type": "UPDATE",

@@ -15,7 +15,7 @@ from ematix_flow.connect.changes.change import (
     ChangeError,
 )
 from ematix_flow.connect.changes.debezium import read_debezium
-from ematix_flow.connect.changes.order import field_order, milliseconds, position_order
+from ematix_flow.connect.changes.order import LAST_ROW, field_order, milliseconds, position_order
 from ematix_flow.connect.changes.paths import at_path, object_at, same_key
 
 if TYPE_CHECKING:
@@ -39,10 +39,16 @@ def read_maxwell(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) -> 
     row = object_at(document, cdc.after_field or "data")
     if row is None:
         raise ChangeError("a change without its row (data)")
-    order = position_order(document.get("position"), document.get("xoffset"))
+    order = position_order(document.get("position"), _row_number(document))
     common: dict[str, Any] = {"order": order, "at_ms": milliseconds(at_path(document, cdc.ts_field or "ts"))}
     old = object_at(document, cdc.before_field or "old") if operation == UPDATE else None
     return _with_move(operation, row, {**row, **old} if old else None, keys, common)
+
+
+def _row_number(document: Mapping[str, Any]) -> object:
+    """Return the number of a row in its transaction; the last one, which commits that, is told without its number."""
+    number = document.get("xoffset")
+    return LAST_ROW if number is None and document.get("commit") is True else number
 
 
 def read_canal(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) -> list[Change]:

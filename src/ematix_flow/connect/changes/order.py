@@ -21,6 +21,8 @@ ANEW = "9"
 """Comes behind LOGGED where the log began anew: no place in a log begins with this digit."""
 
 WIDE, WIDEST, NARROW = 20, 60, 10
+LAST_ROW = 10**NARROW - 1
+"""The greatest number that a row has in its transaction."""
 SECONDS_BELOW = 100_000_000_000
 """Times of events below this count seconds, those above milliseconds."""
 
