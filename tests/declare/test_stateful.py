@@ -25,6 +25,7 @@ def test_lists_become_tuples_and_other_words_their_own() -> None:
     assert Window(**{**TUMBLING, "kind": "hopping", "hop_ms": 1000}).hop_ms == 1000
     assert Join(**{**JOIN, "time_window_ms": 0, "min_delta_ms": -5, "max_delta_ms": 5}).max_delta_ms == 5
     assert CDC(**CUSTOM).op_map == {"I": "create"}
+    assert CDC(**{**CUSTOM, "op_map": {3: "create", True: "delete"}}).op_map == {"3": "create", "true": "delete"}
 
 
 @pytest.mark.parametrize(
@@ -105,6 +106,7 @@ def test_a_wrong_join_is_refused(keywords: dict[str, Any], message: str) -> None
         ({"out_of_order_tolerance_ms": -1}, "smaller than 0"),
         ({**CUSTOM, "op_map": None}, "a custom envelope needs op_map="),
         ({**CUSTOM, "op_map": {"I": "insert"}}, "is not known"),
+        ({**CUSTOM, "op_map": {2: "create", "2": "delete"}}, "op_map= has '2' as text and as a number"),
         ({**CUSTOM, "key_field": None}, "a custom envelope needs key_field="),
     ],
 )
@@ -116,6 +118,7 @@ def test_wrong_change_events_are_refused(keywords: dict[str, Any], message: str)
 @pytest.mark.parametrize(
     ("create", "error", "message"),
     [
+        (lambda: CDC(**{**CUSTOM, "op_map": {1.5: "create"}}), TypeError, "takes words of operations"),
         (lambda: Watermark(-1), ValueError, "lateness_ms=-1"),
         (lambda: Watermark(source_idleness_ms=True), TypeError, "takes a whole number, not bool"),
         (lambda: StateStore("redis"), ValueError, "kind='redis'"),

@@ -252,6 +252,29 @@ def test_a_described_envelope() -> None:
     assert rows[0][3] < rows[1][3]
 
 
+@pytest.mark.parametrize(
+    ("op_map", "codes"),
+    [
+        ({1: "create", 2: "delete"}, (1, 2)),
+        ({"1": "create", "2": "delete"}, (1, 2)),
+        ({1: "create", 2: "delete"}, ("1", "2")),
+        ({False: "create", True: "delete"}, (False, True)),
+        ({"false": "create", "true": "delete"}, (False, True)),
+        ({"False": "create", "True": "delete"}, (False, True)),
+    ],
+)
+def test_an_operation_may_be_a_number_or_a_truth_value(op_map: Any, codes: tuple[Any, Any]) -> None:
+    cdc = CDC("custom", op_field="o", after_field="r", key_field="r.id", op_map=op_map)
+    created, deleted = ({"o": code, "r": {"id": 1, "name": "x"}} for code in codes)
+    skipped: dict[str, Any] = {"r": {"id": 1}}
+    assert short(cdc, created, deleted, skipped, skipped | {"o": None}) == [
+        ("c", "1", "x"),
+        ("d", "1", "x"),
+        ("s", None, None),
+        ("s", None, None),
+    ]
+
+
 ORDERED = [
     (CDC(order_field="n"), {"r": {"op": "r"}, "u": {"op": "u"}}, {"after": {"id": 1, "name": "x"}, "source": {"ts_ms": 9}}),
     (

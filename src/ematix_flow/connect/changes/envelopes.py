@@ -92,8 +92,7 @@ def read_dms(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) -> list
 
 def read_custom(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) -> list[Change]:
     """Return the changes of a message whose fields the declaration names."""
-    code = at_path(document, str(cdc.op_field))
-    operation = OPERATIONS.get((cdc.op_map or {}).get(str(code), ""))
+    operation = _described(at_path(document, str(cdc.op_field)), cdc.op_map or {})
     if operation is None:
         return []
     common: dict[str, Any] = {
@@ -110,6 +109,12 @@ def read_custom(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) -> l
     if after is None:
         raise ChangeError(f"a change without the row that it leaves ({cdc.after_field})")
     return _with_move(operation, {**key, **after}, before if operation == UPDATE else None, keys, common)
+
+
+def _described(code: Any, op_map: Mapping[str, str]) -> str | None:
+    """Return what an event does by its token, a truth value as JSON writes it; None where the declaration has no such token."""
+    token = str(code).lower() if isinstance(code, bool) else str(code)
+    return OPERATIONS.get(op_map.get(token) or op_map.get(str(code), ""))
 
 
 def _key_at(document: Mapping[str, Any], path: str, keys: Sequence[str]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ class CDC:
     order_field: str | None = None
     """Where a custom event has its place in the log of its database: a whole number that only grows."""
     op_map: Mapping[str, str] | None = None
-    """The word of an event -> create, update, delete, read or truncate."""
+    """The word of an event, as text, number or truth value -> create, update, delete, read or truncate."""
     delete_mode: str = "hard"
     soft_delete_column: str | None = None
     schema_evolution: str = "skip"
@@ -75,6 +75,21 @@ class CDC:
         if not isinstance(self.op_map, Mapping):
             message = f"op_map= takes a table of words, not {type(self.op_map).__name__}"
             raise DeclareTypeError(message, hint='for example op_map={"I": "create", "D": "delete"}.')
+        operations: dict[str, str] = {}
         for code, operation in self.op_map.items():
             one_of(f"op_map[{code!r}]", operation, OPERATIONS)
-        object.__setattr__(self, "op_map", dict(self.op_map))
+            token = _token_of(code)
+            if operations.setdefault(token, operation) != operation:
+                message = f"op_map= has {token!r} as text and as a number or truth value, with different meanings"
+                raise DeclareError(message, hint="an event's number or truth value is read as its text.")
+        object.__setattr__(self, "op_map", operations)
+
+
+def _token_of(code: object) -> str:
+    """Return the word of an operation; numbers and truth values are written as JSON writes them."""
+    if isinstance(code, bool):
+        return "true" if code else "false"
+    if not isinstance(code, str | int):
+        message = f"op_map= takes words of operations as text, whole numbers, true or false, not {type(code).__name__}"
+        raise DeclareTypeError(message)
+    return str(code)
