@@ -175,6 +175,26 @@ def test_messages_with_a_schema_are_read_by_what_it_says(monkeypatch: pytest.Mon
     assert read[1][4] == "1970-01-01T00:00:00.001001"
 
 
+def test_times_that_are_longer_than_a_day_are_those_that_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = ChangeDecoder(CDC(), TABLE, notes="notes")
+    payloads: list[bytes | None] = []
+    for hours in (5, -1, 24, 25, 838, -838, 839):
+        row = {"id": 1, "name": hours * 3_600_000_000 + 1}
+        event = {"before": None, "after": row, "source": {"lsn": 1, "ts_ms": 5}, "op": "u"}
+        payloads.append(json.dumps({"schema": schema(name="io.debezium.time.MicroTime"), "payload": event}).encode())
+    read = rows(decoder, payloads)
+    assert read == one_by_one(decoder, payloads, monkeypatch)
+    names = [one[1] for one in read[:-1]]
+    assert names[1:6] == [
+        "-00:59:59.999999",
+        "24:00:00.000001",
+        "25:00:00.000001",
+        "838:00:00.000001",
+        "-837:59:59.999999",
+    ]
+    assert names[6] is None
+
+
 def test_alike_messages_are_not_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder, payloads = ChangeDecoder(CDC(), TABLE), []
     for number in range(200):

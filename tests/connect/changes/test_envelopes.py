@@ -326,6 +326,12 @@ def test_a_new_column_can_be_refused() -> None:
         (Number("1767225600000001"), "timestamp", Semantic("io.debezium.time.MicroTimestamp"), "2026-01-01T00:00:00.000001"),
         (Number("1767225600000"), "timestamp", None, "2026-01-01T00:00:00.000000"),
         (Number("3661000000"), "text", Semantic("io.debezium.time.MicroTime"), "01:01:01.000000"),
+        (Number("86399999"), "text", Semantic("io.debezium.time.Time"), "23:59:59.999000"),
+        (Number("86400000"), "text", Semantic("org.apache.kafka.connect.data.Time"), "24:00:00.000000"),
+        (Number("90061000001"), "text", Semantic("io.debezium.time.MicroTime"), "25:01:01.000001"),
+        (Number("3020399000000000"), "text", Semantic("io.debezium.time.NanoTime"), "838:59:59.000000"),
+        (Number("-3020399000000"), "text", Semantic("io.debezium.time.MicroTime"), "-838:59:59.000000"),
+        (Number("-1500000"), "text", Semantic("io.debezium.time.MicroTime"), "-00:00:01.500000"),
         ("2026-01-01T00:00:00Z", "timestamp_tz", Semantic("io.debezium.time.ZonedTimestamp"), "2026-01-01T00:00:00Z"),
         ("aGk=", "bytes", None, b"hi"),
         (True, "big_int", None, "1"),
@@ -344,6 +350,11 @@ def test_values_as_connectors_write_them(value: Any, kind: str, semantic: Semant
 def test_values_that_mean_nothing_are_refused(value: Any, kind: str) -> None:
     with pytest.raises(ChangeError):
         converted(value, kind)
+
+
+def test_a_time_that_is_longer_than_any_is_refused() -> None:
+    with pytest.raises(ChangeError, match="longer than any TIME"):
+        converted(Number(str(839 * 3600 * 1000)), "text", Semantic("io.debezium.time.Time"))
 
 
 def test_a_declared_unit_reads_small_numbers() -> None:

@@ -33,6 +33,9 @@ CLOCKS = {
 }
 DATES = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
 DECIMAL, _VARIABLE = "org.apache.kafka.connect.data.Decimal", "io.debezium.data.VariableScaleDecimal"
+_LAST_HOUR = 838
+"""The last one of MySQL's TIME."""
+
 _SIZES = ((10**11, ""), (10**14, "ms"), (10**17, "us"), (10**20, "ns"))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FLOATS = ("float", "double")
@@ -66,7 +69,7 @@ def _converted(value: Any, kind: str, semantic: Semantic, time_unit: str | None)
     if name in DATES or (kind == "date" and name not in UNITS):
         return (date(1970, 1, 1) + timedelta(days=number)).isoformat()
     if name in CLOCKS:
-        return _instant(number, CLOCKS[name]).time().isoformat(timespec="microseconds")
+        return _clock(number, CLOCKS[name])
     if name in UNITS or kind in TIME_KINDS:
         at = _instant(number, UNITS.get(name) or time_unit or unit_of(number))
         return (
@@ -97,6 +100,17 @@ def unit_of(number: int) -> str:
 def _instant(number: int, unit: str) -> datetime:
     times, parts = PER_MICRO[unit]
     return _EPOCH + timedelta(microseconds=number * times // parts)
+
+
+def _clock(number: int, unit: str) -> str:
+    """Return a time of day, or MySQL's TIME, which may be negative and longer than a day."""
+    times, parts = PER_MICRO[unit]
+    seconds, micros = divmod(abs(number) * times // parts, 1_000_000)
+    minutes, second = divmod(seconds, 60)
+    hour, minute = divmod(minutes, 60)
+    if hour > _LAST_HOUR:
+        raise ChangeError(f"{number} is longer than any TIME")
+    return f"{'-' if number < 0 else ''}{hour:02d}:{minute:02d}:{second:02d}.{micros:06d}"
 
 
 def _decimal(value: Any, scale: int) -> str:
