@@ -216,6 +216,16 @@ def test_the_last_row_of_a_transaction_of_maxwell_has_no_number() -> None:
     assert versions(at | {"commit": False}) == versions(at) < versions(at | {"commit": True})
 
 
+def test_a_changed_key_makes_its_row_also_where_updates_make_none() -> None:
+    ignored: dict[str, Any] = {"missing_rows": "ignore"}
+    event = {"op": "u", "before": {"id": 1}, "after": {"id": 2, "name": "x"}, "source": {"lsn": 7}}
+    assert short(CDC(**ignored), event) == [("d", "1", None), ("c", "2", "x")]
+    assert short(CDC(**ignored), event | {"before": {"id": 2}}) == [("u", "2", "x")]
+    moved = {"type": "update", "data": {"id": 2, "name": "x"}, "old": {"id": 1}}
+    assert short(CDC("maxwell", **ignored), moved) == [("d", "1", None), ("c", "2", "x")]
+    assert short(CDC("maxwell", **ignored), moved | {"old": {"name": "y"}}) == [("u", "2", "x")]
+
+
 def test_canal_has_several_rows_in_a_message() -> None:
     message = {
         "type": "UPDATE",

@@ -44,5 +44,7 @@ class Change:
     """Whether no other change of the same row has this place, so that an equal one is the same change again."""
     at_ms: int | None = None
     semantics: dict[str, Semantic] = field(default_factory=dict)
+    moved: bool = False
+    """Whether its row had another key before, whose end is the change before it."""
     lost: tuple[str, ...] = ()
     """Columns of a new row whose values only its earlier key had."""

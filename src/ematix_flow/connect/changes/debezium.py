@@ -63,9 +63,10 @@ def read_debezium(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) ->
         return [Change(DELETE, _before(before or {}), **common)]
     if after is None:
         raise ChangeError("a change without the row that it leaves (after)")
-    moved = [Change(DELETE, _before(before), **common)] if _is_moved(before, after, keys) else []
+    ended = [Change(DELETE, _before(before), **common)] if _is_moved(before, after, keys) else []
     carried = _carried(after)
-    return [*moved, Change(operation, carried, **common, lost=_lost(operation, after, carried))]
+    change = Change(operation, carried, **common, moved=bool(ended), lost=_lost(operation, after, carried))
+    return [*ended, change]
 
 
 def unwrapped(document: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, dict[str, Semantic]]:

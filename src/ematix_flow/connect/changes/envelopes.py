@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.changes.change import (
@@ -136,7 +137,7 @@ def _with_move(
     change = Change(operation, dict(row), **common)
     if before is None or any(before.get(key) is None for key in keys) or same_key(before, row, keys):
         return [change]
-    return [Change(DELETE, {key: before[key] for key in keys}, **common), change]
+    return [Change(DELETE, {key: before[key] for key in keys}, **common), replace(change, moved=True)]
 
 
 ENVELOPES: dict[str, Envelope] = {

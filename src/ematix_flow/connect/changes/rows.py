@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base.event_time import EVENT_TIME
 from ematix_flow.connect.base.stream_source import MESSAGE_OFFSET, VALUE
-from ematix_flow.connect.changes.change import DELETE, KEY, SKIP, TRUNCATE, UPDATE, ChangeError
+from ematix_flow.connect.changes.change import CREATE, DELETE, KEY, SKIP, TRUNCATE, UPDATE, ChangeError
 from ematix_flow.connect.changes.left_out import note_left_out
 from ematix_flow.connect.changes.order import arrival_order, version_of
 from ematix_flow.connect.changes.values import converted
@@ -113,7 +113,12 @@ class ChangeRows:
         version = version_of(change.order, arrival, at_ms, unique=change.unique)
         full = "0" not in carries or (cdc.missing_columns == "null" and change.operation != DELETE)
         instant = None if at_ms is None else _EPOCH + timedelta(milliseconds=at_ms)
-        return [*row, change.operation, version, instant, at_ms, None if full else carries]
+        return [*row, self._operation(change), version, instant, at_ms, None if full else carries]
+
+    def _operation(self, change: Change) -> str:
+        """Return what a change does: one of a row that got another key makes that row, also where updates make none."""
+        creates = change.moved and self.decoder.changes and self.decoder.cdc.missing_rows == "ignore"
+        return CREATE if creates else change.operation
 
     def _value(self, change: Change, name: str, kind: str) -> tuple[str | bytes | None, bool]:
         """Return the value of a column, and whether the change carries it."""
