@@ -79,6 +79,20 @@ def test_a_changed_key_moves_its_row(mirror: Mirror) -> None:
     assert mirror.rows() == [(1, "X", 2), (2, "x", 3)]
 
 
+def test_a_changed_key_takes_along_what_its_change_does_not_carry(mirror: Mirror) -> None:
+    mirror = replace(mirror, cdc=CDC(missing_rows="ignore"))
+    mirror.apply([event("c", 1, row(1, "a", 10)), event("c", 2, row(2, "b", 20)), event("c", 3, row(3, "c", 30))])
+    mirror.apply([
+        event("u", 4, {"id": 4, "name": "__debezium_unavailable_value", "amount": 11}, {"id": 1}),
+        event("u", 5, {"id": 2, "name": "bb"}),
+        event("u", 6, {"id": 5}, {"id": 2}),
+        event("u", 7, {"id": 6, "amount": 21}, {"id": 5}),
+        event("d", 8, None, {"id": 3}),
+        event("u", 9, {"id": 8, "amount": 1}),
+    ])  # fmt: skip
+    assert mirror.rows() == [(4, "a", 11), (6, "bb", 21)]
+
+
 def test_a_truncated_table_is_emptied_but_for_what_came_later(mirror: Mirror) -> None:
     mirror.apply([event("c", 1, row(1, "a", 1)), event("c", 2, row(2, "b", 2)), event("c", 9, row(3, "later", 3))])
     mirror.apply([event("t", 5), event("u", 6, {"id": 2, "name": "again"})], 1)

@@ -39,7 +39,8 @@ the second."""
 CHANGE, CHANGE_VERSION, CHANGE_AT, CHANGE_MS, CHANGE_CARRIES = CHANGE_COLUMNS
 """Staged columns of a change: what it does, its place in the order, its time twice, and the columns that it carries.
 
-The last is a text with 1 for every column of the table that the change has a value for, NULL where it has all."""
+The last is a text with 1 for every column of the table that the change has a value for, NULL where it has all.
+Where the row got another key and lacks columns, the version of the change that ended the old key comes behind that."""
 
 POSITION = "_flow_position"
 """Column with the row's position in its source, where the source has one."""

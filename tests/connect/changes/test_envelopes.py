@@ -13,6 +13,7 @@ import pytest
 from ematix_flow import CDC
 from ematix_flow.connect.changes.change import ChangeError, Semantic
 from ematix_flow.connect.changes.decoder import ChangeDecoder, ChangeTable
+from ematix_flow.connect.changes.log_decoder import ChangeLogDecoder
 from ematix_flow.connect.changes.values import converted
 from ematix_flow.connect.formats.json_lines import Number
 
@@ -224,6 +225,23 @@ def test_a_changed_key_makes_its_row_also_where_updates_make_none() -> None:
     moved = {"type": "update", "data": {"id": 2, "name": "x"}, "old": {"id": 1}}
     assert short(CDC("maxwell", **ignored), moved) == [("d", "1", None), ("c", "2", "x")]
     assert short(CDC("maxwell", **ignored), moved | {"old": {"name": "y"}}) == [("u", "2", "x")]
+
+
+def test_a_row_that_lacks_columns_when_its_key_changes_names_the_end_of_the_old_one() -> None:
+    event = {"op": "u", "before": {"id": 1}, "after": {"id": 2, "name": "__debezium_unavailable_value"}}
+    for source in ({"lsn": 7}, {"ts_ms": 1_700_000_000_000}):
+        ended, moved = decoded(CDC(), event | {"source": source})
+        assert moved[4] == "100" + ended[3]
+    assert decoded(CDC(missing_columns="null"), event)[1][4] is None
+    whole = {"id": 2, "name": "x", "at": None}
+    assert decoded(CDC(), event | {"after": whole})[1][4] is None
+    log = ChangeLogDecoder(CDC(), TABLE).decode([json.dumps(event).encode()])
+    assert [column.to_pylist() for column in log.columns][:4] == [
+        ["1", "2"],
+        [None] * 2,
+        [None] * 2,
+        ["delete", "update"],
+    ]
 
 
 def test_canal_has_several_rows_in_a_message() -> None:

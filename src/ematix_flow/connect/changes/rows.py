@@ -63,7 +63,7 @@ class ChangeRows:
             self._row(number, [*none, SKIP, "", None, None, None], None)
         for index, change in enumerate(changes):
             try:
-                self._row(number, self._change(change, arrival_order(offset, index), at), None)
+                self._row(number, self._change(change, (offset, index), at), None)
             except ChangeError as error:
                 self._row(number, [*none, SKIP, "", None, None, None], f"({error})")
 
@@ -93,7 +93,7 @@ class ChangeRows:
         self.wrong.append(wrong)
         self.messages.append(number)
 
-    def _change(self, change: Change, arrival: str, at: datetime | None) -> list[Any]:
+    def _change(self, change: Change, place: tuple[str, int], at: datetime | None) -> list[Any]:
         cdc, table = self.decoder.cdc, self.decoder.table
         self._check_unknown(change)
         if self.decoder.whole and change.operation == TRUNCATE:
@@ -110,8 +110,12 @@ class ChangeRows:
         if self.decoder.whole and at_ms is None:
             message = "a version needs the time of its change"
             raise ChangeError(message)
-        version = version_of(change.order, arrival, at_ms, unique=change.unique)
+        offset, index = place
+        version = version_of(change.order, arrival_order(offset, index), at_ms, unique=change.unique)
         full = "0" not in carries or (cdc.missing_columns == "null" and change.operation != DELETE)
+        if change.moved and self.decoder.changes:
+            # What the row lacks it has under the old key, whose end is the change before this one.
+            carries += version_of(change.order, arrival_order(offset, index - 1), at_ms, unique=change.unique)
         instant = None if at_ms is None else _EPOCH + timedelta(milliseconds=at_ms)
         return [*row, self._operation(change), version, instant, at_ms, None if full else carries]
 

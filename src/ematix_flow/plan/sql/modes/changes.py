@@ -33,6 +33,7 @@ from ematix_flow.plan.sql.modes.change_rows import (
     truncated,
     utc,
 )
+from ematix_flow.plan.sql.modes.moved_rows import has_moved, inheriting
 from ematix_flow.plan.sql.program import Program
 from ematix_flow.plan.sql.render import (
     STAGED,
@@ -75,6 +76,12 @@ def apply_changes(load: Load) -> Program:
             tally=tally,
         ),
         *_truncating(load, rules),
+        Statement(
+            inheriting(load, EVENTS),
+            "",
+            "let rows with another key have what the old one had",
+            when=has_moved(load, EVENTS),
+        ),
         Statement(_final(load), "", "work out what the changes of every key come to"),
         *_deleting(load, rules),
         *_clearing(load, rules),

@@ -33,6 +33,7 @@ from ematix_flow.plan.sql.modes.change_rows import (
     truncated,
     utc,
 )
+from ematix_flow.plan.sql.modes.moved_rows import has_moved, inherited
 from ematix_flow.plan.sql.program import Program
 from ematix_flow.plan.sql.render import identifier_value, instant, listed, native_name, quoted, render, table_sql, text
 from ematix_flow.records import run_tag
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 DIALECT = "spark"
 _SINCE = "_flow_loaded_at"
+_INHERITED = "_flow_inherited"
+"""Stands for the query for what rows with another key had under the old one."""
 
 
 def deleted_key_columns() -> tuple[StageColumn, ...]:
@@ -64,6 +67,13 @@ def apply_changes(load: Load) -> Program:
             "work out what the changes of every key come to",
             cache_as=final,
         ),
+        Statement(
+            _completed(load, rules, events),
+            "",
+            "let rows with another key have what the old one had",
+            when=has_moved(load, events),
+            cache_as=final,
+        ),
         Statement(_actions(load, rules, events, final), "", "work out what becomes of every row", cache_as=actions),
         Statement(_remember(load, final), "", "remember the keys whose rows are gone", fills_points=True),
         Statement(_merge(load, rules, actions), "", "write, mark and delete rows", final=True),
@@ -84,6 +94,13 @@ def _with_truncated(load: Load, rules: ChangeRules, events: str) -> str:
         return quoted(events)
     names = listed([column.name for column in event_columns(load)])
     return f"(SELECT {names} FROM {quoted(events)} UNION ALL {truncated(load, quoted(events))}) AS events"
+
+
+def _completed(load: Load, rules: ChangeRules, events: str) -> str:
+    """Return what the changes of every key come to, where rows that got another key have what the old one had."""
+    names = listed([column.name for column in event_columns(load)])
+    relation = f"(SELECT {names} FROM {_with_truncated(load, rules, events)} UNION ALL SELECT {names} FROM {quoted(_INHERITED)}) AS events"
+    return render(collapsed(load, relation), DIALECT).replace(f"`{_INHERITED}`", f"({inherited(load, events)})")
 
 
 def _new_events(load: Load, rules: ChangeRules) -> str:
