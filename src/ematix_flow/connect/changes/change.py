@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from decimal import Decimal
 
 CREATE, READ, UPDATE, DELETE, TRUNCATE, SKIP = "c", "r", "u", "d", "t", "s"
 """What a change does; a snapshot reads rows, and a message that changes no row is skipped."""
@@ -42,7 +45,8 @@ class Change:
     """Its place in the log of the database, as digits that sort; empty where the event has none."""
     unique: bool = False
     """Whether no other change of the same row has this place, so that an equal one is the same change again."""
-    at_ms: int | None = None
+    at_ms: int | Decimal | None = None
+    """When it was, in milliseconds since 1970; microseconds are parts of one."""
     semantics: dict[str, Semantic] = field(default_factory=dict)
     moved: bool = False
     """Whether its row had another key before, whose end is the change before it."""

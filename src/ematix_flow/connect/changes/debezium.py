@@ -20,6 +20,7 @@ from ematix_flow.connect.changes.values import FLOATS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from decimal import Decimal
 
     from ematix_flow.declare.stream.cdc import CDC
 
@@ -104,7 +105,7 @@ def _semantics(schema: Any) -> dict[str, Semantic]:
     return semantics
 
 
-def _time(payload: Mapping[str, Any], source: Any, cdc: CDC) -> int | None:
+def _time(payload: Mapping[str, Any], source: Any, cdc: CDC) -> int | Decimal | None:
     if cdc.ts_field:
         return milliseconds(at_path(payload, cdc.ts_field))
     reported = source.get("ts_ms") if isinstance(source, dict) else None

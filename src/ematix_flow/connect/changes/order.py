@@ -5,8 +5,10 @@ Places in a log come after times of events, so that a snapshot without a place n
 
 from __future__ import annotations
 
+import math
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from decimal import ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base.event_time import FIRST_MS, LAST_MS
@@ -29,7 +31,10 @@ SECONDS_BELOW = 100_000_000_000
 LOCATIONS = ("epoch", "lsn", "sequence", "file", "pos", "row", "commit_lsn", "change_lsn", "event_serial_no", "scn")
 """Fields of the source block of a connector that tell the place of a change in its log."""
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = Decimal("0.001")
 _NUMBER = re.compile(r"\d+")
+_COUNT = re.compile(r"\s*[+-]?\d+(\.\d*)?([eE][+-]?\d+)?\s*", re.ASCII)
 _SEQUENCE = re.compile(r'\s*\[\s*"(\d+)"')
 _POSITION = re.compile(r"(?P<file>.*):(?P<pos>\d+)")
 
@@ -91,31 +96,36 @@ def arrival_order(message_offset: str, number: int) -> str:
     return f"{''.join(digits[-2:])}{number:06d}"
 
 
-def version_of(order: str, arrival: str, at_ms: int | None, *, unique: bool) -> str:
+def version_of(order: str, arrival: str, at_ms: int | Decimal | None, *, unique: bool) -> str:
     """Return what decides between changes of a row: the greater one is the later."""
     if order:
         return f"{LOGGED}{order}" if unique else f"{LOGGED}{order}{arrival}"
-    return f"{TIMED}{max(0, at_ms or 0):0{WIDE}d}{arrival}"
+    at = max(0, at_ms or 0)
+    micros = math.floor(at % 1 * 1000)
+    # Places in a topic begin with zeros, so that a version without microseconds sorts like one that has 000 of them.
+    return f"{TIMED}{math.floor(at):0{WIDE}d}{f'{micros:03d}' if micros else ''}{arrival}"
 
 
-def milliseconds(value: Any) -> int | None:
+def milliseconds(value: Any) -> int | Decimal | None:
     """Return the time of an event: milliseconds, seconds where the number is that small, or an instant as text.
 
-    One that no calendar has is a `ChangeError`.
+    Microseconds are parts of a millisecond. A time that no calendar has is a `ChangeError`.
     """
     if value is None or isinstance(value, bool):
         return None
+    text = str(value)
     try:
-        number = int(float(value)) if "." in str(value) else int(str(value))
-    except OverflowError:
+        at_ms = _counted(Decimal(text)) if _COUNT.fullmatch(text) else _instant(text)
+    except (ArithmeticError, OverflowError):
         raise _timeless(value) from None
-    except ValueError:
-        at_ms = _instant(str(value))
-    else:
-        at_ms = number * 1000 if abs(number) < SECONDS_BELOW else number
-    if at_ms is not None and not FIRST_MS <= at_ms <= LAST_MS:
+    if at_ms is not None and not FIRST_MS <= math.floor(at_ms) <= LAST_MS:
         raise _timeless(value)
-    return at_ms
+    return at_ms if at_ms is None or at_ms % 1 else int(at_ms)
+
+
+def _counted(number: Decimal) -> Decimal:
+    """Return milliseconds or seconds as milliseconds with their microseconds; too many of them are an ArithmeticError."""
+    return (number * 1000 if abs(number) < SECONDS_BELOW else number).quantize(_MICROSECOND, ROUND_FLOOR)
 
 
 def _timeless(value: Any) -> ChangeError:
@@ -124,12 +134,13 @@ def _timeless(value: Any) -> ChangeError:
     return ChangeError(f"{message}; ts_field= of CDC(...) can name another field")
 
 
-def _instant(text: str) -> int | None:
+def _instant(text: str) -> Decimal | None:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return int((at.replace(tzinfo=UTC) if at.tzinfo is None else at).timestamp() * 1000)
+    since = (at.replace(tzinfo=UTC) if at.tzinfo is None else at) - _EPOCH
+    return Decimal(since // timedelta(microseconds=1)) * _MICROSECOND
 
 
 def _commit(sequence: Any) -> str:

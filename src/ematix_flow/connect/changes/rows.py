@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -116,8 +117,9 @@ class ChangeRows:
         if change.moved and self.decoder.changes:
             # What the row lacks it has under the old key, whose end is the change before this one.
             carries += version_of(change.order, arrival_order(offset, index - 1), at_ms, unique=change.unique)
-        instant = None if at_ms is None else _EPOCH + timedelta(milliseconds=at_ms)
-        return [*row, self._operation(change), version, instant, at_ms, None if full else carries]
+        instant = None if at_ms is None else _EPOCH + timedelta(microseconds=int(at_ms * 1000))
+        whole_ms = None if at_ms is None else math.floor(at_ms)
+        return [*row, self._operation(change), version, instant, whole_ms, None if full else carries]
 
     def _operation(self, change: Change) -> str:
         """Return what a change does: one of a row that got another key makes that row, also where updates make none."""
