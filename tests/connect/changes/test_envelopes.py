@@ -407,3 +407,16 @@ def test_times_within_a_second_are_told_apart(earlier: Any, later: Any) -> None:
     later_first = decoded(cdc, *({"o": "U", "a": {"b": {"id": 1}}, "t": at} for at in (later, earlier)))
     assert rows[0][3] < rows[1][3]
     assert later_first[0][3] > later_first[1][3]
+
+
+def test_the_time_of_a_flattened_row_is_that_of_its_source() -> None:
+    row, own, source = {"id": 1, "__op": "u"}, {"__ts_ms": 1_767_225_600_999}, {"__source_ts_ms": 1_767_225_600_001}
+    both = [{**row, **own, **source}, {**row, **source, **own}]
+    versions = [one[3] for one in decoded(CDC(), *both, {**row, **source}, {**row, **own, "__source_ts_ms": None})]
+    assert versions[0] == versions[1] == versions[2] == "000000001767225600001000000"
+    assert versions[3] == "000000001767225600999000000"
+    named = CDC(ts_field="at_ms")
+    [(*_, version, _, _)] = decoded(named, {**row, **own, **source, "at_ms": 1_767_225_600_500})
+    assert version == "000000001767225600500000000"
+    places = [{**row, "__source_lsn": 7, "__lsn": 9}, {**row, "__lsn": 9, "__source_lsn": 7}]
+    assert len({one[3] for one in decoded(CDC(), *places)}) == 1

@@ -41,6 +41,8 @@ _NAMELESS = ("bytes", *FLOATS)
 _OPERATIONS = {"c": CREATE, "r": READ, "u": UPDATE, "d": DELETE, "t": TRUNCATE}
 _FLAT = "__"
 """How the fields begin that a flattened row has besides its columns."""
+_SOURCE = "source_"
+"""How those of them go on that are of its source."""
 
 
 def read_debezium(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) -> list[Change]:
@@ -50,7 +52,7 @@ def read_debezium(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) ->
         return []
     operation = _OPERATIONS.get(str(at_path(payload, cdc.op_field or "op")))
     if operation is None or (is_flattened(payload) and not cdc.op_field):
-        return _flattened(payload, keys, semantics)
+        return _flattened(payload, cdc, keys, semantics)
     source = payload.get("source")
     order, unique = log_order(source if isinstance(source, dict) else {})
     if cdc.order_field:
@@ -141,7 +143,7 @@ def _is_moved(before: Mapping[str, Any] | None, after: Mapping[str, Any], keys: 
     return not same_key(before, after, keys)
 
 
-def _flattened(row: Mapping[str, Any], keys: Sequence[str], semantics: dict[str, Semantic]) -> list[Change]:
+def _flattened(row: Mapping[str, Any], cdc: CDC, keys: Sequence[str], semantics: dict[str, Semantic]) -> list[Change]:
     """Return the change of a row that Debezium flattened, which tells its operation in a field of its own."""
     if not is_flattened(row):
         return []
@@ -149,10 +151,17 @@ def _flattened(row: Mapping[str, Any], keys: Sequence[str], semantics: dict[str,
     operation = DELETE if deleted else _OPERATIONS.get(str(row.get(f"{_FLAT}op", "u")))
     if operation is None:
         return []
-    reported = {
-        name.removeprefix(_FLAT).removeprefix("source_"): v for name, v in row.items() if name.startswith(_FLAT)
-    }
-    order, unique = log_order(reported)
+    source = _reported(row)
+    order, unique = log_order(source)
+    named = at_path(row, cdc.ts_field) if cdc.ts_field else None
+    at_ms = milliseconds(source.get("ts_ms") if named is None else named)
     values = {name: value for name, value in row.items() if not name.startswith(_FLAT) or name in keys}
     carried = _before(values) if operation == DELETE else _carried(values)
-    return [Change(operation, carried, order, unique, milliseconds(reported.get("ts_ms")), semantics)]
+    return [Change(operation, carried, order, unique, at_ms, semantics)]
+
+
+def _reported(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a flattened row tells of its source; what the connector says of itself counts only where that is silent."""
+    fields = {name.removeprefix(_FLAT): value for name, value in row.items() if name.startswith(_FLAT)}
+    source = {name.removeprefix(_SOURCE): value for name, value in fields.items() if name.startswith(_SOURCE)}
+    return fields | {name: value for name, value in source.items() if value is not None}
