@@ -28,10 +28,13 @@ class ChangeError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Semantic:
-    """What a field of a schema means: the name of its logical type and, of a decimal, its scale."""
+    """What a field of a schema means: the name of its logical type, of a decimal its scale and of bits their number."""
 
     name: str = ""
-    scale: int = 0
+    scale: int | None = None
+    """None where the schema tells none that a decimal can have."""
+    length: int = 0
+    """0 where the schema does not tell it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from ematix_flow.connect.changes.change import (
 )
 from ematix_flow.connect.changes.order import field_order, log_order, milliseconds
 from ematix_flow.connect.changes.paths import at_path, object_at, same_key
-from ematix_flow.connect.changes.values import FLOATS
+from ematix_flow.connect.changes.values import FLOATS, count_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -89,22 +89,26 @@ def is_flattened(payload: Mapping[str, Any]) -> bool:
 
 def _semantics(schema: Any) -> dict[str, Semantic]:
     """Return the logical types of the columns, which the schema tells for the row before and after alike."""
-    blocks = schema.get("fields") if isinstance(schema, dict) else None
-    fields = next(
-        (
-            one.get("fields")
-            for one in blocks or ()
-            if isinstance(one, dict) and one.get("field") in ("after", "before")
-        ),
-        blocks,
-    )
-    semantics = {}
-    for one in fields or ():
-        if isinstance(one, dict) and (one.get("name") or one.get("type") in _NAMELESS):
-            parameters = one.get("parameters")
-            scale = parameters.get("scale", 0) if isinstance(parameters, dict) else 0
-            semantics[str(one.get("field"))] = Semantic(str(one.get("name") or one.get("type")), int(scale))
-    return semantics
+    blocks = _fields(schema)
+    rows = (_fields(one) for one in blocks if one.get("field") in ("after", "before"))
+    return {
+        str(one.get("field")): _semantic(one)
+        for one in next(rows, blocks)
+        if one.get("name") or one.get("type") in _NAMELESS
+    }
+
+
+def _fields(schema: Any) -> list[dict[str, Any]]:
+    """Return the fields of a schema, as far as it has any."""
+    fields = schema.get("fields") if isinstance(schema, dict) else None
+    return [one for one in fields if isinstance(one, dict)] if isinstance(fields, list) else []
+
+
+def _semantic(field: Mapping[str, Any]) -> Semantic:
+    reported = field.get("parameters")
+    parameters = reported if isinstance(reported, dict) else {}
+    length = count_of(parameters.get("length"))
+    return Semantic(str(field.get("name") or field.get("type")), count_of(parameters.get("scale")), length or 0)
 
 
 def _time(payload: Mapping[str, Any], source: Any, cdc: CDC) -> int | Decimal | None:

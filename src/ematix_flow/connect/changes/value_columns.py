@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from ematix_flow.connect.changes.change import ChangeError, Semantic
 from ematix_flow.connect.changes.values import (
+    BITS,
     CLOCKS,
     DATES,
     DECIMAL,
@@ -37,7 +38,7 @@ def value_column(
     """Return written values as their column takes them, and the numbers of those that cannot be read."""
     semantic = semantic or _PLAIN
     is_text = pc.starts_with(written, '"')
-    if kind == "bytes" or semantic.name == DECIMAL:
+    if kind == "bytes" or semantic.name in (DECIMAL, BITS):
         return _one_by_one(written, kind, semantic, time_unit)
     if not _counts(kind, semantic) or pc.all(pc.or_(is_text, pc.equal(written, NULL))).as_py() in (True, None):
         return _texts(written, is_text, kind), []

@@ -7,7 +7,7 @@ by its size where only one unit puts it between 1973 and 5138.
 from __future__ import annotations
 
 import base64
-import binascii
+import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -33,6 +33,8 @@ CLOCKS = {
 }
 DATES = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
 DECIMAL, _VARIABLE = "org.apache.kafka.connect.data.Decimal", "io.debezium.data.VariableScaleDecimal"
+BITS = "io.debezium.data.Bits"
+_COUNT = re.compile(r"-?\d{1,5}", re.ASCII)
 _LAST_HOUR = 838
 """The last one of MySQL's TIME."""
 
@@ -40,6 +42,7 @@ _SIZES = ((10**11, ""), (10**14, "ms"), (10**17, "us"), (10**20, "ns"))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FLOATS = ("float", "double")
 """Types of a schema without a name of their own that are no exact numbers."""
+_TEXTS = ("text", "string")
 TIME_KINDS = ("timestamp", "timestamp_tz")
 _NONE = Semantic()
 
@@ -58,12 +61,9 @@ def converted(
 
 def _converted(value: Any, kind: str, semantic: Semantic, time_unit: str | None) -> str | bytes:
     name, number = semantic.name, _whole(value)
-    if kind == "bytes":
-        return _bytes(value)
-    if name == DECIMAL:
-        return _decimal(value, semantic.scale)
-    if isinstance(value, dict) and {"scale", "value"} <= set(value) and (name == _VARIABLE or kind == "numeric"):
-        return _decimal(value["value"], int(value["scale"]))
+    encoded = _encoded(value, kind, semantic)
+    if encoded is not None:
+        return encoded
     if number is None:
         return text_of(value, kind)
     if name in DATES or (kind == "date" and name not in UNITS):
@@ -76,6 +76,25 @@ def _converted(value: Any, kind: str, semantic: Semantic, time_unit: str | None)
             at.date().isoformat() if kind == "date" else f"{at.replace(tzinfo=None).isoformat(timespec='microseconds')}"
         )
     return text_of(value, kind)
+
+
+def _encoded(value: Any, kind: str, semantic: Semantic) -> str | bytes | None:
+    """Return a value that connectors write as bytes; None for any other."""
+    if kind == "bytes":
+        return _bytes(value)
+    if semantic.name == DECIMAL:
+        return _decimal(value, semantic.scale)
+    if semantic.name == BITS:
+        return _bits(value, kind, semantic.length)
+    is_variable = semantic.name == _VARIABLE or kind == "numeric"
+    if is_variable and isinstance(value, dict) and {"scale", "value"} <= set(value):
+        return _decimal(value["value"], count_of(value["scale"]))
+    return None
+
+
+def count_of(value: Any) -> int | None:
+    """Return a number of digits or bits that a schema or a value tells; None for what cannot be one."""
+    return int(value) if not isinstance(value, bool) and _COUNT.fullmatch(str(value)) else None
 
 
 def _whole(value: Any) -> int | None:
@@ -113,23 +132,36 @@ def _clock(number: int, unit: str) -> str:
     return f"{'-' if number < 0 else ''}{hour:02d}:{minute:02d}:{second:02d}.{micros:06d}"
 
 
-def _decimal(value: Any, scale: int) -> str:
+def _decimal(value: Any, scale: int | None) -> str:
     """Return the number that a connector writes as bytes, or as text where it is configured so."""
     if isinstance(value, Decimal | Number | int | float):
         return text_of(value, "numeric")
-    raw = value if isinstance(value, bytes) else _unbased(value)
-    number = int.from_bytes(raw, "big", signed=True)
+    if scale is None:
+        message = "nobody tells how many digits of this decimal are behind its point (scale)"
+        raise ChangeError(message)
+    number = int.from_bytes(_bytes(value), "big", signed=True)
     # Put together from its digits, because arithmetic would round them.
     return format(Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale)), "f")
 
 
+def _bits(value: Any, kind: str, length: int) -> str:
+    """Return bits, which a connector writes with the least ones first, as their number, a boolean or digits."""
+    raw = _bytes(value)
+    number = int.from_bytes(raw, "little")
+    if kind == "boolean":
+        return "true" if number else "false"
+    return format(number, f"0{min(length or 8 * len(raw), 8 * len(raw))}b") if kind in _TEXTS else str(number)
+
+
 def _bytes(value: Any) -> bytes:
-    return value if isinstance(value, bytes) else _unbased(value)
-
-
-def _unbased(value: Any) -> bytes:
+    """Return bytes, which JSON has as base64."""
+    if isinstance(value, bytes):
+        return value
+    text = value if isinstance(value, str) and not isinstance(value, Number) else ""
     try:
-        return base64.b64decode(str(value), validate=True)
-    except binascii.Error:
-        message = f"{str(value)[:80]!r} is not base64, as connectors write bytes"
-        raise ChangeError(message) from None
+        if text == value:
+            return base64.b64decode(text, validate=True)
+    except ValueError:
+        pass
+    message = f"{str(value)[:80]!r} is not base64, as connectors write bytes"
+    raise ChangeError(message)

@@ -88,8 +88,9 @@ def _type_of(value: Any, semantic: Semantic | None) -> ColumnType:
         return Date()
     if name in UNITS:
         return Timestamp()
-    if name == DECIMAL and semantic is not None:
-        return Numeric(38, semantic.scale)
+    scale = None if semantic is None else semantic.scale
+    if name == DECIMAL and scale is not None and 0 <= scale <= MOST_DIGITS:
+        return Numeric(MOST_DIGITS, scale)
     if isinstance(value, bool):
         return Boolean()
     if isinstance(value, float) or name in FLOATS:
