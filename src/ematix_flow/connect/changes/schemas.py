@@ -8,9 +8,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ematix_flow.connect.formats.schema_decoders import SchemaDecoder
 
 _ROWS = ("after", "before")
+_NAMED = ("record", "enum", "fixed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,30 +40,42 @@ class ChangeReader:
 @lru_cache(maxsize=256)
 def _connect_schema(text: str) -> dict[str, Any]:
     """Return an Avro schema as far as connectors write it in JSON: the logical types of the columns."""
-    named: dict[str, dict[str, Any]] = {}
-    envelope = _record(json.loads(text), named) or {}
+    schema = json.loads(text)
+    named = dict(_named(schema))
+    envelope = _described(schema, named)
     blocks = []
     for field in envelope.get("fields", ()):
-        row = _record(field["type"], named)
-        if row is not None and field["name"] in _ROWS:
-            blocks.append({"field": field["name"], "fields": [_column(one) for one in row.get("fields", ())]})
-    return {"fields": blocks}
+        row = _described(field["type"], named)
+        if "fields" in row and field["name"] in _ROWS:
+            blocks.append({"field": field["name"], "fields": [_column(one, named) for one in row["fields"]]})
+    return {"fields": blocks or [_column(one, named) for one in envelope.get("fields", ())]}
 
 
-def _record(schema: Any, named: dict[str, dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the record that a schema is or may be; one that was described before is found by its name."""
+def _named(schema: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Return all types that a schema describes, which may refer to each other by their names."""
+    if isinstance(schema, list):
+        for one in schema:
+            yield from _named(one)
+    elif isinstance(schema, dict):
+        for one in schema.values():
+            yield from _named(one)
+        if "name" in schema and schema.get("type") in _NAMED:
+            yield str(schema["name"]).rpartition(".")[2], schema
+
+
+def _described(schema: Any, named: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the description of the type that a schema is or may be; one that has only a name is empty."""
     for one in schema if isinstance(schema, list) else [schema]:
         if isinstance(one, str) and one.rpartition(".")[2] in named:
             return named[one.rpartition(".")[2]]
-        if isinstance(one, dict) and one.get("type") == "record":
-            named[str(one["name"]).rpartition(".")[2]] = one
+        if isinstance(one, dict):
             return one
-    return None
+    return {}
 
 
-def _column(field: dict[str, Any]) -> dict[str, Any]:
-    kinds = field["type"] if isinstance(field["type"], list) else [field["type"]]
-    described = next((one for one in kinds if isinstance(one, dict)), {})
+def _column(field: dict[str, Any], named: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    described = _described(field["type"], named)
     # fastavro reads Avro's own logical types, so only those of connectors are left to be read.
     name = described.get("connect.name", "") if "logicalType" not in described else ""
-    return {"field": field["name"], "name": name, "type": described.get("type")}
+    parameters = described.get("connect.parameters")
+    return {"field": field["name"], "name": name, "type": described.get("type"), "parameters": parameters}
