@@ -105,11 +105,14 @@ def read_custom(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) -> l
     after = object_at(document, str(cdc.after_field))
     before = object_at(document, cdc.before_field) if cdc.before_field else None
     key = _key_at(document, str(cdc.key_field), keys)
+    known = {name: value for name, value in (before or {}).items() if value is not None}
+    earlier = {**key, **(after or {}), **known}
     if operation == DELETE:
-        return [Change(DELETE, {**(before or after or {}), **key}, **common)]
+        return [Change(DELETE, {**earlier, **key}, **common)]
     if after is None:
         raise ChangeError(f"a change without the row that it leaves ({cdc.after_field})")
-    return _with_move(operation, {**key, **after}, before if operation == UPDATE else None, keys, common)
+    row = {**{name: known[name] for name in keys if name in known}, **key, **after}
+    return _with_move(operation, row, earlier if operation == UPDATE else None, keys, common)
 
 
 def _described(code: Any, op_map: Mapping[str, str]) -> str | None:

@@ -1,0 +1,60 @@
+"""Envelopes that a declaration describes, and what it says of those that are known."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ematix_flow import CDC
+from ematix_flow.connect.changes.decoder import ChangeDecoder, ChangeTable
+
+TABLE = ChangeTable(
+    "shop.things", (("shop", "text"), ("id", "big_int"), ("name", "text"), ("size", "integer")), ("shop", "id")
+)
+CUSTOM = CDC(
+    "custom",
+    op_field="o",
+    before_field="old",
+    after_field="new",
+    key_field="k",
+    op_map={"U": "update", "D": "delete", "I": "create"},
+)
+
+
+def rows(cdc: CDC, *documents: Any) -> list[tuple[Any, ...]]:
+    """Return the rows of messages: operation, shop, id, name and size."""
+    decoded = ChangeDecoder(cdc, TABLE).decode([json.dumps(one).encode() for one in documents])
+    shop, key, name, size, operation, *_ = (column.to_pylist() for column in decoded.columns)
+    assert not any(decoded.wrong), decoded.wrong
+    return list(zip(operation, shop, key, name, size, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        ({"old": {"id": 1}, "new": {"shop": "a", "id": 2, "name": "x"}}, [("d", "a", "1", None, None), ("u", "a", "2", "x", None)]),
+        ({"old": {"shop": "a"}, "new": {"shop": "b", "id": 2}}, [("d", "a", "2", None, None), ("u", "b", "2", None, None)]),
+        ({"old": {"name": "w"}, "new": {"shop": "a", "id": 2, "name": "x"}}, [("u", "a", "2", "x", None)]),
+        ({"old": {"shop": None, "id": None}, "new": {"shop": "a", "id": 2}}, [("u", "a", "2", None, None)]),
+        ({"old": {"shop": "a", "id": 2, "size": 1}, "new": {"name": "x"}}, [("u", "a", "2", "x", None)]),
+        ({"old": {}, "new": {"name": "x"}, "k": {"shop": "a", "id": 2}}, [("u", "a", "2", "x", None)]),
+        ({"new": {"shop": "a", "id": 2}}, [("u", "a", "2", None, None)]),
+    ],
+)  # fmt: skip
+def test_a_row_before_an_update_may_have_only_what_was_changed(event: dict[str, Any], expected: list[Any]) -> None:
+    assert rows(CUSTOM, {"o": "U", **event}) == expected
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"old": {"id": 1}, "new": {"shop": "a"}},
+        {"old": {"shop": "a"}, "k": {"id": 1}},
+        {"old": {"shop": "a", "id": None}, "new": {"id": 1}},
+        {"old": None, "new": None, "k": {"shop": "a", "id": 1}},
+    ],
+)
+def test_a_row_that_is_deleted_has_its_key_from_all_that_the_event_tells(event: dict[str, Any]) -> None:
+    assert rows(CUSTOM, {"o": "D", **event}) == [("d", "a", "1", None, None)]
