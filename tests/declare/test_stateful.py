@@ -28,6 +28,16 @@ def test_lists_become_tuples_and_other_words_their_own() -> None:
     assert CDC(**{**CUSTOM, "op_map": {3: "create", True: "delete"}}).op_map == {"3": "create", "true": "delete"}
 
 
+def test_change_events_may_be_declared_without_the_names_of_their_options() -> None:
+    codes = {"I": "create"}
+    given = CDC("custom", "o", "b", "a", "k", "t", codes, "soft", "gone", "fail", 7)
+    fields = {"op_field": "o", "before_field": "b", "after_field": "a", "key_field": "k", "ts_field": "t"}
+    deletes = {"delete_mode": "soft", "soft_delete_column": "gone"}
+    assert given == CDC(
+        envelope="custom", **fields, op_map=codes, **deletes, schema_evolution="fail", out_of_order_tolerance_ms=7
+    )
+
+
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [

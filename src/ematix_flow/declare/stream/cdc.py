@@ -26,8 +26,6 @@ class CDC:
     after_field: str | None = None
     key_field: str | None = None
     ts_field: str | None = None
-    order_field: str | None = None
-    """Where a custom event has its place in the log of its database: a whole number that only grows."""
     op_map: Mapping[str, str] | None = None
     """The word of an event, as text, number or truth value -> create, update, delete, read or truncate."""
     delete_mode: str = "hard"
@@ -36,6 +34,8 @@ class CDC:
     """What becomes of a column that the table lacks: its values are left out, the event is refused, or it is added."""
     out_of_order_tolerance_ms: int = 5000
     """By how much a change may be older than what its key has before it counts as late; changes are put in order in any case."""
+    order_field: str | None = None
+    """Where a custom event has its place in the log of its database: a whole number that only grows."""
     missing_columns: str = "keep"
     """What a column becomes that an event does not carry: it stays as it is, or is NULL."""
     missing_rows: str = "insert"
