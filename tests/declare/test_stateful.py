@@ -28,6 +28,11 @@ def test_lists_become_tuples_and_other_words_their_own() -> None:
     assert CDC(**{**CUSTOM, "op_map": {3: "create", True: "delete"}}).op_map == {"3": "create", "true": "delete"}
 
 
+def test_a_column_for_marks_may_be_named_where_rows_are_deleted() -> None:
+    assert CDC(soft_delete_column="gone").soft_column is None
+    assert CDC(delete_mode="soft", soft_delete_column="gone").soft_column == "gone"
+
+
 def test_change_events_may_be_declared_without_the_names_of_their_options() -> None:
     codes = {"I": "create"}
     given = CDC("custom", "o", "b", "a", "k", "t", codes, "soft", "gone", "fail", 7)
@@ -111,7 +116,6 @@ def test_a_wrong_join_is_refused(keywords: dict[str, Any], message: str) -> None
         ({"envelope": "debezum"}, "did you mean 'debezium'?"),
         ({"delete_mode": "none"}, "delete_mode='none'"),
         ({"delete_mode": "soft"}, "belong together"),
-        ({"soft_delete_column": "gone"}, "belong together"),
         ({"schema_evolution": "add"}, "schema_evolution='add'"),
         ({"out_of_order_tolerance_ms": -1}, "smaller than 0"),
         ({**CUSTOM, "op_map": None}, "a custom envelope needs op_map="),

@@ -29,12 +29,12 @@ def change_columns(*, changes: bool) -> tuple[StageColumn, ...]:
 def change_rules(table: Table, write: Write, database: TargetSystem, scope: str) -> ChangeRules:
     """Return how changes are applied to a table; `scope` names the versions of its keys unless the load does."""
     cdc = write.cdc
-    if cdc is not None and cdc.soft_delete_column is not None:
-        check_soft(table, cdc.soft_delete_column)
+    if cdc is not None and cdc.soft_column is not None:
+        check_soft(table, cdc.soft_column)
     return ChangeRules(
         scope=write.versions_of or scope,
         versions=database.metadata_table(VERSIONS) if database.capabilities.rolls_back else None,
-        soft=(cdc.soft_delete_column or "") if cdc is not None else "",
+        soft=(cdc.soft_column or "") if cdc is not None else "",
         inserts=cdc is None or cdc.missing_rows == "insert",
         is_snapshot=write.is_snapshot,
         tolerated_ms=0 if cdc is None else cdc.out_of_order_tolerance_ms,

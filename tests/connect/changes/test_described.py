@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ematix_flow import CDC
+from ematix_flow.connect.changes import alike
 from ematix_flow.connect.changes.decoder import ChangeDecoder, ChangeTable
 
 TABLE = ChangeTable(
@@ -58,3 +59,13 @@ def test_a_row_before_an_update_may_have_only_what_was_changed(event: dict[str, 
 )
 def test_a_row_that_is_deleted_has_its_key_from_all_that_the_event_tells(event: dict[str, Any]) -> None:
     assert rows(CUSTOM, {"o": "D", **event}) == [("d", "a", "1", None, None)]
+
+
+@pytest.mark.parametrize("tries", [0, alike.TRIES])
+def test_where_rows_are_deleted_the_column_for_marks_is_one_like_any_other(
+    tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alike, "TRIES", tries)
+    event = {"op": "c", "after": {"shop": "a", "id": 1, "name": "x", "size": 5}, "source": {"lsn": 1}}
+    assert rows(CDC(soft_delete_column="name"), event) == [("c", "a", "1", "x", "5")]
+    assert rows(CDC(delete_mode="soft", soft_delete_column="name"), event) == [("c", "a", "1", None, "5")]

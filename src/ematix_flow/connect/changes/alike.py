@@ -176,9 +176,9 @@ def _learned(text: str, decoder: ChangeDecoder) -> Layout | None:
 def _is_readable(layout: Layout, decoder: ChangeDecoder) -> bool:
     """Return whether the columns of a layout are enough for a table, so that no change of it has to be refused."""
     cdc, table = decoder.cdc, decoder.table
-    if not set(table.keys) <= set(layout.names) or cdc.soft_delete_column in table.keys:
+    if not set(table.keys) <= set(layout.names) or cdc.soft_column in table.keys:
         return False
-    lacks = table.names.difference(layout.names, (cdc.soft_delete_column,))
+    lacks = table.names.difference(layout.names, (cdc.soft_column,))
     is_whole = not lacks or cdc.missing_columns == "null" or not decoder.whole
     is_known = cdc.schema_evolution != "fail" or table.names.issuperset(layout.names)
     return not layout.written or (is_whole and is_known)

@@ -81,7 +81,7 @@ class _Reading:
         """Return the values of a column of the table, and note which changes carry it."""
         cdc, table, layout = self._decoder.cdc, self._decoder.table, self._layout
         kind_of = pa.binary() if kind == "bytes" else pa.string()
-        if name == cdc.soft_delete_column:
+        if name == cdc.soft_column:
             self._carried.append(None)
             return pa.nulls(self._size, kind_of)
         if name not in layout.names:

@@ -129,7 +129,7 @@ class ChangeRows:
     def _value(self, change: Change, name: str, kind: str) -> tuple[str | bytes | None, bool]:
         """Return the value of a column, and whether the change carries it."""
         cdc, table = self.decoder.cdc, self.decoder.table
-        if name == cdc.soft_delete_column:
+        if name == cdc.soft_column:
             return None, True  # a row that is written is not deleted
         if name not in change.values:
             if name in change.lost and cdc.missing_columns == "keep" and self.decoder.changes:

@@ -60,7 +60,7 @@ class CDC:
         for name in (*_FIELDS, "soft_delete_column"):
             if getattr(self, name) is not None:
                 filled_text(name, getattr(self, name))
-        if (self.delete_mode == "soft") != (self.soft_delete_column is not None):
+        if self.delete_mode == "soft" and self.soft_delete_column is None:
             message = 'delete_mode="soft" and soft_delete_column= belong together'
             raise DeclareError(message)
         self._check_operations()
@@ -68,6 +68,11 @@ class CDC:
         if self.envelope == "custom" and missing:
             message = f"a custom envelope needs {', '.join(f'{name}=' for name in missing)}"
             raise DeclareError(message)
+
+    @property
+    def soft_column(self) -> str | None:
+        """Return the column that tells which rows are deleted; None where those are removed, and the column is one like any other."""
+        return self.soft_delete_column if self.delete_mode == "soft" else None
 
     def _check_operations(self) -> None:
         if self.op_map is None:
