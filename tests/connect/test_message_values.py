@@ -46,6 +46,7 @@ SOME_UUID = UUID("2b0e3c1a-7c55-4f0e-9c5e-00000000abcd")
         (b"\0\xff", "bytes", b"\0\xff"),
         ("ä", "bytes", "ä".encode()),
         (Decimal("0.25"), "double", 0.25),
+        ({"n": Decimal("1E+400")}, "jsonb", f'{{"n":1{"0" * 400}}}'),
         ("1e3", "double", 1000.0),
         (None, "double", None),
     ],

@@ -6,7 +6,6 @@ the changes are; one that cannot be applied is reported with its message.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -141,11 +140,7 @@ class ChangeDecoder(Decoder):
 
     def document_of(self, payload: bytes) -> dict[str, Any] | str:
         """Return the values of a message, or what is wrong with it."""
-        if self.reader is not None:
-            return self.reader.read(payload)
-        if b"\\ud" in payload.lower() and isinstance(half := row_of(payload), str):
-            return half
-        return object_of(payload)
+        return _object_of(payload) if self.reader is None else self.reader.read(payload)
 
     def changes_of(self, payload: bytes | None, key: Any = None) -> list[Change] | str:
         """Return the changes of a message, none where it is no change, or why they cannot be applied."""
@@ -159,6 +154,8 @@ class ChangeDecoder(Decoder):
             return [self._with_key(change, key) for change in changes if not self._is_left_out(change)]
         except ChangeError as error:
             return f"({error})"
+        except RecursionError:
+            return "(nested too deeply)"
 
     def _is_left_out(self, change: Change) -> bool:
         return change.operation == TRUNCATE and self.cdc.on_truncate == "skip"
@@ -183,14 +180,17 @@ def _column(messages: pa.Table, name: str) -> pa.Array | None:
     return messages.column(name).combine_chunks() if name in messages.column_names else None
 
 
+def _object_of(payload: bytes) -> dict[str, Any] | str:
+    """Return the values of an object of JSON, or what is wrong with it."""
+    if b"\\ud" in payload.lower() and isinstance(half := row_of(payload), str):
+        return half
+    return object_of(payload)
+
+
 def _key_values(key: Any) -> Mapping[str, Any]:
     """Return the columns in the key of a message: an object of JSON, with or without its schema."""
-    if key is None:
+    document = {} if key is None else _object_of(key.encode() if isinstance(key, str) else key)
+    if isinstance(document, str):
         return {}
-    try:
-        document = json.loads(key)
-    except (ValueError, RecursionError):
-        return {}
-    if isinstance(document, dict) and isinstance(document.get("payload"), dict):
-        document = document["payload"]
-    return document if isinstance(document, dict) else {}
+    payload = document.get("payload")
+    return payload if isinstance(payload, dict) else document

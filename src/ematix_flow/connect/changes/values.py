@@ -57,6 +57,8 @@ def converted(
         return _converted(value, kind, semantic or _NONE, time_unit)
     except (UnfitError, OverflowError, ValueError, ArithmeticError) as error:
         raise ChangeError(str(error) or f"{str(value)[:80]!r} cannot be read") from None
+    except RecursionError:
+        raise ChangeError("nested too deeply") from None
 
 
 def _converted(value: Any, kind: str, semantic: Semantic, time_unit: str | None) -> str | bytes:

@@ -90,7 +90,7 @@ def tree(value: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, int | float | Decimal):
-        return Number(_digits(value, "")) if math.isfinite(value) else _NON_FINITE[str(value).lower()]
+        return Number(_digits(value, "")) if _is_finite(value) else _NON_FINITE[str(value).lower()]
     return text_of(value)
 
 
@@ -116,12 +116,17 @@ def _to_float(value: Any) -> float:
     raise UnfitError(f"{text_of(value)[:80]!r} is not a number")
 
 
+def _is_finite(value: float | Decimal) -> bool:
+    """Return whether a number has digits, of which one that is exact may have more than a float has room for."""
+    return isinstance(value, int) or (value.is_finite() if isinstance(value, Decimal) else math.isfinite(value))
+
+
 def _digits(value: bool | float | Decimal, kind: str) -> str:  # noqa: FBT001 - a value, no switch
     """Return a number as people write it; a whole one has no point where the column has none."""
     if isinstance(value, bool):
         literals = ("0", "1") if kind in (*WHOLE, "numeric") else ("false", "true")
         return literals[value]
-    if isinstance(value, int) or not math.isfinite(value):
+    if isinstance(value, int) or not _is_finite(value):
         return str(value)
     if kind in (*WHOLE, "boolean") and value == int(value):
         return str(int(value))
