@@ -122,6 +122,7 @@ def test_a_wrong_join_is_refused(keywords: dict[str, Any], message: str) -> None
         ({**CUSTOM, "op_map": {"I": "insert"}}, "is not known"),
         ({**CUSTOM, "op_map": {2: "create", "2": "delete"}}, "op_map= has '2' as text and as a number"),
         ({**CUSTOM, "key_field": None}, "a custom envelope needs key_field="),
+        ({"envelope": "canal", "key_field": "k"}, "does not go with envelope='canal'"),
     ],
 )
 def test_wrong_change_events_are_refused(keywords: dict[str, Any], message: str) -> None:

@@ -52,6 +52,8 @@ pubsub = PubSubConnection("pubsub", "project")
 kinesis = KinesisConnection("kinesis", "stream")
 delta = DeltaLocalConnection("delta", "/lake")
 iceberg = IcebergConnection("iceberg", "hadoop", "/lake")
+log = Target(connection=db, table=("a", "b"), mode="append")
+history = Target(connection=db, table=("a", "b"), mode="scd2", keys=["id"])
 store = StateStore("postgres", "postgres://localhost/state")
 tumbling = Window("tumbling", [Aggregation("count", "n")], duration_ms=1000)  # type: ignore[arg-type]
 session = Window("session", (Aggregation("count", "n"),), gap_ms=1, max_session_duration_ms=9, group_by=("user",))
@@ -176,6 +178,8 @@ def test_the_same_place_is_not_written_twice() -> None:
         ({"transform_sql": "x", "udfs": [double], "aggregate_udfs": [Double]}, "two functions are named"),
         ({"cdc": CDC(), "window": tumbling}, "cdc= goes neither"),
         ({"cdc": CDC(), "targets": [Target(connection=csv, prefix="a")]}, "cdc= changes and deletes rows"),
+        ({"cdc": CDC(missing_rows="ignore"), "targets": [log]}, "does not go with mode='append'"),
+        ({"cdc": CDC(missing_rows="ignore"), "targets": [history]}, "does not go with mode='scd2'"),
         ({"window": session}, "a session window needs state_store="),
         ({"window": tumbling, "state_store": store}, "a tumbling window takes no state_store="),
         ({"join": join, "sources": two}, "a join needs state_store="),

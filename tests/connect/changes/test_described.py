@@ -24,6 +24,21 @@ CUSTOM = CDC(
 )
 
 
+CHANGED = {"shop": "a", "id": 1, "name": "x"}
+MAXWELL = {"type": "update", "data": CHANGED, "position": "m.000001:4"}
+CANAL = {"type": "UPDATE", "data": [CHANGED]}
+DMS = {"data": CHANGED, "metadata": {"operation": "update"}}
+DEBEZIUM = {"op": "u", "after": CHANGED, "source": {"lsn": 1}}
+FLAT = {**CHANGED, "__op": "u", "__lsn": 1}
+
+
+def versions(cdc: CDC, *documents: Any) -> list[str]:
+    """Return what decides between the changes of messages."""
+    decoded = ChangeDecoder(cdc, TABLE).decode([json.dumps(one).encode() for one in documents])
+    assert not any(decoded.wrong), decoded.wrong
+    return list(decoded.columns[len(TABLE.columns) + 1].to_pylist())
+
+
 def rows(cdc: CDC, *documents: Any) -> list[tuple[Any, ...]]:
     """Return the rows of messages: operation, shop, id, name and size."""
     decoded = ChangeDecoder(cdc, TABLE).decode([json.dumps(one).encode() for one in documents])
@@ -69,3 +84,44 @@ def test_where_rows_are_deleted_the_column_for_marks_is_one_like_any_other(
     event = {"op": "c", "after": {"shop": "a", "id": 1, "name": "x", "size": 5}, "source": {"lsn": 1}}
     assert rows(CDC(soft_delete_column="name"), event) == [("c", "a", "1", "x", "5")]
     assert rows(CDC(delete_mode="soft", soft_delete_column="name"), event) == [("c", "a", "1", None, "5")]
+
+
+@pytest.mark.parametrize(
+    ("envelope", "message", "name"),
+    [
+        ("debezium", DEBEZIUM, "op"),
+        ("debezium", {"schema": {}, "payload": DEBEZIUM}, ""),
+        ("debezium", FLAT, "__op"),
+        ("maxwell", MAXWELL, "type"),
+        ("canal", CANAL, "type"),
+        ("aws_dms", DMS, ""),
+    ],
+)
+def test_what_is_declared_goes_for_envelopes_that_are_known(envelope: str, message: dict[str, Any], name: str) -> None:
+    placed = [{**message, "n": place} for place in (9, 10)]
+    if "payload" in message:
+        placed = [{"schema": {}, "payload": {**message["payload"], "n": place}} for place in (9, 10)]
+    first, second = versions(CDC(envelope, order_field="n"), *placed)
+    assert first < second
+    assert first.startswith("100000000000000000009")
+    removing = CDC(envelope, op_map={"remove": "delete"})
+    assert rows(removing, message) == rows(CDC(envelope), message) == [("u", "a", "1", "x", None)]
+    if name:
+        assert [one[0] for one in rows(removing, {**message, "before": CHANGED, name: "remove"})] == ["d"]
+
+
+@pytest.mark.parametrize(
+    ("envelope", "message", "block"),
+    [("debezium", DEBEZIUM, "after"), ("maxwell", MAXWELL, "data"), ("aws_dms", DMS, "data")],
+)
+def test_a_row_may_have_its_key_in_a_field_of_the_event(envelope: str, message: dict[str, Any], block: str) -> None:
+    event = {**message, block: {"shop": "a", "name": "x"}, "k": {"id": 5, "shop": "b"}}
+    assert rows(CDC(envelope, key_field="k"), event) == [("u", "a", "5", "x", None)]
+    if envelope == "debezium":
+        assert rows(CDC(key_field="k"), {"schema": {}, "payload": event}) == [("u", "a", "5", "x", None)]
+
+
+def test_the_rows_of_a_statement_may_be_in_other_fields() -> None:
+    event = {"type": "UPDATE", "new": {"rows": [CHANGED]}, "prior": [{"id": 7}], "data": [{"id": 9}]}
+    cdc = CDC("canal", after_field="new.rows", before_field="prior")
+    assert rows(cdc, event) == [("d", "a", "7", None, None), ("u", "a", "1", "x", None)]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from decimal import Decimal
 
 CREATE, READ, UPDATE, DELETE, TRUNCATE, SKIP = "c", "r", "u", "d", "t", "s"
@@ -20,6 +21,12 @@ CHANGE_COLUMNS = ("_flow_change", "_flow_version", "_flow_change_at", "_flow_cha
 
 KEY = "_key"
 """Column of a message's own key, which has the key of a row where a log does not keep deleted rows."""
+
+
+def declared_operation(code: Any, op_map: Mapping[str, str] | None) -> str | None:
+    """Return what an event does by its token, a truth value as JSON writes it; None where the declaration has no such token."""
+    token = str(code).lower() if isinstance(code, bool) else str(code)
+    return OPERATIONS.get((op_map or {}).get(token) or (op_map or {}).get(str(code), ""))
 
 
 class ChangeError(ValueError):

@@ -13,6 +13,7 @@ from ematix_flow.connect.changes.change import (
     Change,
     ChangeError,
     Semantic,
+    declared_operation,
 )
 from ematix_flow.connect.changes.order import field_order, log_order, milliseconds
 from ematix_flow.connect.changes.paths import at_path, object_at, same_key
@@ -50,7 +51,8 @@ def read_debezium(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) ->
     payload, semantics = unwrapped(document)
     if payload is None:
         return []
-    operation = _OPERATIONS.get(str(at_path(payload, cdc.op_field or "op")))
+    code = at_path(payload, cdc.op_field or "op")
+    operation = declared_operation(code, cdc.op_map) or _OPERATIONS.get(str(code))
     if operation is None or (is_flattened(payload) and not cdc.op_field):
         return _flattened(payload, cdc, keys, semantics)
     source = payload.get("source")
@@ -152,11 +154,14 @@ def _flattened(row: Mapping[str, Any], cdc: CDC, keys: Sequence[str], semantics:
     if not is_flattened(row):
         return []
     deleted = str(row.get(f"{_FLAT}deleted", "")).lower() == "true"
-    operation = DELETE if deleted else _OPERATIONS.get(str(row.get(f"{_FLAT}op", "u")))
+    code = row.get(f"{_FLAT}op", "u")
+    operation = DELETE if deleted else declared_operation(code, cdc.op_map) or _OPERATIONS.get(str(code))
     if operation is None:
         return []
     source = _reported(row)
     order, unique = log_order(source)
+    if cdc.order_field:
+        order, unique = field_order(row, cdc.order_field, operation), False
     named = at_path(row, cdc.ts_field) if cdc.ts_field else None
     at_ms = milliseconds(source.get("ts_ms") if named is None else named)
     values = {name: value for name, value in row.items() if not name.startswith(_FLAT) or name in keys}

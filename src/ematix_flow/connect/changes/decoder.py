@@ -13,7 +13,9 @@ from ematix_flow.connect.base.columns import SourceColumn
 from ematix_flow.connect.base.event_time import EVENT_TIME
 from ematix_flow.connect.base.stream_source import FIELDS, MESSAGE_OFFSET, VALUE
 from ematix_flow.connect.changes.change import CHANGE_COLUMNS, KEY, TRUNCATE, ChangeError
+from ematix_flow.connect.changes.debezium import unwrapped
 from ematix_flow.connect.changes.envelopes import ENVELOPES
+from ematix_flow.connect.changes.paths import key_at
 from ematix_flow.connect.changes.rows import ChangeRows, change_types
 from ematix_flow.connect.formats.decoders import Decoder
 from ematix_flow.connect.formats.json_lines import object_of, row_of
@@ -135,8 +137,8 @@ class ChangeDecoder(Decoder):
     def _is_plain(self) -> bool:
         """Return whether messages may be alike: envelopes of Debezium in JSON, whose fields have their usual names."""
         cdc = self.cdc
-        fields = (cdc.op_field, cdc.before_field, cdc.after_field, cdc.ts_field, cdc.order_field)
-        return cdc.envelope == "debezium" and self.reader is None and not any(fields)
+        named = (cdc.op_field, cdc.before_field, cdc.after_field, cdc.key_field, cdc.ts_field, cdc.order_field)
+        return cdc.envelope == "debezium" and self.reader is None and not any(named) and not cdc.op_map
 
     def document_of(self, payload: bytes) -> dict[str, Any] | str:
         """Return the values of a message, or what is wrong with it."""
@@ -151,7 +153,7 @@ class ChangeDecoder(Decoder):
             return document
         try:
             changes = ENVELOPES[self.cdc.envelope](document, self.cdc, self.table.keys)
-            return [self._with_key(change, key) for change in changes if not self._is_left_out(change)]
+            return [self._with_key(change, document, key) for change in changes if not self._is_left_out(change)]
         except ChangeError as error:
             return f"({error})"
         except RecursionError:
@@ -160,19 +162,25 @@ class ChangeDecoder(Decoder):
     def _is_left_out(self, change: Change) -> bool:
         return change.operation == TRUNCATE and self.cdc.on_truncate == "skip"
 
-    def _with_key(self, change: Change, key: Any) -> Change:
-        """Return a change that has its key, from the message's own where the event lacks it; refuse one without."""
+    def _with_key(self, change: Change, document: Mapping[str, Any], key: Any) -> Change:
+        """Return a change that has its key, from a field of its own or the message's key where the row lacks it; refuse one without."""
         if change.operation == TRUNCATE:
             return change
         values = change.values
         missing = [name for name in self.table.keys if values.get(name) is None]
         if missing:
-            values = {**values, **{name: value for name, value in _key_values(key).items() if name in missing}}
+            reported = {**_key_values(key), **self._key_of_event(document)}
+            values = {**values, **{name: value for name, value in reported.items() if name in missing}}
             missing = [name for name in self.table.keys if values.get(name) is None]
         if missing:
             message = f"a change of {self.table.name} without its key {', '.join(missing)}"
             raise ChangeError(message)
         return change if values is change.values else replace(change, values=values)
+
+    def _key_of_event(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the key that the event has in the field that the declaration names for it."""
+        payload = unwrapped(document)[0] if self.cdc.envelope == "debezium" else document
+        return key_at(payload or {}, self.cdc.key_field, self.table.keys) if self.cdc.key_field else {}
 
 
 def _column(messages: pa.Table, name: str) -> pa.Array | None:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.connect.changes.change import (
     CREATE,
     DELETE,
-    OPERATIONS,
     READ,
     TRUNCATE,
     UPDATE,
     Change,
     ChangeError,
+    declared_operation,
 )
 from ematix_flow.connect.changes.debezium import read_debezium
 from ematix_flow.connect.changes.order import LAST_ROW, field_order, milliseconds, position_order
-from ematix_flow.connect.changes.paths import at_path, object_at, same_key
+from ematix_flow.connect.changes.paths import at_path, key_at, object_at, same_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,14 +34,20 @@ _DMS = {"load": READ, "insert": CREATE, "update": UPDATE, "delete": DELETE, "tru
 
 def read_maxwell(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) -> list[Change]:
     """Return the changes of a message of Maxwell, its bootstrap included."""
-    operation = _MAXWELL.get(str(at_path(document, cdc.op_field or "type")))
+    code = at_path(document, cdc.op_field or "type")
+    operation = declared_operation(code, cdc.op_map) or _MAXWELL.get(str(code))
     if operation is None:
         return []
+    common: dict[str, Any] = {
+        "order": _declared_order(document, cdc, operation)
+        or position_order(document.get("position"), _row_number(document)),
+        "at_ms": milliseconds(at_path(document, cdc.ts_field or "ts")),
+    }
+    if operation == TRUNCATE:
+        return [Change(TRUNCATE, **common)]
     row = object_at(document, cdc.after_field or "data")
     if row is None:
         raise ChangeError("a change without its row (data)")
-    order = position_order(document.get("position"), _row_number(document))
-    common: dict[str, Any] = {"order": order, "at_ms": milliseconds(at_path(document, cdc.ts_field or "ts"))}
     old = object_at(document, cdc.before_field or "old") if operation == UPDATE else None
     return _with_move(operation, row, {**row, **old} if old else None, keys, common)
 
@@ -54,13 +60,17 @@ def _row_number(document: Mapping[str, Any]) -> object:
 
 def read_canal(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) -> list[Change]:
     """Return the changes of a message of Canal, which has the rows of one statement."""
-    operation = _CANAL.get(str(at_path(document, cdc.op_field or "type")).upper())
+    code = at_path(document, cdc.op_field or "type")
+    operation = declared_operation(code, cdc.op_map) or _CANAL.get(str(code).upper())
     if operation is None:
         return []
-    common: dict[str, Any] = {"at_ms": milliseconds(at_path(document, cdc.ts_field or "es"))}
+    common: dict[str, Any] = {
+        "order": _declared_order(document, cdc, operation),
+        "at_ms": milliseconds(at_path(document, cdc.ts_field or "es")),
+    }
     if operation == TRUNCATE:
         return [Change(TRUNCATE, **common)]
-    rows, old = document.get("data"), document.get("old")
+    rows, old = at_path(document, cdc.after_field or "data"), at_path(document, cdc.before_field or "old")
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ChangeError("a change without its rows (data)")
     changes = []
@@ -75,13 +85,14 @@ def read_dms(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) -> list
     """Return the changes of a message of AWS DMS."""
     reported = document.get("metadata")
     metadata = reported if isinstance(reported, dict) else {}
-    operation = _DMS.get(str(at_path(document, cdc.op_field) if cdc.op_field else metadata.get("operation")))
+    code = at_path(document, cdc.op_field) if cdc.op_field else metadata.get("operation")
+    operation = declared_operation(code, cdc.op_map) or _DMS.get(str(code))
     if operation is None:
         return []
     at = (
         at_path(document, cdc.ts_field) if cdc.ts_field else metadata.get("commit-timestamp", metadata.get("timestamp"))
     )
-    common: dict[str, Any] = {"at_ms": milliseconds(at)}
+    common: dict[str, Any] = {"order": _declared_order(document, cdc, operation), "at_ms": milliseconds(at)}
     if operation == TRUNCATE:
         return [Change(TRUNCATE, **common)]
     row = object_at(document, cdc.after_field or "data")
@@ -93,18 +104,18 @@ def read_dms(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) -> list
 
 def read_custom(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) -> list[Change]:
     """Return the changes of a message whose fields the declaration names."""
-    operation = _described(at_path(document, str(cdc.op_field)), cdc.op_map or {})
+    operation = declared_operation(at_path(document, str(cdc.op_field)), cdc.op_map)
     if operation is None:
         return []
     common: dict[str, Any] = {
-        "order": field_order(document, cdc.order_field, operation) if cdc.order_field else "",
+        "order": _declared_order(document, cdc, operation),
         "at_ms": milliseconds(at_path(document, cdc.ts_field)) if cdc.ts_field else None,
     }
     if operation == TRUNCATE:
         return [Change(TRUNCATE, **common)]
     after = object_at(document, str(cdc.after_field))
     before = object_at(document, cdc.before_field) if cdc.before_field else None
-    key = _key_at(document, str(cdc.key_field), keys)
+    key = key_at(document, str(cdc.key_field), keys)
     known = {name: value for name, value in (before or {}).items() if value is not None}
     earlier = {**key, **(after or {}), **known}
     if operation == DELETE:
@@ -115,18 +126,9 @@ def read_custom(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) -> l
     return _with_move(operation, row, earlier if operation == UPDATE else None, keys, common)
 
 
-def _described(code: Any, op_map: Mapping[str, str]) -> str | None:
-    """Return what an event does by its token, a truth value as JSON writes it; None where the declaration has no such token."""
-    token = str(code).lower() if isinstance(code, bool) else str(code)
-    return OPERATIONS.get(op_map.get(token) or op_map.get(str(code), ""))
-
-
-def _key_at(document: Mapping[str, Any], path: str, keys: Sequence[str]) -> dict[str, Any]:
-    """Return the key that an event has in a field of its own: an object, or the value of the only column."""
-    value = at_path(document, path)
-    if isinstance(value, dict):
-        return {key: value[key] for key in keys if key in value}
-    return {keys[0]: value} if value is not None and len(keys) == 1 else {}
+def _declared_order(document: Mapping[str, Any], cdc: CDC, operation: str) -> str:
+    """Return the place of an event in the field that the declaration names for it; empty where it names none."""
+    return field_order(document, cdc.order_field, operation) if cdc.order_field else ""
 
 
 def _with_move(

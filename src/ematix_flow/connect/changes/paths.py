@@ -26,6 +26,14 @@ def object_at(document: Any, path: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
+def key_at(document: Mapping[str, Any], path: str, keys: Sequence[str]) -> dict[str, Any]:
+    """Return the key that an event has in a field of its own: an object, or the value of the only column."""
+    value = at_path(document, path)
+    if isinstance(value, dict):
+        return {key: value[key] for key in keys if key in value}
+    return {keys[0]: value} if value is not None and len(keys) == 1 else {}
+
+
 def same_key(left: Mapping[str, Any], right: Mapping[str, Any], keys: Sequence[str]) -> bool:
     """Return whether two rows have the same key."""
     return all(left.get(key) == right.get(key) for key in keys)

@@ -25,9 +25,10 @@ class CDC:
     before_field: str | None = None
     after_field: str | None = None
     key_field: str | None = None
+    """Where an event has its key, for rows that lack it."""
     ts_field: str | None = None
     op_map: Mapping[str, str] | None = None
-    """The word of an event, as text, number or truth value -> create, update, delete, read or truncate."""
+    """The word of an event, as text, number or truth value -> create, update, delete, read or truncate; others are the envelope's."""
     delete_mode: str = "hard"
     soft_delete_column: str | None = None
     schema_evolution: str = "skip"
@@ -35,7 +36,7 @@ class CDC:
     out_of_order_tolerance_ms: int = 5000
     """By how much a change may be older than what its key has before it counts as late; changes are put in order in any case."""
     order_field: str | None = None
-    """Where a custom event has its place in the log of its database: a whole number that only grows."""
+    """Where an event has its place in the log of its database, if not as its envelope says: a whole number that only grows."""
     missing_columns: str = "keep"
     """What a column becomes that an event does not carry: it stays as it is, or is NULL."""
     missing_rows: str = "insert"
@@ -68,6 +69,9 @@ class CDC:
         if self.envelope == "custom" and missing:
             message = f"a custom envelope needs {', '.join(f'{name}=' for name in missing)}"
             raise DeclareError(message)
+        if self.envelope == "canal" and self.key_field is not None:
+            message = "key_field= does not go with envelope='canal', whose messages have several rows"
+            raise DeclareError(message, hint="leave it out: the rows have their keys.")
 
     @property
     def soft_column(self) -> str | None:

@@ -80,6 +80,11 @@ def _check_changes(stream: Stream, target: StreamTarget) -> None:
     if target.write.mode != CHANGES and stream.cdc.delete_mode == "soft":
         message = f'delete_mode="soft" does not go with mode={target.write.spelled!r}, which keeps what was deleted'
         raise DeclareError(message, hint="leave delete_mode= and soft_delete_column= out.")
+    if target.write.mode != CHANGES and stream.cdc.missing_rows == "ignore":
+        message = (
+            f'missing_rows="ignore" does not go with mode={target.write.spelled!r}, which has a row for every change'
+        )
+        raise DeclareError(message, hint="leave it out.")
     if target.write.mode == "scd2" and target.write.event_timestamp_column is not None:
         message = "event_timestamp_column= does not go with cdc=: the time of a change is that of its event"
         raise DeclareError(message)
