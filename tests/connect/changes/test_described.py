@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from ematix_flow import CDC
+from ematix_flow.connect.base.stream_source import VALUE
 from ematix_flow.connect.changes import alike
+from ematix_flow.connect.changes.change import KEY
 from ematix_flow.connect.changes.decoder import ChangeDecoder, ChangeTable
 
 TABLE = ChangeTable(
@@ -119,6 +122,13 @@ def test_a_row_may_have_its_key_in_a_field_of_the_event(envelope: str, message: 
     assert rows(CDC(envelope, key_field="k"), event) == [("u", "a", "5", "x", None)]
     if envelope == "debezium":
         assert rows(CDC(key_field="k"), {"schema": {}, "payload": event}) == [("u", "a", "5", "x", None)]
+
+
+def test_a_field_without_the_key_does_not_hide_the_key_of_the_message() -> None:
+    event = {**DEBEZIUM, "after": {"shop": "a"}, "k": {"id": None}}
+    messages = pa.table({VALUE: pa.array([json.dumps(event).encode()]), KEY: pa.array(['{"id": 3}'])})
+    decoded = ChangeDecoder(CDC(key_field="k"), TABLE, keyed=True).decode_messages(messages)
+    assert (decoded.columns[1].to_pylist(), decoded.wrong) == (["3"], [None])
 
 
 def test_the_rows_of_a_statement_may_be_in_other_fields() -> None:

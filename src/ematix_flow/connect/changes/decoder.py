@@ -180,7 +180,8 @@ class ChangeDecoder(Decoder):
     def _key_of_event(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the key that the event has in the field that the declaration names for it."""
         payload = unwrapped(document)[0] if self.cdc.envelope == "debezium" else document
-        return key_at(payload or {}, self.cdc.key_field, self.table.keys) if self.cdc.key_field else {}
+        key = key_at(payload or {}, self.cdc.key_field, self.table.keys) if self.cdc.key_field else {}
+        return {name: value for name, value in key.items() if value is not None}
 
 
 def _column(messages: pa.Table, name: str) -> pa.Array | None:
