@@ -105,6 +105,7 @@ def test_rows_that_were_set_aside_can_be_replayed(duck: Warehouse, declare: Decl
     run_pipeline(declare(duck, expectations=expected, on_quality_failure="reject"))
     PROJECT.clear()
     still = declare(duck, expectations=expected, on_quality_failure="reject")
+    assert replay_rejects(still, []) == {"replayed": 0, "rejected": 0, "result": None}
     assert replay_rejects(still)["rejected"] == 1
     PROJECT.clear()
     mended = declare(duck, expectations=lambda t: t.column("name").is_in(["a", "b"]), on_quality_failure="reject")

@@ -43,14 +43,16 @@ def show_reject(pipeline: Pipeline, reject_id: str) -> Reject:
     return exact[0]
 
 
-def replay_rejects(pipeline: Pipeline, ids: Sequence[str] = (), options: Options | None = None) -> dict[str, Any]:
-    """Load pending rejects again through the pipeline as it is declared now; rows that still do not fit stay rejects.
+def replay_rejects(
+    pipeline: Pipeline, ids: Sequence[str] | None = None, options: Options | None = None
+) -> dict[str, Any]:
+    """Load pending rejects again, all or those that are named, through the pipeline as it is declared now; rows that still do not fit stay rejects.
 
     The replay is a load of its own, and marks the rejects in its own transaction: a crash in the middle never loads a
     row twice. Rows of the source and rows that the pipeline has shaped already are a load each; `result` is the last one's.
     """
     options = options or Options()
-    chosen = [r for r in list_rejects(pipeline, limit=1_000_000) if not ids or r.reject_id in ids]
+    chosen = [r for r in list_rejects(pipeline, limit=1_000_000) if ids is None or r.reject_id in ids]
     if not chosen:
         return {"replayed": 0, "rejected": 0, "result": None}
     if pipeline.fan_out:

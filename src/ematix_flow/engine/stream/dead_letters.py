@@ -51,10 +51,15 @@ WAITING = ("pending", SENT)
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which dead letters are selected: some by id, the first so many, or all."""
+    """Which dead letters are selected: some by id, the first so many, or all; an empty list of ids selects none."""
 
-    ids: tuple[str, ...] = ()
+    ids: tuple[str, ...] | None = None
     first: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.first is not None and self.first < 0:
+            message = f"the first {self.first} dead letters are none that could be selected"
+            raise RunError(message, hint="say how many, 0 or more.")
 
     @classmethod
     def of(cls, value: dict[str, Any]) -> Selection:
@@ -62,10 +67,13 @@ class Selection:
         match value.get("kind"):
             case "all":
                 return cls()
-            case "first_n":
+            case "first_n" if value.get("n") is not None:
                 return cls(first=int(value["n"]))
-            case "ids":
+            case "ids" if isinstance(value.get("ids"), list | tuple):
                 return cls(ids=tuple(str(one) for one in value["ids"]))
+            case "first_n" | "ids" as kind:
+                message = f"a selection of kind {kind!r} has to say which"
+                raise RunError(message, hint='{"kind": "first_n", "n": N} or {"kind": "ids", "ids": [...]}.')
             case other:
                 message = f"a selection of kind {other!r} is not known"
                 raise RunError(message, hint="all, first_n or ids.")
@@ -73,13 +81,20 @@ class Selection:
     def among(self, dead_letters: Sequence[Reject]) -> list[Reject]:
         """Return those that are selected, oldest first."""
         oldest = sorted(dead_letters, key=lambda dead_letter: (dead_letter.rejected_at, dead_letter.reject_id))
-        if not self.ids:
-            return oldest if self.first is None else oldest[: self.first]
-        missing = [one for one in self.ids if not any(dead_letter.reject_id.startswith(one) for dead_letter in oldest)]
-        if missing:
-            message = f"no dead letter has the id {missing[0]!r}"
-            raise UnknownNameError(message, hint="flow dlq list shows the ids.")
-        return [dead_letter for dead_letter in oldest if dead_letter.reject_id.startswith(self.ids)]
+        if self.ids is None:
+            return oldest[: self.first]
+        known = [dead_letter.reject_id for dead_letter in oldest]
+        chosen = {reject_id for one in self.ids for reject_id in _meant(one, known)}
+        return [dead_letter for dead_letter in oldest if dead_letter.reject_id in chosen]
+
+
+def _meant(given: str, known: Sequence[str]) -> list[str]:
+    """Return the id that is given, or those that begin so where none is the same."""
+    matching = [given] if given in known else [one for one in known if given and one.startswith(given)]
+    if not matching:
+        message = f"no dead letter has the id {given!r}"
+        raise UnknownNameError(message, hint="flow dlq list shows the ids.")
+    return matching
 
 
 def stats(stream: Stream) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def dlq_replay(
         if max_attempts < 1:
             raise DeclareError(f"max_attempts is {max_attempts}, and a message is tried at least once")
         stream = replace(stream, dlq_max_attempts=max_attempts)
-    return dead_letters.replay(stream, Selection.of(dict(selection or ALL)))
+    return dead_letters.replay(stream, Selection.of(dict(ALL if selection is None else selection)))
 
 
 def dlq_park(pipeline: Any, selection: Mapping[str, Any]) -> dict[str, Any]:

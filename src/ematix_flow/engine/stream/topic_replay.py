@@ -50,7 +50,7 @@ def replay_topic(stream: Stream, chosen: Selection, options: StreamOptions, atte
             f"stream {stream.name!r} writes to no table and has no dead_letter_topic=, so it keeps no dead letters"
         )
         raise UnsupportedError(message)
-    if chosen.ids:
+    if chosen.ids is not None:
         message = f"dead letters of stream {stream.name!r} are in a topic, which is replayed in its order"
         raise UnsupportedError(message, hint="say --all or --first N.")
     done: Counter[str] = Counter()

@@ -97,6 +97,6 @@ def replay(name: str, module: str | None, ids: tuple[str, ...], **location: Any)
         chosen = [show_reject(pipeline, reject).reject_id for reject in ids]
     with progress_subscriber() as subscriber, redirect_stdout(sys.stderr):
         bus.subscribe(subscriber)
-        result = replay_rejects(pipeline, chosen, Options(run_log=log, bus=bus))
+        result = replay_rejects(pipeline, chosen or None, Options(run_log=log, bus=bus))
     emit_json(result)
     return FAILED if result["rejected"] else DONE

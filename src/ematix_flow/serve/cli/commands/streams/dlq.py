@@ -149,7 +149,7 @@ def _selection(ids: tuple[str, ...], first: int | None, everything: bool) -> Sel
 
     if sum((bool(ids), first is not None, everything)) != 1:
         raise click.UsageError("say which dead letters: --id ID, --first N or --all.")
-    return Selection(ids, first)
+    return Selection(ids or None, first)
 
 
 def _table_row(reject: Reject) -> tuple[object, ...]:
