@@ -26,9 +26,9 @@ CUSTOM = {
 }
 
 
-def decoded(cdc: CDC, *documents: Any) -> list[tuple[Any, ...]]:
+def decoded(cdc: CDC, *documents: Any, whole: bool = False) -> list[tuple[Any, ...]]:
     """Return the rows of messages: operation, id, name, version, what is carried, and what is wrong."""
-    decoder = ChangeDecoder(cdc, TABLE)
+    decoder = ChangeDecoder(cdc, TABLE, whole=whole)
     payloads = [one if one is None or isinstance(one, bytes) else json.dumps(one).encode() for one in documents]
     result = decoder.decode(payloads)
     columns = [column.to_pylist() for column in result.columns]
@@ -116,6 +116,18 @@ def test_what_cannot_be_applied_is_reported(message: Any, text: str) -> None:
     [(operation, *_, wrong)] = decoded(CDC(), message)
     assert operation == "s"
     assert text in wrong
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "wrong"), [("true", None), ("false", "a history does not know"), (None, "a history")]
+)
+def test_a_history_skips_a_truncate_only_where_its_table_is_read_again(snapshot: str | None, wrong: str | None) -> None:
+    truncate = {"op": "t", "before": None, "after": None, "source": {"lsn": 7, "ts_ms": 1, "snapshot": snapshot}}
+    [(operation, *_, reason)] = decoded(CDC(), truncate, whole=True)
+    assert operation == "s"
+    assert (reason is None) if wrong is None else (reason is not None and wrong in reason)
+    [(operation, *_)] = decoded(CDC(), truncate)
+    assert operation == "t"
 
 
 def test_the_order_is_the_logs_own() -> None:

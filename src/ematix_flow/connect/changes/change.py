@@ -62,3 +62,5 @@ class Change:
     """Whether its row had another key before, whose end is the change before it."""
     lost: tuple[str, ...] = ()
     """Columns of a new row whose values only its earlier key had."""
+    of_snapshot: bool = False
+    """Whether it says that a table is read again, and not what was done in it."""

@@ -63,7 +63,7 @@ def read_debezium(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) ->
     before, after = object_at(payload, cdc.before_field or "before"), object_at(payload, cdc.after_field or "after")
     common: dict[str, Any] = {"order": order, "unique": unique, "at_ms": at_ms, "semantics": semantics}
     if operation == TRUNCATE:
-        return [Change(TRUNCATE, **common)]
+        return [Change(TRUNCATE, **common, of_snapshot=_is_snapshot(source))]
     if operation == DELETE:
         return [Change(DELETE, _before(before or {}), **common)]
     if after is None:
@@ -111,6 +111,12 @@ def _semantic(field: Mapping[str, Any]) -> Semantic:
     parameters = reported if isinstance(reported, dict) else {}
     length = count_of(parameters.get("length"))
     return Semantic(str(field.get("name") or field.get("type")), count_of(parameters.get("scale")), length or 0)
+
+
+def _is_snapshot(source: Any) -> bool:
+    """Return whether a message is of a snapshot, as its source block says."""
+    reported = source.get("snapshot") if isinstance(source, dict) else None
+    return str(reported or "false").lower() != "false"
 
 
 def _time(payload: Mapping[str, Any], source: Any, cdc: CDC) -> int | Decimal | None:

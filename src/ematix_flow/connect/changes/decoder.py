@@ -160,7 +160,8 @@ class ChangeDecoder(Decoder):
             return "(nested too deeply)"
 
     def _is_left_out(self, change: Change) -> bool:
-        return change.operation == TRUNCATE and self.cdc.on_truncate == "skip"
+        """Return whether a truncate is left out: by choice, or before a table is read again, which ends no version."""
+        return change.operation == TRUNCATE and (self.cdc.on_truncate == "skip" or (self.whole and change.of_snapshot))
 
     def _with_key(self, change: Change, document: Mapping[str, Any], key: Any) -> Change:
         """Return a change that has its key, from a field of its own or the message's key where the row lacks it; refuse one without."""
