@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 KEY = "_flow_key"
 """Column with the key of a row as JSON."""
 CREATES = "_flow_creates"
-"""Column that is 1 where a change of the key creates its row, and not only updates it."""
+"""Column that is 1 where a change of the key creates its row after the last delete, and not only updates it."""
 WHOLE_TABLE = "*"
 """The key of a change of all rows."""
 SNAPSHOT = "*snapshot"
@@ -117,24 +117,50 @@ def collapsed(load: Load, events: str) -> str:
     change, version = quoted(CHANGE), quoted(CHANGE_VERSION)
     by_key = f"PARTITION BY {quoted(KEY)}"
     columns = listed([column.name for column in event_columns(load)])
-    cleared = f"MAX(CASE WHEN {change} = '{DELETE}' THEN {version} ELSE '' END) OVER ({by_key}) AS _flow_cleared"
+    cleared = f"{_last_delete(by_key)} AS _flow_cleared"
     marking = f"'' AS _flow_cleared, ROW_NUMBER() OVER ({by_key} ORDER BY {version}) AS _flow_nth"
     placed = (
         f"placed AS (SELECT {columns}, ROW_NUMBER() OVER ({by_key} ORDER BY {version} DESC) AS _flow_back, "
         f"{marking if is_soft(load) else cleared}, "
         f"MAX({_is_partial(load)}) OVER ({by_key}) AS _flow_partial, "
-        f"MAX(CASE WHEN {change} IN ('{UPDATE}', '{DELETE}') THEN 0 ELSE 1 END) OVER ({by_key}) AS {quoted(CREATES)} "
-        f"FROM {events})"
+        f"{_creates(load, by_key)} AS {quoted(CREATES)} FROM {events})"
     )
     gone = "" if is_soft(load) else f" OR {change} = '{DELETE}'"
-    whole = f"SELECT {columns}, {quoted(CREATES)} FROM placed WHERE _flow_back = 1 AND (_flow_partial = 0{gone})"
+    ignored = _is_ignored(load)
+    last = columns
+    if ignored:
+        gone += f" OR {ignored}"
+        last = columns.replace(change, f"CASE WHEN {ignored} THEN '{DELETE}' ELSE {change} END AS {change}")
+    whole = f"SELECT {last}, {quoted(CREATES)} FROM placed WHERE _flow_back = 1 AND (_flow_partial = 0{gone})"
     has = ", ".join(f"{_knowledge(load, index)} AS {_HAS.format(index)}" for index, _ in enumerate(load.names))
     # Only keys with changes that lack columns are gathered column by column, after the last delete.
     parts = (
         f"parts AS (SELECT {columns}, {quoted(CREATES)}, _flow_back, _flow_cleared, {has} FROM placed "
-        f"WHERE _flow_partial = 1 AND {version} > _flow_cleared)"
+        f"WHERE _flow_partial = 1 AND {version} > _flow_cleared{f' AND NOT ({ignored})' if ignored else ''})"
     )
     return f"WITH {placed}, {parts}, {_gathered(load, by_key)} {whole} UNION ALL {_merged(load)}"
+
+
+def _last_delete(by_key: str) -> str:
+    """Return the version of the last delete of a key, as canonical SQL."""
+    version = quoted(CHANGE_VERSION)
+    return f"MAX(CASE WHEN {quoted(CHANGE)} = '{DELETE}' THEN {version} ELSE '' END) OVER ({by_key})"
+
+
+def _creates(load: Load, by_key: str) -> str:
+    """Return 1 where a change creates the row of a key: of rows that are deleted, after the last delete."""
+    change, updates = quoted(CHANGE), f"('{UPDATE}', '{DELETE}')"
+    if is_soft(load):
+        return f"MAX(CASE WHEN {change} IN {updates} THEN 0 ELSE 1 END) OVER ({by_key})"
+    created = f"MAX(CASE WHEN {change} IN {updates} THEN '' ELSE {quoted(CHANGE_VERSION)} END) OVER ({by_key})"
+    return f"CASE WHEN {created} > {_last_delete(by_key)} THEN 1 ELSE 0 END"
+
+
+def _is_ignored(load: Load) -> str:
+    """Return the condition that an update finds no row because one of its batch deleted it; empty where updates insert."""
+    if load.changes is None or load.changes.inserts or is_soft(load):
+        return ""
+    return f"({quoted(CHANGE)} = '{UPDATE}' AND _flow_cleared <> '' AND {quoted(CREATES)} = 0)"
 
 
 def _is_partial(load: Load) -> str:

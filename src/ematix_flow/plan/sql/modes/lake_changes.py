@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base.session import Statement
 from ematix_flow.connect.base.stage import StageColumn, WorkTable
-from ematix_flow.connect.changes.change import DELETE, TRUNCATE
+from ematix_flow.connect.changes.change import DELETE, TRUNCATE, UPDATE
 from ematix_flow.connect.lake.sql_session import POINTS_FOLDER
 from ematix_flow.declare.table.types import Text, TimestampTZ
 from ematix_flow.plan.columns import CHANGE, CHANGE_AT, CHANGE_CARRIES, CHANGE_VERSION
@@ -75,7 +75,7 @@ def apply_changes(load: Load) -> Program:
             cache_as=final,
         ),
         Statement(_actions(load, rules, events, final), "", "work out what becomes of every row", cache_as=actions),
-        Statement(_remember(load, final), "", "remember the keys whose rows are gone", fills_points=True),
+        Statement(_remember(load, final, actions), "", "remember the keys whose rows are gone", fills_points=True),
         Statement(_merge(load, rules, actions), "", "write, mark and delete rows", final=True),
     )
     known = (WorkTable(load.points.name, deleted_key_columns()),)
@@ -133,13 +133,8 @@ def _actions(load: Load, rules: ChangeRules, events: str, final: str) -> str:
     """Return what happens to every row: the last changes, and the rows that a truncated table removes."""
     names = [column.name for column in final_columns(load)]
     cleared = _cleared(events)
-    # Behind a truncated table nothing of an old row is left to keep, unless rows are only marked.
-    values = [
-        f"CASE WHEN t.version IS NULL THEN f.{quoted(name)} END AS {quoted(name)}"
-        if name == CHANGE_CARRIES and not rules.soft
-        else f"f.{quoted(name)}"
-        for name in names
-    ]
+    effects = _effects(load, rules)
+    values = [f"{effects[name]} AS {quoted(name)}" if name in effects else f"f.{quoted(name)}" for name in names]
     there = f"CASE WHEN tgt.{quoted(load.keys[0])} IS NULL THEN 0 ELSE 1 END AS _flow_there"
     changed = (
         f"SELECT {', '.join(values)}, {there} FROM {quoted(final)} AS f CROSS JOIN ({cleared}) AS t "
@@ -163,9 +158,30 @@ def _actions(load: Load, rules: ChangeRules, events: str, final: str) -> str:
     return render(f"{changed} UNION ALL {removed}", DIALECT)
 
 
-def _remember(load: Load, final: str) -> str:
+def _effects(load: Load, rules: ChangeRules) -> dict[str, str]:
+    """Return the columns of a last change that depend on the row it finds, as canonical SQL.
+
+    Behind a truncated table nothing of an older row is left to keep, unless rows are only marked. An update that is
+    ignored because its row is missing is a delete, whose key is remembered: no older change makes the row again.
+    """
+    emptied = f"COALESCE(tgt.{quoted(VERSION.name)}, '') < COALESCE(t.version, '')"
+    missing, effects = f"tgt.{quoted(load.keys[0])} IS NULL", {}
+    if not rules.soft:
+        missing = f"({missing} OR {emptied})"
+        effects[CHANGE_CARRIES] = f"CASE WHEN {emptied} THEN NULL ELSE f.{quoted(CHANGE_CARRIES)} END"
+    if not rules.inserts:
+        ignored = f"f.{quoted(CHANGE)} = '{UPDATE}' AND f.{quoted(CREATES)} = 0 AND {missing}"
+        effects[CHANGE] = f"CASE WHEN {ignored} THEN '{DELETE}' ELSE f.{quoted(CHANGE)} END"
+    return effects
+
+
+def _remember(load: Load, final: str, actions: str) -> str:
     """Return the statement that writes down the keys whose rows are gone; older ones are forgotten in time."""
-    gone = f"f.{quoted(CHANGE)} IN ('{DELETE}', '{TRUNCATE}')"
+    gone = (
+        f"SELECT {listed([KEY, CHANGE_VERSION], 'a')} FROM {quoted(actions)} AS a "
+        f"WHERE a.{quoted(CHANGE)} = '{DELETE}' AND a.{quoted(KEY)} <> '' UNION ALL "
+        f"SELECT {listed([KEY, CHANGE_VERSION], 'f')} FROM {quoted(final)} AS f WHERE f.{quoted(CHANGE)} = '{TRUNCATE}'"
+    )
     touched = f"SELECT 1 FROM {quoted(final)} AS f WHERE f.{quoted(KEY)} = m.{quoted(KEY)}"
     retention = (
         f" AND m.{quoted(_SINCE)} >= {instant(load.forget_before, DIALECT)}" if load.forget_before is not None else ""
@@ -173,8 +189,7 @@ def _remember(load: Load, final: str) -> str:
     rows = (
         f"SELECT m.{quoted(KEY)}, m.{quoted(CHANGE_VERSION)}, m.{quoted(_SINCE)} FROM {_deleted_keys(load)} AS m "
         f"WHERE NOT EXISTS ({touched}){retention} UNION ALL "
-        f"SELECT f.{quoted(KEY)}, f.{quoted(CHANGE_VERSION)}, {instant(load.loaded_at, DIALECT)} "
-        f"FROM {quoted(final)} AS f WHERE {gone}"
+        f"SELECT {listed([KEY, CHANGE_VERSION], 'g')}, {instant(load.loaded_at, DIALECT)} FROM ({gone}) AS g"
     )
     return f"INSERT OVERWRITE DIRECTORY '{POINTS_FOLDER}' USING parquet {render(rows, DIALECT)}"
 
