@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -64,8 +64,23 @@ class ChangeLag:
 
 
 def change_lags(stream: Stream, options: StreamOptions | None = None) -> list[ChangeLag]:
-    """Return how far every target of a stream is behind every log that the stream reads; none where it reads no log."""
-    options, stream = options or StreamOptions(), filled_in(stream)
+    """Return how far every target of a stream is behind every log that the stream reads; none where it reads no log.
+
+    Where that cannot be found out, every target is in the state unknown, with the reason.
+    """
+    try:
+        return _lags_of(filled_in(stream), options or StreamOptions())
+    except Exception as error:  # noqa: BLE001 - drivers have exceptions of their own, and other streams have a state too
+        query = ", ".join(one.query for one in stream.sources)
+        return [unknown_lag(stream.name, error, stream.key_of(target), query) for target in stream.targets]
+
+
+def unknown_lag(name: str, error: Exception, target: str = "?", source: str = "?") -> ChangeLag:
+    """Return the state of a stream about which an error is all that is known."""
+    return ChangeLag(name, target, source, UNKNOWN, problem=safe_text(error))
+
+
+def _lags_of(stream: Stream, options: StreamOptions) -> list[ChangeLag]:
     if not any(isinstance(resolve_connection(one.connection), ChangeLogConnection) for one in stream.sources):
         return []
     with closing(source_of(stream, options)) as source:
@@ -134,8 +149,8 @@ def _lag_of(
         lag = log.lag(at)
     except StreamLostError as error:
         return ChangeLag(stream.name, key, log.query, LOST, limits=log.limits, problem=error.what)
-    except FlowError as error:
-        return ChangeLag(stream.name, key, log.query, UNKNOWN, limits=log.limits, problem=safe_text(error))
+    except Exception as error:  # noqa: BLE001 - drivers have exceptions of their own, and others have a state too
+        return replace(unknown_lag(stream.name, error, key, log.query), limits=log.limits)
     exceeded = log.limits.exceeded(lag)
     state = BREACHED if exceeded else WARNING if log.limits.nearly(lag) else HEALTHY
     return ChangeLag(stream.name, key, log.query, state, lag, log.limits, "; ".join(exceeded))

@@ -31,8 +31,17 @@ def is_file(name: str) -> bool:
     return name.endswith(".toml")
 
 
-def find_streams(names: Sequence[str], module: str | None, *, everything: bool = False) -> list[Stream]:
-    """Return the streams that are named; `everything` means all streams of the module."""
+def find_streams(
+    names: Sequence[str],
+    module: str | None,
+    *,
+    everything: bool = False,
+    unknown: dict[str, FlowError] | None = None,
+) -> list[Stream]:
+    """Return the streams that are named; `everything` means all streams of the module.
+
+    `unknown` gets the errors of replications whose source does not say which streams they have; without it they are raised.
+    """
     if everything == bool(names):
         raise click.UsageError("which streams? Give names, files that end in .toml, or --all.")
     if everything or not all(is_file(name) for name in names):
@@ -40,7 +49,15 @@ def find_streams(names: Sequence[str], module: str | None, *, everything: bool =
     selected = list(names) or sorted([*PROJECT.streams, *PROJECT.replications])
     if not selected:
         raise click.UsageError("the module declares no streams.")
-    return [stream for name in selected for stream in _streams(name)]
+    streams: list[Stream] = []
+    for name in selected:
+        try:
+            streams += _streams(name)
+        except FlowError as error:
+            if unknown is None:
+                raise
+            unknown[name] = error
+    return streams
 
 
 def find_stream(name: str, module: str | None, config: str | None = None) -> Stream:

@@ -22,8 +22,8 @@ from ematix_flow.serve.cli.common.spark import stop_spark_at_end
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ematix_flow.declare.stream.stream import Stream
     from ematix_flow.engine.stream.change_lag import ChangeLag
+    from ematix_flow.errors import FlowError
 
 
 @click.group(cls=NearGroup)
@@ -42,13 +42,18 @@ def status(names: tuple[str, ...], module: str | None, form: str, **location: An
 
     Without names, all streams of the module that read the log of a database or have cdc=.
     """
-    streams = find_streams(names, module, everything=not names)
+    unknown: dict[str, FlowError] = {}
+    streams = find_streams(names, module, everything=not names, unknown=unknown)
     stop_spark_at_end()
-    from ematix_flow.engine.stream.change_lag import applied_changes, change_lags
+    from ematix_flow.engine.stream.change_lag import applied_changes, change_lags, unknown_lag
 
     log = read_log(**location)
-    entries = [(stream, change_lags(stream), applied_changes(log, stream.name)) for stream in streams]
-    shown = [entry for entry in entries if entry[1] or entry[0].cdc is not None]
+    shown = [
+        (stream.name, lags, applied_changes(log, stream.name))
+        for stream in streams
+        if (lags := change_lags(stream)) or stream.cdc is not None
+    ]
+    shown += [(name, [unknown_lag(name, error)], applied_changes(log, name)) for name, error in unknown.items()]
     if form == "json":
         emit_json({"streams": [_entry(*entry) for entry in shown]})
     elif shown:
@@ -58,24 +63,24 @@ def status(names: tuple[str, ...], module: str | None, form: str, **location: An
     return FAILED if any(one.is_bad for _, lags, _ in shown for one in lags) else DONE
 
 
-def _entry(stream: Stream, lags: Sequence[ChangeLag], applied: Mapping[str, Any]) -> dict[str, Any]:
-    return {"stream": stream.name, "targets": [one.to_dict() for one in lags], **applied}
+def _entry(name: str, lags: Sequence[ChangeLag], applied: Mapping[str, Any]) -> dict[str, Any]:
+    return {"stream": name, "targets": [one.to_dict() for one in lags], **applied}
 
 
-def _print(shown: Sequence[tuple[Stream, Sequence[ChangeLag], Mapping[str, Any]]]) -> None:
+def _print(shown: Sequence[tuple[str, Sequence[ChangeLag], Mapping[str, Any]]]) -> None:
     lags = [one for _, each, _ in shown for one in each]
     if lags:
         heads = ("STREAM", "TARGET", "STATE", "LAG BYTES", "LAG SECONDS", "KEPT BYTES")
         emit(table(heads, [_row(one) for one in lags]))
-    counted = [(stream.name, *_counters(applied["changes"])) for stream, _, applied in shown if applied["changes"]]
+    counted = [(name, *_counters(applied["changes"])) for name, _, applied in shown if applied["changes"]]
     if counted:
         emit(table(("STREAM", "CREATES", "UPDATES", "DELETES", "OLD", "LATE", "LEFT OUT"), counted))
     for one in lags:
         if one.problem:
             talk(f"{one.stream} ({one.target}): {one.state}: {one.problem}", "yellow")
-    for stream, _, applied in shown:
+    for name, _, applied in shown:
         for warning in applied["warnings"]:
-            talk(f"{stream.name}: warning: {warning}", "yellow")
+            talk(f"{name}: warning: {warning}", "yellow")
 
 
 def _row(one: ChangeLag) -> tuple[object, ...]:
