@@ -13,6 +13,7 @@ from ematix_flow.declare.connection.change_logs import MySQLCDCConnection, Postg
 from ematix_flow.declare.connection.databases import MySQLConnection, PostgresConnection
 from ematix_flow.declare.stream.build import stream_from_keywords
 from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import TimestampTZ
 from ematix_flow.errors import FlowError, PlanError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -99,13 +100,15 @@ def _stream(replication: Replication, log: Connection, database: Database, table
 
 
 def _mirror(replication: Replication, database: Database, table: TableId) -> Table:
-    """Return the table that mirrors one of the source; types that no target has become texts."""
-    existing, columns = _schema(database, table), []
+    """Return the table that mirrors one of the source, with a column for deleted rows; types that no target has become texts."""
+    existing, columns, soft = _schema(database, table), [], replication.cdc.soft_delete_column
     for column in existing.columns:
         is_key = column.name in existing.primary_key and replication.mode != LOG  # which has many rows of a key
         columns.append(
             Column(mirrored_type(database, column), nullable=not is_key, primary_key=is_key, name=column.name)
         )
+    if soft is not None and soft not in {column.name for column in columns}:
+        columns.append(Column(TimestampTZ(), nullable=True, name=soft))
     return Table(*_mirror_name(replication, table), tuple(columns))
 
 

@@ -1,0 +1,41 @@
+"""Tables that a replication derives from those of its source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ematix_flow import CDC, ematix
+from ematix_flow.connect.base.columns import ColumnSchema, TableSchema
+from ematix_flow.connect.change_log.tables import TableId
+from ematix_flow.declare.connection.databases import PostgresConnection, SQLiteConnection
+from ematix_flow.declare.table.schema import Column
+from ematix_flow.declare.table.types import TimestampTZ
+from ematix_flow.engine.stream import replication
+from ematix_flow.plan.keys import check_soft
+
+if TYPE_CHECKING:
+    import pytest
+
+    from ematix_flow.declare.table.schema import Table
+
+SOURCE = PostgresConnection("pg", url="postgresql://h/d")
+THERE = SQLiteConnection("there", path="t.db")
+NUMBER, TIME = ColumnSchema("id", "bigint", nullable=False), ColumnSchema("gone_at", "timestamp", nullable=True)
+
+
+def mirror(monkeypatch: pytest.MonkeyPatch, cdc: CDC, *columns: ColumnSchema) -> Table:
+    """Return the table that mirrors one with some columns."""
+    monkeypatch.setattr(replication, "_schema", lambda *_: TableSchema(columns, ("id",), ()))
+    declared = ematix.replicate(SOURCE, tables="shop.*", into=THERE, cdc=cdc, name=f"m{len(columns)}")
+    stream = replication._stream(declared, *replication._sides(declared), TableId("shop", "orders"))
+    table = stream.targets[0].declared_table
+    assert table is not None
+    return table
+
+
+def test_a_mirror_has_a_column_for_deleted_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    soft = CDC(delete_mode="soft", soft_delete_column="gone_at")
+    table = mirror(monkeypatch, soft, NUMBER)
+    assert table.columns[-1] == Column(TimestampTZ(), nullable=True, name="gone_at")
+    check_soft(table, "gone_at")
+    assert mirror(monkeypatch, soft, NUMBER, TIME).column_names == ("id", "gone_at")
