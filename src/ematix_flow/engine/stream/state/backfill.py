@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from ematix_flow.commit.stream_offsets import STATE, without_state
 from ematix_flow.declare.pipeline.write import Replaced
+from ematix_flow.declare.stream.feature_windows import window_columns
 from ematix_flow.declare.stream.windows import SESSION
 from ematix_flow.engine.batch.load import SourceRows, load_target
 from ematix_flow.engine.batch.source import OpenSource
@@ -159,7 +160,7 @@ def _upserting(context: StreamContext, target: StreamTarget) -> StreamTarget:
     window = stream.window
     if window is None:
         return replace(target, write=replace(target.write, mode="merge"))
-    times = (window.window_start_column, window.window_end_column, window.session_id_column)
+    times = window_columns(window)
     if not set(keys) & set(times):
         message = f"the key of {name!r} ({', '.join(keys)}) does not say which window a row is, so older ones would replace newer ones"
         raise RefusedError(message, hint=f"make {times[0]} a part of the key.", origin=stream.origin)
