@@ -59,6 +59,7 @@ tumbling = Window("tumbling", [Aggregation("count", "n")], duration_ms=1000)  # 
 session = Window("session", (Aggregation("count", "n"),), gap_ms=1, max_session_duration_ms=9, group_by=("user",))
 join = Join("a", "b", ("id",), ("id",), time_window_ms=5)
 two = [Source(kafka, "a"), Source(kafka, "b")]
+three = [*two, Source(kafka, "c")]
 
 
 @ematix.table(schema="main")
@@ -184,6 +185,7 @@ def test_the_same_place_is_not_written_twice() -> None:
         ({"window": tumbling, "state_store": store}, "a tumbling window takes no state_store="),
         ({"join": join, "sources": two}, "a join needs state_store="),
         ({"join": join, "state_store": store}, "'a' of the join is the query of 0 sources"),
+        ({"join": join, "state_store": store, "sources": three}, "join has two sources, and stream 's' has 3: a, b, c"),
         ({"join": join, "state_store": store, "sources": two, "transform_sql": "x"}, "takes no transform_sql="),
         ({"join": join, "state_store": store, "sources": two, "window": session}, "window= or join="),
         ({"dlq_store": "topic"}, "needs dead_letter_topic="),

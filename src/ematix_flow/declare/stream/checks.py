@@ -180,8 +180,13 @@ def _check_join(stream: Stream) -> None:
     if stream.transform.sql is not None:
         message = "a join takes no transform_sql=: it joins the sources as they are"
         raise DeclareError(message)
-    queries = [source.query for source in stream.sources]
-    for side in (join.left_source, join.right_source):
+    queries, sides = [source.query for source in stream.sources], (join.left_source, join.right_source)
+    if len(queries) > len(sides):
+        message = f"a join has two sources, and stream {stream.name!r} has {len(queries)}: {_listed(queries)}"
+        raise DeclareError(
+            message, hint="leave the others out; a second stream can join the rows of this one with them."
+        )
+    for side in sides:
         if queries.count(side) != 1:
             message = f"{side!r} of the join is the query of {queries.count(side)} sources"
             raise DeclareError(message, hint=f"the sources read {_listed(queries)}.")
