@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.connect.config.secrets import known_secrets
+from ematix_flow.declare.stream.checks import check_stream
 from ematix_flow.declare.stream.toml_reader import stream_from_toml
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt
@@ -85,3 +86,43 @@ def test_a_missing_or_empty_variable_is_told_with_its_name(stream: Stream, monke
     alone = replace(stream, sources=(replace(stream.sources[0], query="${SHOP_TENANT}"),))
     with pytest.raises(DeclareError, match=r"source_query '\$\{SHOP_TENANT\}' is empty"):
         filled_in(alone)
+
+
+JOINED = """
+    pipeline_name = "joined"
+    [[sources]]
+    kind = "kafka"
+    bootstrap_servers = "localhost:9092"
+    query = "orders-${SHOP_TENANT}"
+    [[sources]]
+    kind = "kafka"
+    bootstrap_servers = "localhost:9092"
+    query = "paid-${SHOP_TENANT}"
+    [target]
+    kind = "sqlite"
+    path = "there.db"
+    table = { schema = "main", name = "pairs" }
+    [state_store]
+    kind = "postgres"
+    url = "${STATE_DSN}"
+    [transform.join]
+    left_source = "orders-${SHOP_TENANT}"
+    right_source = "%s"
+    left_keys = ["id"]
+    right_keys = ["id"]
+    time_window_ms = 5
+"""
+
+
+@pytest.mark.parametrize("right", ["paid-${SHOP_TENANT}", "paid-north"])
+def test_the_sides_of_a_join_are_named_like_its_sources(right: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = stream_from_toml(JOINED % right)
+    monkeypatch.setenv("SHOP_TENANT", "north")
+    filled = filled_in(declared)
+    check_stream(filled)
+    assert filled.join is not None
+    assert [filled.join.left_source, filled.join.right_source] == [one.query for one in filled.sources]
+    monkeypatch.setenv("SHOP_TENANT", "south")
+    if right == "paid-north":
+        with pytest.raises(DeclareError, match="'paid-north' of the join is the query of 0 sources"):
+            check_stream(filled_in(declared))

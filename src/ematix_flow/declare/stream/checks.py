@@ -186,6 +186,9 @@ def _check_join(stream: Stream) -> None:
         raise DeclareError(
             message, hint="leave the others out; a second stream can join the rows of this one with them."
         )
+    if any(map(is_open, (*queries, *sides))):
+        # What they are called is known when the stream runs, which checks it again.
+        return
     for side in sides:
         if queries.count(side) != 1:
             message = f"{side!r} of the join is the query of {queries.count(side)} sources"

@@ -11,6 +11,7 @@ from ematix_flow.errors import DeclareError, FlowError
 
 if TYPE_CHECKING:
     from ematix_flow.declare.stream.stream import Stream, StreamSourceDeclaration, StreamTarget
+    from ematix_flow.declare.stream.windows import Join
 
 
 def filled_in(stream: Stream) -> Stream:
@@ -20,6 +21,7 @@ def filled_in(stream: Stream) -> Stream:
             stream,
             sources=tuple(_source(one) for one in stream.sources),
             targets=tuple(_target(one) for one in stream.targets),
+            join=None if stream.join is None else _join(stream.join),
             dead_letter_topic=_optional("dead_letter_topic", stream.dead_letter_topic),
         )
     except FlowError as error:
@@ -29,6 +31,11 @@ def filled_in(stream: Stream) -> Stream:
 def _source(source: StreamSourceDeclaration) -> StreamSourceDeclaration:
     query = _filled("source_query", source.query)
     return source if query == source.query else replace(source, query=query, id=source.id.replace(source.query, query))
+
+
+def _join(join: Join) -> Join:
+    left, right = _filled("left_source", join.left_source), _filled("right_source", join.right_source)
+    return replace(join, left_source=left, right_source=right)
 
 
 def _target(target: StreamTarget) -> StreamTarget:
