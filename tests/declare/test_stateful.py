@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from ematix_flow import CDC, Aggregation, Join, Lookup, StateStore, Watermark, Window
+from ematix_flow import CDC, Aggregation, Dedupe, Join, Lookup, StateStore, Watermark, Window
 from ematix_flow.errors import FlowError
 
 COUNT = (Aggregation("count", "n"),)
@@ -76,6 +77,17 @@ def test_a_wrong_aggregation_is_refused(keywords: dict[str, Any], message: str) 
         ({**TUMBLING, "late_data": "reopen"}, "belong together"),
         ({**TUMBLING, "allowed_lateness_ms": 5}, "belong together"),
         ({**TUMBLING, "group_by": ("N",)}, "gives column 'n' twice"),
+        ({**TUMBLING, "group_by": ("user", "user")}, "gives column 'user' twice"),
+        ({**TUMBLING, "group_by": ("window_end",)}, "gives column 'window_end' twice"),
+        ({**TUMBLING, "duration_ms": -1}, "duration_ms=-1 is smaller"),
+        ({**TUMBLING, "duration_ms": 10**18}, "is longer than 10,000 years"),
+        ({**TUMBLING, "kind": "hopping", "hop_ms": 0}, "hop_ms=0 is smaller"),
+        ({**TUMBLING, "window_start_column": ""}, "a column needs a name"),
+        ({**TUMBLING, "window_end_column": None}, "a column needs a name, not None"),
+        ({**TUMBLING, "group_by": ("_flow_start",)}, "begins with '_flow_'"),
+        ({**TUMBLING, "aggregations": (Aggregation("count", "_flow_order"),)}, "begins with '_flow_'"),
+        ({**SESSION, "session_id_column": " x" * 100}, "longer than"),
+        ({**SESSION, "gap_ms": 0}, "gap_ms=0 is smaller"),
         ({**SESSION, "gap_ms": None}, "needs gap_ms="),
         ({**SESSION, "max_session_duration_ms": None}, "needs max_session_duration_ms="),
         ({**SESSION, "group_by": ()}, "needs group_by="),
@@ -103,11 +115,19 @@ def test_a_wrong_window_is_refused(keywords: dict[str, Any], message: str) -> No
         ({"late_data": "dlq"}, "late_data='dlq'"),
         ({"late_data": "reopen"}, "belong together"),
         ({"left_column_prefix": "right_"}, "are the same"),
+        ({"left_column_prefix": "RIGHT_"}, "are the same"),
+        ({"left_column_prefix": None}, "left_column_prefix= takes text, not NoneType"),
+        ({"left_keys": ""}, "left_keys= is empty"),
+        ({"time_window_ms": -5}, "time_window_ms=-5 is smaller"),
+        ({"time_window_ms": 10**18}, "is longer than 10,000 years"),
+        ({"time_window_ms": 0, "min_delta_ms": -(10**18), "max_delta_ms": 5}, "is smaller than"),
+        ({"time_window_ms": 0, "min_delta_ms": 5, "max_delta_ms": 1}, "is not below"),
     ],
 )
 def test_a_wrong_join_is_refused(keywords: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message) as caught:
         Join(**{**JOIN, **keywords})
+    assert isinstance(caught.value, FlowError)
 
 
 @pytest.mark.parametrize(
@@ -136,6 +156,8 @@ def test_wrong_change_events_are_refused(keywords: dict[str, Any], message: str)
         (lambda: CDC(**{**CUSTOM, "op_map": {1.5: "create"}}), TypeError, "takes words of operations"),
         (lambda: Watermark(-1), ValueError, "lateness_ms=-1"),
         (lambda: Watermark(source_idleness_ms=True), TypeError, "takes a whole number, not bool"),
+        (lambda: Watermark(lateness_ms=10**18), ValueError, "is longer than 10,000 years"),
+        (lambda: Dedupe("id", timedelta(hours=-1)), ValueError, "within=-3600000 is smaller than 1"),
         (lambda: StateStore("redis"), ValueError, "kind='redis'"),
         (lambda: StateStore("postgres"), ValueError, "needs url="),
         (lambda: StateStore("in_memory", checkpoint_interval_ms=0), ValueError, "smaller than 1"),

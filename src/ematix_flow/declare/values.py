@@ -9,6 +9,9 @@ from ematix_flow.errors import DeclareError, DeclareTypeError, did_you_mean
 
 _LARGEST_PORT = 65_535
 
+LONGEST_MS = 10_000 * 366 * 86_400_000
+"""More than lies between any two times; in microseconds, and a few times that, it is still a whole number to Java."""
+
 
 def one_of(option: str, value: object, allowed: Iterable[str | None]) -> None:
     """Refuse a word that is not among the allowed ones, naming the nearest."""
@@ -28,6 +31,15 @@ def whole_number(option: str, value: object, least: int = 0) -> int:
         message = f"{option}={value} is smaller than {least}"
         raise DeclareError(message)
     return value
+
+
+def milliseconds(option: str, value: object, least: int = 0) -> int:
+    """Return a length of time that is not shorter than `least` and not longer than all the years that times may have."""
+    length = whole_number(option, value, least)
+    if length > LONGEST_MS:
+        message = f"{option}={length} is longer than 10,000 years"
+        raise DeclareError(message, hint="it is a number of milliseconds.")
+    return length
 
 
 def port_number(option: str, value: object) -> int:
@@ -61,7 +73,7 @@ def switch(option: str, value: object) -> bool:
 def column_names(option: str, value: Any) -> tuple[str, ...]:
     """Return at least one name of a column; a single text is one name."""
     if isinstance(value, str):
-        return (value,)
+        return (filled_text(option, value),)
     if not isinstance(value, Iterable) or isinstance(value, Mapping | bytes):
         message = f"{option}= takes column names, not {type(value).__name__}"
         raise DeclareTypeError(message, hint=f'write a list, for example {option}=["id"].')

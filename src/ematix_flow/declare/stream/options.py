@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.declare.masking import mask_value
 from ematix_flow.declare.pipeline.pipeline import connection_reference
-from ematix_flow.declare.values import filled_text, one_of, whole_number
+from ematix_flow.declare.values import filled_text, milliseconds, one_of, whole_number
 from ematix_flow.errors import DeclareError, DeclareTypeError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Watermark:
     def __post_init__(self) -> None:
         for name in ("lateness_ms", "source_idleness_ms"):
             if getattr(self, name) is not None:
-                whole_number(name, getattr(self, name))
+                milliseconds(name, getattr(self, name))
 
 
 @dataclass(frozen=True, slots=True, repr=False)

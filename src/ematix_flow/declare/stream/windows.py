@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from ematix_flow.declare.values import column_names, filled_text, one_of, whole_number
+from ematix_flow.declare.table.schema import check_name
+from ematix_flow.declare.values import LONGEST_MS, column_names, filled_text, milliseconds, one_of, whole_number
 from ematix_flow.errors import DeclareError, DeclareTypeError
 from ematix_flow.wording import quantity
 
@@ -104,7 +105,7 @@ class Window:
             if getattr(self, name) is None:
                 message = f"a session window needs {name}="
                 raise DeclareError(message)
-            whole_number(name, getattr(self, name), 1)
+            milliseconds(name, getattr(self, name), 1)
         if not self.group_by:
             message = "a session window needs group_by="
             raise DeclareError(message, hint="name the columns whose silence ends a session.")
@@ -114,7 +115,7 @@ class Window:
             if getattr(self, name) is not None:
                 message = f"a {self.kind} window takes no {name}="
                 raise DeclareError(message, hint="it belongs to a session window.")
-        whole_number("duration_ms", self.duration_ms, 1)
+        milliseconds("duration_ms", self.duration_ms, 1)
         if self.kind == TUMBLING and self.hop_ms not in (None, self.duration_ms):
             message = "hop_ms= of a tumbling window is its duration"
             raise DeclareError(message, hint='use kind="hopping", or leave hop_ms= out.')
@@ -130,6 +131,8 @@ class Window:
         times = (self.window_start_column, self.window_end_column)
         ids = (self.session_id_column,) if self.kind == SESSION else ()
         names = (*times, *ids, *self.group_by, *(one.as_ for one in self.aggregations))
+        for name in names:
+            check_name("column", name, None)
         twice = [name for name, count in Counter(name.lower() for name in names).items() if count > 1]
         if twice:
             message = f"a window gives column {twice[0]!r} twice"
@@ -168,15 +171,22 @@ class Join:
                 f"left_keys= has {quantity(len(self.left_keys), 'column')} and right_keys= has {len(self.right_keys)}"
             )
             raise DeclareError(message)
-        if self.left_column_prefix == self.right_column_prefix:
-            message = "left_column_prefix= and right_column_prefix= are the same"
-            raise DeclareError(message)
+        self._check_prefixes()
         filled_text("event_time_column", self.event_time_column)
         _check_late(self.late_data, self.allowed_lateness_ms, (DROP, REOPEN))
         self._check_times()
 
+    def _check_prefixes(self) -> None:
+        for name in ("left_column_prefix", "right_column_prefix"):
+            if not isinstance(getattr(self, name), str):
+                message = f"{name}= takes text, not {type(getattr(self, name)).__name__}"
+                raise DeclareTypeError(message)
+        if self.left_column_prefix.lower() == self.right_column_prefix.lower():
+            message = "left_column_prefix= and right_column_prefix= are the same"
+            raise DeclareError(message, hint="names that differ only in case are the same column to most databases.")
+
     def _check_times(self) -> None:
-        whole_number("time_window_ms", self.time_window_ms)
+        milliseconds("time_window_ms", self.time_window_ms)
         deltas = (self.min_delta_ms, self.max_delta_ms)
         if deltas == (None, None):
             if self.time_window_ms == 0:
@@ -189,6 +199,8 @@ class Join:
         if not all(isinstance(one, int) and not isinstance(one, bool) for one in deltas):
             message = "min_delta_ms= and max_delta_ms= take whole numbers"
             raise DeclareTypeError(message)
+        for name in ("min_delta_ms", "max_delta_ms"):
+            milliseconds(name, getattr(self, name), -LONGEST_MS)
         if self.min_delta_ms >= self.max_delta_ms:
             message = f"min_delta_ms={self.min_delta_ms} is not below max_delta_ms={self.max_delta_ms}"
             raise DeclareError(message)
@@ -210,7 +222,7 @@ class Dedupe:
         within: Any = self.within
         if isinstance(within, timedelta):
             object.__setattr__(self, "within", round(within / timedelta(milliseconds=1)))
-        whole_number("within", self.within, 1)
+        milliseconds("within", self.within, 1)
         filled_text("event_time_column", self.event_time_column)
 
 
@@ -231,4 +243,4 @@ def _check_late(late_data: str, allowed_lateness_ms: int | None, known: tuple[st
         message = 'late_data="reopen" and allowed_lateness_ms= belong together'
         raise DeclareError(message)
     if allowed_lateness_ms is not None:
-        whole_number("allowed_lateness_ms", allowed_lateness_ms)
+        milliseconds("allowed_lateness_ms", allowed_lateness_ms)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.base.stream_source import LATE
 from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.declare.stream.windows import SESSION
+from ematix_flow.errors import RunError
 from ematix_flow.plan.columns import ORDER, ORDER_AT
 from ematix_flow.plan.stream.aggregates import END, KEY, LABEL, ROWS, START, TIME, aggregates_of, group_names
 from ematix_flow.run.streams.events import JSON_OPTIONS, partial_frame
 from ematix_flow.run.streams.schemas import is_typed, readable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
@@ -100,15 +101,30 @@ def pair_rows(results: DataFrame, join: Join, left: StructType | None, right: St
     """
     from pyspark.sql import functions as sf
 
-    sides = (("block", left, join.left_column_prefix), ("other", right, join.right_column_prefix))
     pairs = results.where("kind = 'pair'")
     columns = [
-        sf.from_json(text, readable(schema), JSON_OPTIONS).getField(field.name).alias(f"{prefix}{field.name}")
-        for text, schema, prefix in sides
+        sf.from_json(text, readable(schema), JSON_OPTIONS).getField(field).alias(name)
+        for text, schema, names in zip(("block", "other"), (left, right), pair_names(join, left, right), strict=True)
         if schema is not None
-        for field in schema.fields
+        for field, name in names.items()
     ]
     return pairs.select(*columns).withColumn(ORDER, sf.monotonically_increasing_id())
+
+
+def pair_names(
+    join: Join, left: StructType | None, right: StructType | None
+) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return the columns of both sides with their names in pairs; two with one name are refused."""
+    sides = ((left, join.left_column_prefix), (right, join.right_column_prefix))
+    first, second = (
+        {} if schema is None else {name: f"{prefix}{name}" for name in schema.fieldNames()} for schema, prefix in sides
+    )
+    known = {name.lower(): column for column, name in first.items()}
+    for column, name in second.items():
+        if name.lower() in known:
+            message = f"pairs have column {name!r} twice: {known[name.lower()]!r} of the left source, {column!r} of the right one"
+            raise RunError(message, hint="left_column_prefix= and right_column_prefix= of the join tell them apart.")
+    return first, second
 
 
 def first_rows(results: DataFrame, schema: StructType) -> DataFrame:
