@@ -130,6 +130,10 @@ class FileScope:
         return self.prefix + hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()[:40]
 
 
+KNOWN_REJECTS = 1 << 20
+"""The first partition of rejects that no task has found among rows."""
+
+
 @dataclass(frozen=True, slots=True)
 class TaskReport:
     """The report of one winning staging attempt."""
@@ -143,6 +147,11 @@ class TaskReport:
     reject_path: str = ""
     first_reject: str = ""
     """Text about the first rejected row, for the error message under the policy `fail`."""
+
+    @property
+    def was_known(self) -> bool:
+        """Return whether its rejects were known before there were rows."""
+        return self.partition >= KNOWN_REJECTS
 
 
 @dataclass(frozen=True, slots=True)

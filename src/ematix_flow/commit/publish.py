@@ -253,15 +253,15 @@ def balanced(request: CommitRequest, counts: Counts) -> Counts:
 
 
 def _reject(request: CommitRequest, database: TargetSystem, ledger: Ledger, session: Session, now: datetime) -> None:
-    if request.rejects_dropped:
-        return
-    for row in request.excluded:
+    for row in () if request.rejects_dropped else request.excluded:
         Rejects(ledger).insert(session, request.token, row, now, alters=request.alters)
-    expected = sum(report.rejected for report in request.reports)
+    judged = _judged(request)
+    reports = tuple(one for one in request.reports if one not in judged) if request.rejects_dropped else request.reports
+    expected = sum(report.rejected for report in reports)
     if not expected or request.stage is None:
         return
     refuse_rejects(request, database, session)
-    relation = database.reject_relation(session, request.stage, request.reports)
+    relation = database.reject_relation(session, request.stage, reports)
     status = "parked" if request.last_attempt else "pending"
     written = Rejects(ledger).insert_staged(
         session, request.token, relation, now, once=request.may_lack, attempt=request.attempt, status=status
@@ -273,14 +273,20 @@ def _reject(request: CommitRequest, database: TargetSystem, ledger: Ledger, sess
 
 def refuse_rejects(request: CommitRequest, database: TargetSystem, session: Session) -> None:
     """Refuse a load with rows that do not fit, unless they may be rejected."""
-    if request.rejects_allowed or request.stage is None or not sum(report.rejected for report in request.reports):
+    judged = _judged(request)
+    if request.rejects_allowed or request.stage is None or not sum(report.rejected for report in judged):
         return
     if request.may_lack:
-        relation = database.reject_relation(session, request.stage, request.reports)
+        relation = database.reject_relation(session, request.stage, judged)
         others = f"SELECT COUNT(*) FROM {relation} AS rejected WHERE NOT (column_name = ? AND reason = ?)"
         if not int(session.query(others, (request.may_lack, NULL_REASON))[0][0]):
             return
-    raise bad_rows(request.reports)
+    raise bad_rows(judged)
+
+
+def _judged(request: CommitRequest) -> tuple[TaskReport, ...]:
+    """Return the reports whose rejects may fail the load or be dropped: not of those that are kept in any case."""
+    return tuple(one for one in request.reports if not (request.known_rejects_retained and one.was_known))
 
 
 def bad_rows(reports: Sequence[TaskReport]) -> BadRowsError:

@@ -66,6 +66,8 @@ class CommitRequest:
     rejects_allowed: bool = False
     rejects_dropped: bool = False
     """Rejects are counted and not stored."""
+    known_rejects_retained: bool = False
+    """Rejects that were known before the rows are stored whatever becomes of others."""
     may_lack: str = ""
     """A column whose NULLs are rejected even where rejects are not allowed; every run has them, stored once."""
     permit: Callable[[], None] | None = None

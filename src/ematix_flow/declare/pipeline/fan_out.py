@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from ematix_flow.declare.table.schema import Table
 
-WRITE_OPTIONS = tuple(
-    name for name in Write.__dataclass_fields__ if name not in ("mode", "spelled", "cdc", "versions_of", "is_snapshot")
-)
+_OURS = ("mode", "spelled", "cdc", "versions_of", "is_snapshot", "keeps_known_rejects")
+
+WRITE_OPTIONS = tuple(name for name in Write.__dataclass_fields__ if name not in _OURS)
 
 
 def target(declared: Any, **keywords: Any) -> TargetDeclaration:

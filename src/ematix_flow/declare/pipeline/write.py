@@ -101,6 +101,8 @@ class Write:
     """The name under which the last change of every key is remembered: that of the stream, also for a range of it."""
     is_snapshot: bool = False
     """Whether a load of changes has all rows that its table had at one position of the log, and no change is older."""
+    keeps_known_rejects: bool = False
+    """Whether rejects that were known before the rows are stored whatever becomes of bad rows; only late rows have it."""
     replaced: Replaced | None = None
     """Rows that a merge removes because others take their place; only sessions that are computed again have it."""
 

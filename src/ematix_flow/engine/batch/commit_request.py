@@ -39,6 +39,7 @@ def commit_request_for(
         refuse_empty=_refuses_empty(plan),
         rejects_allowed=plan.commit.write.on_bad_row in ("reject", DROP),
         rejects_dropped=plan.commit.write.on_bad_row == DROP,
+        known_rejects_retained=plan.commit.write.keeps_known_rejects,
         may_lack=plan.check.may_lack,
         marked=plan.shape.marked and spec is None,
         required=plan.check.required if spec is None else (),

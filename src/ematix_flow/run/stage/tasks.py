@@ -20,7 +20,7 @@ from ematix_flow.connect.base.event_time import drain_events
 from ematix_flow.connect.changes.left_out import drain_left_out
 from ematix_flow.errors import RunError, TransientError
 from ematix_flow.failpoints import failpoint
-from ematix_flow.records import TaskReport
+from ematix_flow.records import KNOWN_REJECTS, TaskReport
 from ematix_flow.run.spark.map_batches import map_batches
 from ematix_flow.run.stage.conform import conform
 from ematix_flow.run.stage.transport import MORE, report_of
@@ -221,13 +221,9 @@ def stage_batches(
     return TaskReport(partition, attempt, rows, rejected, path, reject_path, first)
 
 
-REJECTED = 1 << 20
-"""The partition of rejects that no task has read."""
-
-
 def stage_rejects(work: StageWork, rejects: pa.Table) -> TaskReport:
     """Stage rejects that were known before the rows, as a part of their own."""
-    return _stage_reject_batches(work, (REJECTED, 0), rejects.to_batches())
+    return _stage_reject_batches(work, (KNOWN_REJECTS, 0), rejects.to_batches())
 
 
 def stage_reject_frame(work: StageWork, rejects: DataFrame, at_once: int | None = None) -> tuple[TaskReport, ...]:
@@ -235,7 +231,7 @@ def stage_reject_frame(work: StageWork, rejects: DataFrame, at_once: int | None 
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         partition, attempt = _attempt()
-        yield report_batch(_stage_reject_batches(work, (REJECTED + partition, attempt), batches))
+        yield report_batch(_stage_reject_batches(work, (KNOWN_REJECTS + partition, attempt), batches))
 
     return _collect(rejects if at_once is None else rejects.coalesce(at_once), task, work.carrier)
 

@@ -120,7 +120,7 @@ class TableOutlet(Outlet):
             refuse=stream.transform.sql is not None or stream.window is not None,
         )
         if given.keeps_late:
-            declared = replace(declared, write=replace(declared.write, on_bad_row="reject"))
+            declared = replace(declared, write=replace(declared.write, keeps_known_rejects=True))
         source = OpenSource(
             SourceValue(context.source.name, frame=rows),
             context.source.name,

@@ -289,7 +289,6 @@ class StateRows:
             rejects.append(read_rejects(results.sparkSession, f"{rejects_in.path}/rejects/{name}"))
         late = late_count(results, keeps_rows=self.plan.keeps_rows) if kinds.get("late") else 0
         if late and self._options.late_data == DLQ:
-            # Rows of windows never come with late ones: those come when messages do, and windows close after them.
             given.keeps_late = not rejects or stream.transform.on_error != "fail"
             rejects = rejects if stream.transform.on_error == "dlq" or not given.keeps_late else []
             rejects.append(late_rejects(results, "session" if self.plan.operator == "session" else "window"))
