@@ -92,7 +92,7 @@ def _frame(stream: Stream, stored: StoredState, manifest: Manifest, watermark: i
         return None
     if stream.join is not None:
         return join_frame(stored, plan, stream.join.left_keys)
-    if stream.deduplicate is not None:
-        return key_frame(stored, plan, stream.deduplicate.keys)
-    assert stream.window is not None  # noqa: S101 - one of them
-    return window_frame(stored, plan, stream.window, schema_of(manifest.schemas[""]), watermark)
+    if stream.window is not None:
+        return window_frame(stored, plan, stream.window, schema_of(manifest.schemas[""]), watermark)
+    assert stream.deduplicate is not None  # noqa: S101 - one of them
+    return key_frame(stored, plan, stream.deduplicate.keys)
