@@ -1,5 +1,6 @@
 package ematix.flow;
 
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
@@ -19,18 +20,23 @@ final class Joins extends NotingOperator {
     @Override
     long added(String key, List<Row> events, long watermark, Notes notes, List<Row> results) {
         long next = Notes.NEVER;
+        List<Row> behind = new ArrayList<>();
         for (Row row : events) {
-            boolean isLeft = row.getString(1).equals("left");
             long ts = row.getLong(4);
-            String block = row.getString(5);
-            long last = lastTime(isLeft, ts);
+            long last = lastTime(isLeft(row), ts);
             if (last < watermark) {
-                results.add(result("late", key, ts, isLeft ? 0 : 1, block, null));
+                behind.add(row);
                 continue;
             }
-            boolean matched = pairs(key, isLeft, ts, block, notes, results);
-            notes.add(isLeft ? LEFT : RIGHT, ts, (matched ? "1" : "0") + block);
+            boolean matched = pairs(key, row, notes, results);
+            notes.add(isLeft(row) ? LEFT : RIGHT, ts, (matched ? "1" : "0") + row.getString(5));
             next = Math.min(next, last + 1);
+        }
+        // Rows that nobody waits for any more: a partner of them may still wait, or have come with them.
+        for (Row row : behind) {
+            if (!pairs(key, row, notes, results)) {
+                results.add(result("late", key, row.getLong(4), isLeft(row) ? 0 : 1, row.getString(5), null));
+            }
         }
         return next;
     }
@@ -42,13 +48,20 @@ final class Joins extends NotingOperator {
                 forget(key, false, watermark, notes.of(RIGHT), results));
     }
 
+    private static boolean isLeft(Row row) {
+        return row.getString(1).equals("left");
+    }
+
     /** The newest time at which a row of the other side can come that fits. */
     private long lastTime(boolean isLeft, long ts) {
         return (isLeft ? ts + settings.most() : ts - settings.least()) + settings.allowed();
     }
 
     /** Gives out a row with every one of the other side that fits; returns whether there was any. */
-    private boolean pairs(String key, boolean isLeft, long ts, String block, Notes notes, List<Row> results) {
+    private boolean pairs(String key, Row row, Notes notes, List<Row> results) {
+        boolean isLeft = isLeft(row);
+        long ts = row.getLong(4);
+        String block = row.getString(5);
         Map<Long, List<String>> others = isLeft
                 ? notes.of(RIGHT).subMap(ts + settings.least(), true, ts + settings.most(), true)
                 : notes.of(LEFT).subMap(ts - settings.most(), true, ts - settings.least(), true);
