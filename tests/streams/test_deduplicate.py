@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
 
-from ematix_flow import Dedupe, ematix, pk
+from ematix_flow import Dedupe, Watermark, ematix, pk
 from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.engine.stream.state.contents import state_contents
 from ematix_flow.errors import BadRowsError, DeclareError
@@ -55,6 +55,26 @@ def test_only_the_first_of_a_key_is_loaded(topic: Topic, warehouse: Path) -> Non
     drain(stream)
     rows = rows_in(warehouse, "SELECT id, word, _offset FROM shop.seen_once ORDER BY id")
     assert rows == [(1, "a", 0), (2, "c", 2), (3, "e", 5)]
+
+
+def test_an_older_row_that_comes_again_behind_a_newer_one_is_left_out(topic: Topic, warehouse: Path) -> None:
+    stream = topic.stream(
+        duckdb_at(warehouse),
+        target_table=("shop", "older"),
+        create_table=True,
+        deduplicate=Dedupe(keys=("id",), within=10_000, event_time_column="at"),
+        watermark=Watermark(lateness_ms=60_000),
+    )
+    topic.write([event(0, 1, "a"), event(30, 1, "b"), event(60, 1, "c")], partition=0)
+    drain(stream)
+    # Each of those that were let through counts, and so does what is let through between them.
+    topic.write([event(0, 1, "a"), event(15, 1, "d"), event(100, 2, "x"), event(30, 1, "b")], partition=0)
+    drain(stream)
+    # The watermark is at 40, so that those of 0 and 15 are forgotten.
+    topic.write([event(35, 1, "b"), event(15, 1, "d"), event(52, 1, "c")], partition=0)
+    drain(stream)
+    rows = rows_in(warehouse, "SELECT word, count(*) FROM shop.older GROUP BY word ORDER BY word")
+    assert rows == [("a", 1), ("b", 1), ("c", 1), ("d", 2), ("x", 1)]
 
 
 @pytest.mark.deep
