@@ -19,6 +19,11 @@ from ematix_flow.plan.sql.user.stream import mentioned, row_by_row, spark_sql, t
         ("SELECT list_value(a) AS c FROM source", "duckdb", "SELECT ARRAY(a) AS c FROM source"),
         ("SELECT nvl(a, 0) AS c FROM source", "spark", "SELECT COALESCE(a, 0) AS c FROM source"),
         ("SELECT a::DOUBLE AS c FROM source", "duckdb", "SELECT CAST(a AS DOUBLE) AS c FROM source"),
+        ("SELECT a::NUMERIC AS c FROM source", "postgres", "SELECT CAST(a AS DECIMAL(38, 18)) AS c FROM source"),
+        ("SELECT a::NUMERIC(9) AS c FROM source", "postgres", "SELECT CAST(a AS DECIMAL(9)) AS c FROM source"),
+        ("SELECT a::DECIMAL AS c FROM source", "datafusion", "SELECT CAST(a AS DECIMAL(38, 10)) AS c FROM source"),
+        ("SELECT a::NUMERIC AS c FROM source", "duckdb", "SELECT CAST(a AS DECIMAL(18, 3)) AS c FROM source"),
+        ("SELECT CAST(a AS DECIMAL) AS c FROM source", "mysql", "SELECT CAST(a AS DECIMAL(10, 0)) AS c FROM source"),
     ],
 )
 def test_a_query_is_translated(written: str, dialect: str, expected: str) -> None:

@@ -65,7 +65,7 @@ def guarded(sql: str, dialect: str, most_rows: int, more_functions: frozenset[st
 def _stable(sql: str, rules: _Rules) -> exp.Query:
     """Return the query that is read from its own text again: some names lose their quotes there, and become SQL."""
     for _ in range(_READINGS):
-        tree = adapted(_checked(sql, rules), rules.dialect)
+        tree = adapted(_checked(sql, rules), rules.dialect, rules.dialect)
         text = _text(tree, rules.dialect)
         if text == sql:
             return tree

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from ematix_flow.plan.sql.dialect.decimals import with_digits
 from ematix_flow.plan.sql.dialect.functions import translate_function
 from ematix_flow.plan.sql.dialect.refusal import refusal, written_at
 from ematix_flow.plan.sql.dialect.typed import (
@@ -40,6 +41,7 @@ def translate(query: exp.Query, dialect: str, text: str) -> None:
     if dialect == "spark":
         _without_expr(query)
         return
+    with_digits(query, dialect)
     # From the inside outwards, so that a node is replaced with all that was replaced in it.
     for node in reversed(list(query.walk())):
         where = written_at(node, text)

@@ -10,6 +10,7 @@ from sqlglot.errors import OptimizeError
 from sqlglot.optimizer.qualify import qualify
 
 from ematix_flow.errors import PlanError, did_you_mean
+from ematix_flow.plan.sql.dialect.decimals import with_digits
 from ematix_flow.plan.sql.dialects import as_operand, number
 from ematix_flow.plan.sql.shape.value import SourceType
 
@@ -38,7 +39,7 @@ def read_query(text: str, written_in: str, dialect: str) -> exp.Query:
         raise _unreadable("query", text, written_in, error) from error
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         raise PlanError(f"the source is not one query: {text}", hint="return one SELECT statement")
-    return adapted(statements[0], dialect)
+    return adapted(statements[0], dialect, written_in)
 
 
 def statements_in(text: str, dialect: str) -> list[str]:
@@ -80,7 +81,7 @@ def read_expression(text: str, written_in: str, dialect: str) -> exp.Expr:
     others = {name for name, argument in tree.args.items() if argument} - {"expressions"}
     if not isinstance(tree, exp.Select) or others or len(tree.expressions) != 1 or tree.find(exp.Alias, exp.Star):
         raise PlanError(f"this is not one SQL expression: {text}")
-    expression: exp.Expr = adapted(tree, dialect).expressions[0]
+    expression: exp.Expr = adapted(tree, dialect, written_in).expressions[0]
     return expression.pop()
 
 
@@ -97,7 +98,7 @@ def read_order(text: str, written_in: str, dialect: str) -> list[exp.Expr]:
     for term in order.expressions:
         if " NULLS " not in f" {text.upper()} ":
             term.set("nulls_first", False)  # noqa: FBT003 - an argument of sqlglot's node
-    return list(adapted(order, dialect).expressions)
+    return list(adapted(order, dialect, written_in).expressions)
 
 
 def put_in(expression: exp.Expr, column_name: str, value: exp.Expr) -> exp.Expr:
@@ -123,8 +124,10 @@ def _is_column(column: exp.Column, column_name: str) -> bool:
     return not column.table and column.name.lower() == column_name
 
 
-def adapted(tree: _Tree, dialect: str) -> _Tree:
-    """Return the tree in words that MariaDB has too."""
+def adapted(tree: _Tree, dialect: str, written_in: str) -> _Tree:
+    """Return the tree in words that the dialect has too, with the meaning that they had where they were written."""
+    if written_in != dialect:
+        with_digits(tree, written_in)
     if dialect == "mysql":
         for node in list(tree.find_all(exp.RegexpLike)):
             if node.args.get("flag") is None:
