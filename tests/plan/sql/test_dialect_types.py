@@ -83,6 +83,26 @@ def test_an_operand_of_no_known_type_is_refused(operand: str) -> None:
         typed(f"SELECT {operand} / 2 AS v FROM source")
 
 
+@pytest.mark.parametrize(
+    ("written", "dialect", "expected"),
+    [
+        ("l[a]", "postgres", "GET(l, (a) - 1)"),
+        ("l[a]", "duckdb", "GET(l, IF((a) < 0, SIZE(l) + (a), (a) - 1))"),
+        ("l[a] / 2", "datafusion", "GET(l, IF((a) < 0, SIZE(l) + (a), (a) - 1)) DIV 2"),
+        ("l[1 + 1]", "postgres", "GET(l, 1)"),
+        ("l[CAST(a AS INT)]", "postgres", "GET(l, CAST(a AS INT) + -1)"),
+        ("m[t]", "duckdb", "m[t]"),
+    ],
+)
+def test_a_computed_index_counts_from_one(written: str, dialect: str, expected: str) -> None:
+    assert expected in typed(f"SELECT {written} AS v FROM source", dialect)
+
+
+def test_an_index_into_what_is_not_known_to_be_a_list_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"\(duckdb, line 1, column 8\).*not known to be a list"):
+        typed("SELECT strange[a] AS v FROM source", "duckdb")
+
+
 def test_a_cast_says_the_type() -> None:
     assert "DIV 2" in typed("SELECT CAST(strange AS BIGINT) / 2 AS v FROM source")
 

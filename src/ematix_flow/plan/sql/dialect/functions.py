@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from ematix_flow.plan.sql.dialect.lists import translate_search
 from ematix_flow.plan.sql.dialect.refusal import refusal
 
 RENAMED = {
@@ -36,6 +37,7 @@ _FOLLOW_POSTGRES = ("postgres", "duckdb", "datafusion")
 
 def translate_function(node: exp.Func, dialect: str, where: str) -> None:
     """Replace a call with one that means the same in Spark, or refuse it; most calls stay."""
+    translate_search(node, dialect)
     match node:
         case exp.Anonymous():
             _unknown(node, dialect, where)

@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from ematix_flow.plan.sql.dialect.decimals import with_digits
 from ematix_flow.plan.sql.dialect.functions import translate_function
+from ematix_flow.plan.sql.dialect.lists import note_counted, translate_element
 from ematix_flow.plan.sql.dialect.refusal import refusal, written_at
 from ematix_flow.plan.sql.dialect.typed import (
     AVERAGE,
@@ -42,6 +43,7 @@ def translate(query: exp.Query, dialect: str, text: str) -> None:
         _without_expr(query)
         return
     with_digits(query, dialect)
+    note_counted(query)
     # From the inside outwards, so that a node is replaced with all that was replaced in it.
     for node in reversed(list(query.walk())):
         where = written_at(node, text)
@@ -89,24 +91,13 @@ def _operator(node: exp.Expr, dialect: str, where: str) -> None:
             reason = "AT TIME ZONE turns a local time into an instant or back, which Spark does with two functions"
             raise refusal(dialect, where, reason, "use to_utc_timestamp or from_utc_timestamp with dialect='spark'.")
         case exp.Bracket():
-            _element(node, dialect, where)
+            translate_element(node, dialect, where)
 
 
 def _null_for_zero(divisor: exp.Expr) -> exp.Expr:
     if isinstance(divisor, exp.Literal) and divisor.is_number and divisor.name.strip("0."):
         return divisor
     return exp.func("NULLIF", divisor.copy(), exp.Literal.number(0))
-
-
-def _element(node: exp.Bracket, dialect: str, where: str) -> None:
-    """Return NULL behind the end of a list, as everywhere but in Spark; sqlglot has counted from zero already."""
-    index = node.expressions[0] if len(node.expressions) == 1 else None
-    if isinstance(index, exp.Neg):
-        raise refusal(
-            dialect, where, "a list is not read from its end", "use element_at(list, -1) with dialect='spark'."
-        )
-    if isinstance(index, exp.Literal) and not index.is_string:
-        node.replace(exp.Anonymous(this="GET", expressions=[node.this.copy(), index.copy()]))
 
 
 def _cast(node: exp.Cast, dialect: str, where: str) -> None:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ematix_flow.plan.sql.dialect.annotate import Types
 
 CALL = "_flow_typed"
-DIVIDE, TO_INTEGER, TO_TEXT, SUBTRACT, MOVE, TRUNCATE, ROUND, AVERAGE = (
-    "divide", "to_integer", "to_text", "subtract", "move", "truncate", "round", "average",
+DIVIDE, TO_INTEGER, TO_TEXT, SUBTRACT, MOVE, TRUNCATE, ROUND, AVERAGE, ELEMENT = (
+    "divide", "to_integer", "to_text", "subtract", "move", "truncate", "round", "average", "element",
 )  # fmt: skip
 
 _WHOLE = {*exp.DataType.INTEGER_TYPES}
@@ -83,9 +83,15 @@ def _operand_types(
     except SqlglotError:
         return {}
     return {
-        call.expressions[4].name: [one.type or UNKNOWN for one in _operands(call.expressions[3])]
+        call.expressions[4].name: [one.type or UNKNOWN for one in _operands(_written(call))]
         for call in _typed_calls(known)
     }
+
+
+def _written(call: exp.Anonymous) -> exp.Expr:
+    """Return the expression of a call without the cast that says the type of an element."""
+    node = call.expressions[3]
+    return node.this if call.expressions[0].name == ELEMENT and isinstance(node, exp.Cast) else node
 
 
 def _operands(node: exp.Expr) -> Iterator[exp.Expr]:
@@ -109,6 +115,7 @@ class _Typed:
         rules = {
             DIVIDE: self._divided, TO_INTEGER: self._whole, TO_TEXT: self._text, SUBTRACT: self._subtracted,
             MOVE: self._moved, TRUNCATE: self._truncated, ROUND: self._rounded, AVERAGE: self._average,
+            ELEMENT: self._element,
         }  # fmt: skip
         return rules[rule]()
 
@@ -171,3 +178,17 @@ class _Typed:
     def _average(self) -> exp.Expr:
         self._check_known("avg()")
         return exp.cast(self._node, "DECIMAL(24, 4)") if self._all(_WHOLE) else self._node
+
+    def _element(self) -> exp.Expr:
+        """Return the element at an index that is computed, counted from one; a map is read by its key."""
+        if not self._all({exp.DType.ARRAY}):
+            if self._all({exp.DType.MAP}):
+                return self._node
+            reason = "an index into what is not known to be a list or a map"
+            raise refusal(self._dialect, self._where, reason, "write the number, or use get() with dialect='spark'.")
+        values, index = self._node.this, exp.paren(self._node.expressions[0])
+        at: exp.Expr = exp.Sub(this=index, expression=exp.Literal.number(1))
+        if self._dialect != "postgres":  # where -1 is the last one
+            last = exp.Add(this=exp.Anonymous(this="SIZE", expressions=[values.copy()]), expression=index.copy())
+            at = exp.If(this=exp.LT(this=index.copy(), expression=exp.Literal.number(0)), true=last, false=at)
+        return exp.Anonymous(this="GET", expressions=[values, at])
