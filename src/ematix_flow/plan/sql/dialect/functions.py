@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from ematix_flow.plan.sql.dialect.formats import translate_format
 from ematix_flow.plan.sql.dialect.lists import translate_search
 from ematix_flow.plan.sql.dialect.refusal import refusal
 
@@ -41,6 +42,10 @@ def translate_function(node: exp.Func, dialect: str, where: str) -> None:
     match node:
         case exp.Anonymous():
             _unknown(node, dialect, where)
+        case exp.TimeToStr() | exp.StrToDate() | exp.StrToTime():
+            translate_format(node, dialect, where)
+        case exp.UnixToTime() if node.args.get("format") is not None:
+            translate_format(node, dialect, where)
         case exp.Greatest() | exp.Least() if dialect == "mysql":
             _null_if_any_is(node)
         case exp.Length() if dialect == "mysql" and node.args.get("binary"):

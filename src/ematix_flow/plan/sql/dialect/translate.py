@@ -5,9 +5,10 @@ sqlglot renames and reorders; this module is about what has one name and two mea
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from sqlglot import exp
+from sqlglot.dialects.postgres import Postgres
 
 from ematix_flow.plan.sql.dialect.decimals import with_digits
 from ematix_flow.plan.sql.dialect.functions import translate_function
@@ -26,9 +27,19 @@ from ematix_flow.plan.sql.dialect.typed import (
 )
 
 if TYPE_CHECKING:
+    from sqlglot.dialects.dialect import Dialect
     from sqlglot.expressions import DType
 
-READ_AS = {"datafusion": "postgres", "spark": "spark", "duckdb": "duckdb", "postgres": "postgres", "mysql": "mysql"}
+
+class _AsWritten(Postgres):
+    """PostgreSQL whose formats of times stay as they are written: DataFusion's are others."""
+
+    TIME_MAPPING: ClassVar[dict[str, str]] = {}
+
+
+READ_AS: dict[str, str | type[Dialect]] = {
+    "datafusion": _AsWritten, "spark": "spark", "duckdb": "duckdb", "postgres": _AsWritten, "mysql": "mysql",
+}  # fmt: skip
 """How each dialect is read; DataFusion follows PostgreSQL, and has some functions of its own."""
 
 _WHOLE = exp.DataType.INTEGER_TYPES

@@ -1,0 +1,47 @@
+"""Formats of times: what is surely the same in Java's, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from ematix_flow.errors import PlanError
+from ematix_flow.plan.sql.user.stream import spark_sql
+
+
+@pytest.mark.parametrize(
+    ("dialect", "written", "expected"),
+    [
+        ("postgres", "to_char(s, 'YYYY-MM-DD HH24:MI:SS.MS')", "DATE_FORMAT(s, 'yyyy-MM-dd HH:mm:ss.SSS')"),
+        ("postgres", "to_char(s, 'FMDay, FMDD Mon DDD')", "DATE_FORMAT(s, 'EEEE, d MMM DDD')"),
+        ("postgres", "to_char(s, 'yyyy-mm-dd\"T\"hh24')", r"DATE_FORMAT(s, 'yyyy-MM-dd\'T\'HH')"),
+        ("postgres", "to_timestamp(t, 'DD Mon YYYY')", "TO_TIMESTAMP(t, 'dd MMM yyyy')"),
+        ("datafusion", "to_char(s, '%Y-%m-%d %H%.3f')", "DATE_FORMAT(s, 'yyyy-MM-dd HH.SSS')"),
+        ("datafusion", "to_date(t, '%d/%m/%Y')", "TO_DATE(t, 'dd/MM/yyyy')"),
+        ("duckdb", "strftime(s, '%j at %Hh')", r"DATE_FORMAT(s, 'DDD \'at\' HH\'h\'')"),
+        ("duckdb", "strftime(s, 'of''%H')", r"DATE_FORMAT(s, '\'of\'\'\'HH')"),
+        ("mysql", "date_format(s, '%j %i')", "DATE_FORMAT(CAST(s AS TIMESTAMP), 'DDD mm')"),
+        ("mysql", "from_unixtime(a, '%Y %%')", r"FROM_UNIXTIME(a, 'yyyy \'%\'')"),
+    ],
+)
+def test_a_format_is_javas(dialect: str, written: str, expected: str) -> None:
+    assert spark_sql(f"SELECT {written} AS v FROM source", dialect) == f"SELECT {expected} AS v FROM source"
+
+
+@pytest.mark.parametrize(
+    ("dialect", "written", "part"),
+    [
+        ("postgres", "to_char(s, 'Day')", "'D'"),
+        ("postgres", "to_char(s, 'IYYY-IW')", "'I'"),
+        ("postgres", "to_char(s, 'SSSS')", "'SSSS'"),
+        ("postgres", "to_char(s, 'DDth')", "'t'"),
+        ("postgres", "to_char(s, 'YYYY\"year\"')", "year"),
+        ("postgres", "to_date(t, 'DD/MM/YY')", "'YY'"),
+        ("postgres", "to_char(s, t)", "computed"),
+        ("datafusion", "to_char(s, '%f')", "'%f'"),
+        ("duckdb", "strftime(s, '%V')", "'%V'"),
+        ("mysql", "date_format(s, '%D')", "'%D'"),
+    ],
+)
+def test_a_part_without_an_equal_is_refused(dialect: str, written: str, part: str) -> None:
+    with pytest.raises(PlanError, match=rf"\({dialect}, line 1, column 8\) cannot be translated: .*{part}"):
+        spark_sql(f"SELECT {written} AS v FROM source", dialect)
