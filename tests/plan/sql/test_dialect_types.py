@@ -75,6 +75,73 @@ def test_a_sum_of_postgresql_is_no_whole_number() -> None:
     assert "(COUNT(*) DIV 2)" in typed("SELECT count(*) / 2 AS v FROM source", "postgres")
 
 
+_SMALL = "IF(ABS(x) < 9007199254740992, CAST({} AS DOUBLE), x)"
+
+
+@pytest.mark.parametrize(
+    ("written", "dialect", "expected"),
+    [
+        ("floor(x) / 2", "postgres", _SMALL.format("FLOOR(x)") + " / 2"),
+        ("floor(x)", "mysql", _SMALL.format("FLOOR(x)")),
+        ("trunc(x)", "duckdb", _SMALL.format("IF((x) < 0, CEIL(x), FLOOR(x))")),
+        ("ceil(a) / 2", "datafusion", "CAST(a AS DOUBLE) / 2"),
+        ("ceil(a)", "duckdb", "SELECT a AS v"),
+        ("ceil(a + 1) * 2", "duckdb", "(a + 1) * 2"),
+        ("ceil(2.5)", "postgres", "CEIL(2.5)"),
+        ("trunc(2.5)", "postgres", "IF((2.5) < 0, CEIL(2.5), FLOOR(2.5))"),
+    ],
+)
+def test_the_whole_part_of_a_double_is_a_double(written: str, dialect: str, expected: str) -> None:
+    assert expected in typed(f"SELECT {written} AS v FROM source", dialect)
+
+
+@pytest.mark.parametrize(
+    ("written", "dialect", "expected"),
+    [
+        ("round(x)", "mysql", "RINT(x)"),
+        ("round(x)", "duckdb", "ROUND(x)"),
+        ("round(x, 1)", "duckdb", "(ROUND((x) * CAST(10 AS DOUBLE)) / CAST(10 AS DOUBLE))"),
+        ("round(x, 2)", "mysql", "(RINT((x) * CAST(100 AS DOUBLE)) / CAST(100 AS DOUBLE))"),
+        ("round(2.5, 1)", "mysql", "ROUND(2.5, 1)"),
+        ("round(a, -1)", "duckdb", "ROUND(a, -1)"),
+    ],
+)
+def test_a_double_is_rounded_as_there(written: str, dialect: str, expected: str) -> None:
+    assert f"SELECT {expected} AS v" in typed(f"SELECT {written} AS v FROM source", dialect)
+
+
+def test_a_part_of_a_date_is_no_whole_number_of_postgresql() -> None:
+    assert "EXTRACT(YEAR FROM d) / 5" in typed("SELECT extract(year FROM d) / 5 AS v FROM source", "postgres")
+    assert "EXTRACT(YEAR FROM d) DIV 5" in typed("SELECT extract(year FROM d) / 5 AS v FROM source")
+    assert "(EXTRACT(DOW FROM d) - 1) / 2" in typed("SELECT extract(dow FROM d) / 2 AS v FROM source", "postgres")
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("(d - d) / 2", "((DATEDIFF(d, d)) DIV 2)"),
+        ("split_part(t, ',', 1)::int / 2", "(CAST(SPLIT_PART(t, ',', 1) AS INT) DIV 2)"),
+        ("array_position(l, 3) / 2", "(NULLIF(ARRAY_POSITION(l, 3), 0) DIV 2)"),
+        ("round(x) / 2", "RINT(x) / 2"),
+    ],
+)
+def test_what_a_translation_has_written_is_known(written: str, expected: str) -> None:
+    assert expected in typed(f"SELECT {written} AS v FROM source", "postgres")
+
+
+@pytest.mark.parametrize(
+    ("written", "dialect", "reason"),
+    [
+        ("x // 2", "duckdb", "not whole"),
+        ("d + 1", "mysql", "dates as numbers"),
+        ("a / '2'", "postgres", "a text is divided"),
+    ],
+)
+def test_numbers_that_would_be_others_are_refused(written: str, dialect: str, reason: str) -> None:
+    with pytest.raises(PlanError, match=rf"\({dialect}, line 1, column 8\).*{reason}"):
+        typed(f"SELECT {written} AS v FROM source", dialect)
+
+
 @pytest.mark.parametrize("operand", ["strange", "unheard_of(a)", "l", "payload"])
 def test_an_operand_of_no_known_type_is_refused(operand: str) -> None:
     with pytest.raises(

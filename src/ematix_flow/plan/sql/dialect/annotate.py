@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 Types = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 """The columns of each relation with their types in Spark SQL."""
 
+CALL = "_flow_typed"
+"""The function that stands for an expression until types are known."""
 UNKNOWN = exp.DataType.build("UNKNOWN")
 _NO_TYPE = re.compile(r"\bvoid\b")
 _RETURNED = {
@@ -24,6 +26,14 @@ _RETURNED = {
     "Utf8": "STRING", "Binary": "BINARY",
 }  # fmt: skip
 """What functions of the user return, in Spark SQL."""
+_KNOWN_FUNCTIONS = {
+    "RINT": "DOUBLE", "LOG10": "DOUBLE", "MEDIAN": "DOUBLE", "RAISE_ERROR": "DOUBLE", "UNIX_MICROS": "BIGINT",
+    "ARRAY_POSITION": "BIGINT", "WIDTH_BUCKET": "BIGINT", "CRC32": "BIGINT", "DATEDIFF": "INT", "SIZE": "INT",
+    "CARDINALITY": "INT", "OCTET_LENGTH": "INT", "SPLIT_PART": "STRING", "SUBSTRING_INDEX": "STRING", "CONV": "STRING",
+    "DATE_FORMAT": "STRING", "FROM_UNIXTIME": "STRING", "UUID": "STRING", "TO_DATE": "DATE", "TO_TIMESTAMP": "TIMESTAMP",
+    "TIMESTAMP_SECONDS": "TIMESTAMP",
+}  # fmt: skip
+"""What functions of Spark return that sqlglot does not know, or that a translation has just written."""
 
 
 def annotated(tree: exp.Expr, dialect: str, relations: Types, returned: Mapping[str, str]) -> exp.Expr:
@@ -37,11 +47,26 @@ def annotated(tree: exp.Expr, dialect: str, relations: Types, returned: Mapping[
     # sqlglot has no types for these, so what is known of them is written down as casts.
     for node in reversed(list(known.walk())):
         kind = _part_type(node, elements, returned)
-        if dialect == "postgres" and isinstance(node, exp.Sum) and node.this.is_type(exp.DType.BIGINT):
+        if dialect == "postgres" and _is_numeric(node):
             kind = exp.DataType.build("DECIMAL(38, 0)")  # so that a sum divided by a count is no whole number
-        if kind is not None and not isinstance(node.parent, exp.Dot | exp.Bracket | exp.Lateral):
+        if (
+            kind is not None
+            and not isinstance(node.parent, exp.Dot | exp.Bracket | exp.Lateral)
+            and not _is_call(node.parent)
+        ):
             node.replace(exp.cast(node.copy(), kind, dialect="spark"))
     return annotate_types(known, schema=schema, dialect="spark")
+
+
+def _is_call(node: exp.Expr | None) -> bool:
+    return isinstance(node, exp.Anonymous) and str(node.this).lower() == CALL
+
+
+def _is_numeric(node: exp.Expr) -> bool:
+    """Return whether PostgreSQL has a numeric for what Spark has as a whole number."""
+    return isinstance(node, exp.Extract | exp.Factorial) or (
+        isinstance(node, exp.Sum) and node.this.is_type(exp.DType.BIGINT)
+    )
 
 
 def _type(text: str) -> exp.DataType:
@@ -91,6 +116,10 @@ def _part_type(
         case exp.Anonymous() if str(node.this).lower() in returned:
             kind = returned[str(node.this).lower()]
             return exp.DataType.build(_RETURNED.get(kind, kind), dialect="spark")
+        case exp.Func() if _name(node) in _KNOWN_FUNCTIONS:
+            return exp.DataType.build(_KNOWN_FUNCTIONS[_name(node)], dialect="spark")
+        case exp.Floor() | exp.Ceil() | exp.Mode() | exp.ArgMax() | exp.ArgMin() if node.this is not None:
+            return _type_of(node.this, elements, returned)
         case exp.Anonymous() if str(node.this).lower() == "get":
             return _element_type(_type_of(node.expressions[0], elements, returned))
         case exp.Bracket():
@@ -98,6 +127,10 @@ def _part_type(
         case exp.Dot():
             return _field_type(_type_of(node.this, elements, returned), node.expression.name)
     return None
+
+
+def _name(node: exp.Func) -> str:
+    return str(node.this).upper() if isinstance(node, exp.Anonymous) else node.sql_name()
 
 
 def _type_of(

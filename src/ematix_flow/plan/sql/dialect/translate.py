@@ -18,11 +18,13 @@ from ematix_flow.plan.sql.dialect.typed import (
     AVERAGE,
     DIVIDE,
     MOVE,
+    QUOTIENT,
     ROUND,
     SUBTRACT,
     TO_INTEGER,
     TO_TEXT,
     TRUNCATE,
+    WHOLE_PART,
     typed_call,
 )
 
@@ -62,8 +64,11 @@ def translate(query: exp.Query, dialect: str, text: str) -> None:
             _operator(node, dialect, where)
         elif isinstance(node, exp.Cast):
             _cast(node, dialect, where)
-        elif isinstance(node, exp.Round) and dialect == "postgres" and not node.args.get("decimals"):
+        elif isinstance(node, exp.Round) and _rounds_otherwise(node, dialect):
             _by_type(node, ROUND, dialect, where)
+        elif isinstance(node, exp.Floor | exp.Ceil | exp.Trunc) and not node.args.get("decimals"):
+            part = exp.paren(node.this.copy()) if isinstance(node, exp.Trunc) else node.copy()
+            node.replace(typed_call(WHOLE_PART, dialect, where, part))
         elif isinstance(node, exp.Avg) and dialect == "mysql":
             outer = node.parent if isinstance(node.parent, exp.Window | exp.Filter) else node
             _by_type(outer, AVERAGE, dialect, where)
@@ -81,6 +86,15 @@ def _without_expr(query: exp.Query) -> None:
             call.replace(exp.paren(exp.condition(inner.name, dialect="spark")) if inner.is_string else inner)
 
 
+def _rounds_otherwise(node: exp.Round, dialect: str) -> bool:
+    """Return whether a double may be rounded otherwise than by Spark."""
+    digits = node.args.get("decimals")
+    if digits is None:
+        return dialect in ("postgres", "mysql")
+    is_written = isinstance(digits, exp.Literal) and digits.name in map(str, range(16))
+    return is_written and dialect != "postgres"
+
+
 def _by_type(node: exp.Expr, rule: str, dialect: str, where: str) -> None:
     node.replace(typed_call(rule, dialect, where, node.copy()))
 
@@ -89,6 +103,8 @@ def _operator(node: exp.Expr, dialect: str, where: str) -> None:
     match node:
         case exp.IntDiv() | exp.Mod() if dialect == "mysql":
             node.set("expression", _null_for_zero(node.expression))
+        case exp.IntDiv() if dialect == "duckdb":
+            _by_type(node, QUOTIENT, dialect, where)
         case exp.Div() if dialect == "duckdb":
             node.set("this", exp.cast(node.this, "DOUBLE"))
         case exp.Div():
@@ -96,7 +112,7 @@ def _operator(node: exp.Expr, dialect: str, where: str) -> None:
         case exp.Add() | exp.Sub() if isinstance(node.expression, exp.Interval):
             if dialect in ("postgres", "duckdb"):
                 _by_type(node, MOVE, dialect, where)
-        case exp.Sub() if dialect in _ROUNDING:
+        case exp.Sub() | exp.Add() if dialect in (_ROUNDING if isinstance(node, exp.Sub) else ("mysql",)):
             _by_type(node, SUBTRACT, dialect, where)
         case exp.AtTimeZone():
             reason = "AT TIME ZONE turns a local time into an instant or back, which Spark does with two functions"

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
-from ematix_flow.plan.sql.dialect.annotate import UNKNOWN, annotated
+from ematix_flow.plan.sql.dialect.annotate import CALL, UNKNOWN, annotated
 from ematix_flow.plan.sql.dialect.refusal import refusal
+from ematix_flow.plan.sql.dialects import as_operand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ematix_flow.plan.sql.dialect.annotate import Types
 
-CALL = "_flow_typed"
-DIVIDE, TO_INTEGER, TO_TEXT, SUBTRACT, MOVE, TRUNCATE, ROUND, AVERAGE, ELEMENT = (
-    "divide", "to_integer", "to_text", "subtract", "move", "truncate", "round", "average", "element",
+DIVIDE, TO_INTEGER, TO_TEXT, SUBTRACT, MOVE, TRUNCATE, ROUND, AVERAGE, ELEMENT, WHOLE_PART, QUOTIENT = (
+    "divide", "to_integer", "to_text", "subtract", "move", "truncate", "round", "average", "element", "whole_part", "quotient",
 )  # fmt: skip
 
 _WHOLE = {*exp.DataType.INTEGER_TYPES}
@@ -33,6 +33,14 @@ _SCALAR = {
     *_EXACT, *_FLOATING, *exp.DataType.TEXT_TYPES, *exp.DataType.TEMPORAL_TYPES, exp.DType.BOOLEAN, exp.DType.NULL,
 }  # fmt: skip
 """Types that say what an operator does; lists, structs and what is unknown do not."""
+
+
+_TO_EVEN = ("postgres", "mysql")
+"""Dialects that round a double between two whole numbers to the even one."""
+
+
+def _double(value: int) -> exp.Expr:
+    return exp.cast(exp.Literal.number(value), "DOUBLE")
 
 
 def typed_call(rule: str, dialect: str, where: str, node: exp.Expr) -> exp.Expr:
@@ -83,15 +91,9 @@ def _operand_types(
     except SqlglotError:
         return {}
     return {
-        call.expressions[4].name: [one.type or UNKNOWN for one in _operands(_written(call))]
+        call.expressions[4].name: [one.type or UNKNOWN for one in _operands(call.expressions[3])]
         for call in _typed_calls(known)
     }
-
-
-def _written(call: exp.Anonymous) -> exp.Expr:
-    """Return the expression of a call without the cast that says the type of an element."""
-    node = call.expressions[3]
-    return node.this if call.expressions[0].name == ELEMENT and isinstance(node, exp.Cast) else node
 
 
 def _operands(node: exp.Expr) -> Iterator[exp.Expr]:
@@ -115,7 +117,7 @@ class _Typed:
         rules = {
             DIVIDE: self._divided, TO_INTEGER: self._whole, TO_TEXT: self._text, SUBTRACT: self._subtracted,
             MOVE: self._moved, TRUNCATE: self._truncated, ROUND: self._rounded, AVERAGE: self._average,
-            ELEMENT: self._element,
+            ELEMENT: self._element, WHOLE_PART: self._whole_part, QUOTIENT: self._quotient,
         }  # fmt: skip
         return rules[rule]()
 
@@ -131,6 +133,8 @@ class _Typed:
         self._check_known("/")
         left, right = self._node.this, self._node.expression
         if self._dialect != "mysql":
+            if left.is_string or right.is_string:
+                raise refusal(self._dialect, self._where, "a text is divided", "write the number without quotes.")
             return exp.paren(exp.IntDiv(this=left, expression=right)) if self._all(_WHOLE) else self._node
         if exp.DType.DECIMAL in self._kinds and self._all(_EXACT):
             reason = "the digits of a quotient of MySQL depend on both operands"
@@ -140,6 +144,12 @@ class _Typed:
             return exp.Div(this=left, expression=right)
         exact = exp.Div(this=exp.cast(left, "DECIMAL(20, 0)"), expression=exp.cast(right, "DECIMAL(20, 0)"))
         return exp.cast(exact, "DECIMAL(24, 4)")  # MySQL's div_precision_increment
+
+    def _quotient(self) -> exp.Expr:
+        self._check_known("//")
+        if not self._all(_WHOLE):
+            raise refusal(self._dialect, self._where, "// of numbers that are not whole", "write floor(a / b).")
+        return self._node
 
     def _whole(self) -> exp.Expr:
         self._check_known("a cast to a whole number")
@@ -158,10 +168,11 @@ class _Typed:
         return self._node
 
     def _subtracted(self) -> exp.Expr:
-        if not self._all({exp.DType.DATE}):
+        if self._dialect == "mysql" and any(kind in exp.DataType.TEMPORAL_TYPES for kind in self._kinds):
+            reason = "MySQL adds and subtracts dates as numbers"
+            raise refusal(self._dialect, self._where, reason, "use DATEDIFF(a, b) or an INTERVAL.")
+        if isinstance(self._node, exp.Add) or not self._all({exp.DType.DATE}):
             return self._node
-        if self._dialect == "mysql":
-            raise refusal(self._dialect, self._where, "MySQL subtracts dates as numbers", "use DATEDIFF(a, b).")
         return exp.Anonymous(this="DATEDIFF", expressions=[self._node.this, self._node.expression])
 
     def _moved(self) -> exp.Expr:
@@ -172,8 +183,31 @@ class _Typed:
         return exp.cast(self._node, "TIMESTAMP_NTZ", dialect="spark") if self._all(_LOCAL) else self._node
 
     def _rounded(self) -> exp.Expr:
-        self._check_known("round()")
-        return exp.Anonymous(this="RINT", expressions=[self._node.this]) if self._all(_FLOATING) else self._node
+        if self._dialect == "postgres":
+            self._check_known("round()")
+        if not self._all(_FLOATING):
+            return self._node
+        value, digits = self._node.this, self._node.args.get("decimals")
+        if digits is not None:  # of a product, as there; Spark's takes the digits that are shown
+            value = exp.Mul(this=exp.paren(value), expression=_double(10 ** int(digits.name)))
+        whole = exp.Anonymous(this="RINT", expressions=[value]) if self._dialect in _TO_EVEN else exp.Round(this=value)
+        return whole if digits is None else exp.paren(exp.Div(this=whole, expression=_double(10 ** int(digits.name))))
+
+    def _whole_part(self) -> exp.Expr:
+        """Return floor, ceil or trunc as a number of the type that it has there; Spark makes a BIGINT of a double."""
+        self._check_known("the whole part of a number")
+        value = self._node.this
+        if self._all(_WHOLE):
+            return exp.cast(value, "DOUBLE") if self._dialect in ("postgres", "datafusion") else as_operand(value)
+        is_cut = isinstance(self._node, exp.Paren)
+        below = exp.LT(this=exp.paren(value.copy()), expression=exp.Literal.number(0))
+        cut = exp.If(this=below, true=exp.Ceil(this=value.copy()), false=exp.Floor(this=value.copy()))
+        whole = cut if is_cut else self._node
+        if not self._all(_FLOATING):
+            return whole
+        # Doubles from here on are whole, and may be more than a BIGINT holds.
+        small = exp.LT(this=exp.Abs(this=value.copy()), expression=exp.Literal.number(2**53))
+        return exp.If(this=small, true=exp.cast(whole.copy(), "DOUBLE"), false=value.copy())
 
     def _average(self) -> exp.Expr:
         self._check_known("avg()")
