@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from ematix_flow.plan.sql.dialect.formats import translate_format
 from ematix_flow.plan.sql.dialect.lists import translate_search
 from ematix_flow.plan.sql.dialect.refusal import refusal
+from ematix_flow.plan.sql.dialect.times import translate_time
 
 RENAMED = {
     "make_array": "array",
@@ -30,22 +30,16 @@ _MISSING = {
 }
 """Functions that other engines have and Spark has not, with what to do."""
 
-_FIELDS = {
-    "YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DOY", "HOUR", "MINUTE", "SECOND", "ISODOW", "DOW", "EPOCH",
-}  # fmt: skip
 _FOLLOW_POSTGRES = ("postgres", "duckdb", "datafusion")
 
 
 def translate_function(node: exp.Func, dialect: str, where: str) -> None:
     """Replace a call with one that means the same in Spark, or refuse it; most calls stay."""
     translate_search(node, dialect)
+    translate_time(node, dialect, where)
     match node:
         case exp.Anonymous():
             _unknown(node, dialect, where)
-        case exp.TimeToStr() | exp.StrToDate() | exp.StrToTime():
-            translate_format(node, dialect, where)
-        case exp.UnixToTime() if node.args.get("format") is not None:
-            translate_format(node, dialect, where)
         case exp.Greatest() | exp.Least() if dialect == "mysql":
             _null_if_any_is(node)
         case exp.Length() if dialect == "mysql" and node.args.get("binary"):
@@ -56,7 +50,7 @@ def translate_function(node: exp.Func, dialect: str, where: str) -> None:
             _of_postgres(node, dialect, where)
 
 
-def _of_postgres(node: exp.Func, dialect: str, where: str) -> None:  # noqa: C901 - one case per function
+def _of_postgres(node: exp.Func, dialect: str, where: str) -> None:
     match node:
         case exp.RegexpReplace():
             _regexp_replace(node, dialect, where)
@@ -70,16 +64,6 @@ def _of_postgres(node: exp.Func, dialect: str, where: str) -> None:  # noqa: C90
             node.replace(_of_positive(node.this, exp.Anonymous(this="LOG10", expressions=[node.this.copy()])))
         case exp.Ln():
             node.replace(_of_positive(node.this, node.copy()))
-        case exp.Extract():
-            _extract(node, dialect, where)
-        case exp.DayOfWeek() if dialect == "duckdb":
-            node.replace(exp.paren(exp.Sub(this=node.copy(), expression=exp.Literal.number(1))))
-        case exp.TimeToUnix() if dialect == "duckdb":
-            node.replace(_seconds(node.this))
-        case exp.UnixToTime() if node.args.get("scale") is None:
-            _timestamp(node, dialect)
-        case exp.DateDiff() if dialect == "duckdb":
-            _date_diff(node, dialect, where)
         case exp.ArrayAgg():
             _array_agg(node, dialect, where)
         case exp.SHA2() | exp.SHA2Digest() if dialect != "duckdb":
@@ -134,41 +118,6 @@ def _of_positive(value: exp.Expr, logarithm: exp.Expr) -> exp.Expr:
     none = exp.LTE(this=value.copy(), expression=exp.Literal.number(0))
     text = exp.Literal.string("the logarithm of a number that is not positive")
     return exp.If(this=none, true=exp.Anonymous(this="RAISE_ERROR", expressions=[text]), false=logarithm)
-
-
-def _seconds(value: exp.Expr) -> exp.Expr:
-    micros = exp.Anonymous(this="UNIX_MICROS", expressions=[exp.cast(value.copy(), "TIMESTAMP", dialect="spark")])
-    return exp.paren(exp.Div(this=micros, expression=exp.cast(exp.Literal.number(1000000), "DOUBLE")))
-
-
-def _extract(node: exp.Extract, dialect: str, where: str) -> None:
-    field = node.name.upper()
-    if field not in _FIELDS:
-        reason = f"the field {field} has no translation"
-        raise refusal(dialect, where, reason, f"these have one: {', '.join(sorted(_FIELDS))}.")
-    if field == "DOW":  # Sunday is 0 there and 1 here
-        node.replace(exp.paren(exp.Sub(this=node.copy(), expression=exp.Literal.number(1))))
-    elif field == "ISODOW":
-        node.set("this", exp.var("DOW_ISO"))
-    elif field == "EPOCH":
-        node.replace(_seconds(node.expression))
-
-
-def _timestamp(node: exp.UnixToTime, dialect: str) -> None:
-    """Return the instant of seconds with their fraction; DataFusion's function reads texts too."""
-    if dialect == "datafusion":
-        node.replace(exp.cast(node.this.copy(), "TIMESTAMPTZ"))
-    else:
-        node.replace(exp.Anonymous(this="TIMESTAMP_SECONDS", expressions=[node.this]))
-
-
-def _date_diff(node: exp.DateDiff, dialect: str, where: str) -> None:
-    unit = node.args.get("unit")
-    if unit is not None and unit.name.upper() != "DAY":
-        reason = f"date_diff() of {dialect} counts the boundaries between two times, and Spark's whole units"
-        raise refusal(dialect, where, reason, "take days, or write it with dialect='spark'.")
-    days = [exp.cast(one.copy(), "DATE") for one in (node.this, node.expression)]
-    node.replace(exp.Anonymous(this="DATEDIFF", expressions=days))
 
 
 def _array_agg(node: exp.ArrayAgg, dialect: str, where: str) -> None:

@@ -14,6 +14,7 @@ from ematix_flow.plan.sql.dialect.decimals import with_digits
 from ematix_flow.plan.sql.dialect.functions import translate_function
 from ematix_flow.plan.sql.dialect.lists import note_counted, translate_element
 from ematix_flow.plan.sql.dialect.refusal import refusal, written_at
+from ematix_flow.plan.sql.dialect.times import check_unit
 from ematix_flow.plan.sql.dialect.typed import (
     AVERAGE,
     DIVIDE,
@@ -73,6 +74,7 @@ def translate(query: exp.Query, dialect: str, text: str) -> None:
             outer = node.parent if isinstance(node.parent, exp.Window | exp.Filter) else node
             _by_type(outer, AVERAGE, dialect, where)
         elif isinstance(node, exp.TimestampTrunc | exp.DateTrunc):
+            check_unit(node, dialect, where)
             _by_type(node, TRUNCATE, dialect, where)
         elif isinstance(node, exp.Func):
             translate_function(node, dialect, where)
