@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.rejects import row_of
-from ematix_flow.commit.request import Excluded
+from ematix_flow.commit.request import Excluded, retaining
 from ematix_flow.commit.row_numbers import Only, numbered
 from ematix_flow.commit.simulate import simulate
 from ematix_flow.commit.staged_rows import MAX_CHARS, staged_rows, work_tables
@@ -39,7 +39,7 @@ def searchable(request: CommitRequest, database: Catalog) -> bool:
 
 def without_violations(request: CommitRequest, database: TargetSystem) -> CommitRequest:
     """Return the request with every refused row set aside as a reject."""
-    search = _ViolationSearch(request, database)
+    search = _ViolationSearch(retaining(request, 1), database)
     total = sum(report.rows for report in request.reports)
     violations: list[Excluded] = []
     while True:

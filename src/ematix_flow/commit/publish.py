@@ -13,6 +13,7 @@ from ematix_flow.commit.ledger import Ledger
 from ematix_flow.commit.quality import UnmeasuredError, audit
 from ematix_flow.commit.redeclared import rename_watermark
 from ematix_flow.commit.rejects import Rejects
+from ematix_flow.commit.request import retaining
 from ematix_flow.commit.staged_rows import in_own_types, refuse_empty, staged_rows, without_duplicates, work_tables
 from ematix_flow.connect.base.cancellation import current, unwatched
 from ematix_flow.connect.base.retry import COMMIT_OUTCOME, OVERTAKEN, attempts
@@ -103,7 +104,7 @@ def _apply(
     failpoint("commit.verified")
     passed = audit(request, database, session, without_duplicates(request, database, session, relation), counts)
     if passed.excluded:
-        refuse_empty(request, passed.counts.staged)
+        refuse_empty(request, passed.counts.staged, passed.counts.rejected)
     _check_permit(request)
     _refuse_stale(request, database, session)
     _remember(request, ledger, session, now)
@@ -187,7 +188,7 @@ def run_program(  # noqa: PLR0913, PLR0917 - what a program is run over
     write_down: Callable[[Counts], None] | None = None,
 ) -> Counts:
     """Run the statements and return the counts; `write_down` gets those that are known before the final one."""
-    program, rows = request.program, database.data(session)
+    program, rows = retaining(request, counts.rejected).program, database.data(session)
 
     def bound(sql: str) -> str:
         for work, actual in names.items():

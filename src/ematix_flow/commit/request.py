@@ -100,5 +100,10 @@ class CommitRequest:
 
 def staged_alone(request: CommitRequest) -> CommitRequest:
     """Return the request that counts the staged rows and does nothing with them."""
-    program = replace(request.program, statements=(), work_tables=(), reads_staged_once=False, tally="")
+    program = replace(request.program, statements=(), work_tables=(), reads_staged_once=False, tally="", retaining=None)
     return replace(request, program=program, mode="merge")
+
+
+def retaining(request: CommitRequest, rejected: int) -> CommitRequest:
+    """Return the request; where rows are rejected it takes no key for absent, because their keys are in the source."""
+    return replace(request, program=request.program.retaining or request.program) if rejected else request

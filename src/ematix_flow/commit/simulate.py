@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.commit.publish import Simulation, balanced, refuse_rejects, run_program
 from ematix_flow.commit.quality import UnmeasuredError, audit
+from ematix_flow.commit.request import retaining
 from ematix_flow.commit.row_numbers import numbered
 from ematix_flow.commit.staged_rows import in_own_types, staged_rows, without_duplicates, work_tables
 from ematix_flow.connect.config.redact import safe_text
@@ -28,13 +29,13 @@ def simulate(
     database: TargetSystem,
     prepare: Callable[[Session], None] | None = None,
     only: Only | None = None,
-    inspect: Callable[[Session, str], None] | None = None,
+    inspect: Callable[[Session, str, Counts], None] | None = None,
 ) -> Simulation:
     """Do everything that a commit does to the user's rows, count it and roll it back; no metadata is touched.
 
     `prepare` creates or alters the target inside the transaction, on databases whose DDL can be rolled back. `only`
-    is the part of the numbered rows that is tried. `inspect` gets the relation of rows while the target is as
-    it was.
+    is the part of the numbered rows that is tried. `inspect` gets the relation of rows and their counts while the
+    target is as it was.
     """
     while True:
         try:
@@ -48,7 +49,7 @@ def _simulate(
     database: TargetSystem,
     prepare: Callable[[Session], None] | None,
     only: Only | None,
-    inspect: Callable[[Session, str], None] | None,
+    inspect: Callable[[Session, str, Counts], None] | None,
 ) -> Simulation:
     session = database.session()
     try:
@@ -76,7 +77,7 @@ def _simulated(
     session: Session,
     names: dict[str, str],
     only: Only | None,
-    inspect: Callable[[Session, str], None] | None,
+    inspect: Callable[[Session, str, Counts], None] | None,
 ) -> Simulation:
     relation, counts = staged_rows(request, database, session, names)
     refuse_rejects(request, database, session)
@@ -87,7 +88,8 @@ def _simulated(
     passed = audit(request, database, session, relation, counts, partly=only is not None)
     relation, counts = in_own_types(request, database, passed.relation), passed.counts
     if inspect is not None:
-        inspect(session, relation)
+        inspect(session, relation, counts)
+    request = retaining(request, counts.rejected)
     if request.program.adds:
         counted = replace(counts, inserted=counts.staged)
     elif request.program.tally and not database.capabilities.rolls_back:

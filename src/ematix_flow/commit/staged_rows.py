@@ -66,7 +66,7 @@ def staged_rows(
     if request.stage is not None:
         database.verify_stage(session, request.stage, request.reports)
         rows, rejected = sum(p.rows for p in request.reports), sum(p.rejected for p in request.reports)
-        refuse_empty(request, rows)
+        refuse_empty(request, rows, rejected)
         relation = database.staged_relation(session, request.stage, request.reports)
         if request.excluded:
             relation = numbered(
@@ -127,12 +127,14 @@ def in_own_types(request: CommitRequest, database: TargetSystem, relation: str) 
     return f"(SELECT {values} FROM {relation} AS carried_rows)"
 
 
-def refuse_empty(request: CommitRequest, rows: int) -> None:
+def refuse_empty(request: CommitRequest, rows: int, rejected: int = 0) -> None:
     """Refuse a load without rows that would clear the target, unless that is allowed."""
-    if rows == 0 and request.refuse_empty:
-        message = (
-            f"the source of {request.token.pipeline} is empty, and {request.mode} would remove every row of the target"
-        )
+    clears = not rejected or request.program.retaining is None
+    if rows == 0 and request.refuse_empty and clears:
+        source = f"the source of {request.token.pipeline} is empty"
+        if rejected:
+            source = f"no row of the source of {request.token.pipeline} can be loaded ({rejected:,} rejected)"
+        message = f"{source}, and {request.mode} would remove every row of the target"
         raise CommitError(message, hint="if that is wanted, declare allow_empty=True.")
 
 

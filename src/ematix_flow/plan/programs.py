@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.plan.sql.modes import append_truncate_merge as modes
@@ -18,7 +19,14 @@ if TYPE_CHECKING:
 
 
 def program_of(load: Load, write: Write, database: Catalog) -> Program:
-    """Return the statements that a commit makes of staged rows."""
+    """Return the statements that a commit makes of staged rows, also for a load some of whose rows are rejected."""
+    program = _program(load, write, database)
+    if not load.delete_absent:
+        return program
+    return replace(program, retaining=_program(replace(load, delete_absent=False), write, database))
+
+
+def _program(load: Load, write: Write, database: Catalog) -> Program:
     if load.dialect == lake_modes.DIALECT:
         return _lake_program(load, write, database)
     if not database.capabilities.answers_sql:

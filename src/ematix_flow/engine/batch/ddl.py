@@ -13,6 +13,7 @@ from ematix_flow.errors import CommitError
 from ematix_flow.plan.metadata_tables import versions_table
 from ematix_flow.plan.sql.ddl import ColumnDefinition, TableDefinition, create_table_sql, differences
 from ematix_flow.plan.sql.modes.scd2 import points_columns
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.stage import StageColumn
     from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.plan.steps import TargetPlan
+    from ematix_flow.records import Counts
 
 
 def can_simulate(database: Catalog, plan: TargetPlan) -> bool:
@@ -36,6 +38,17 @@ def warn_of_drift(plan: TargetPlan) -> None:
         texts = "; ".join(difference.text for difference in plan.ensure.differences)
         message = (
             f"table {plan.table_name} differs from its declaration and is loaded as it is (on_drift='warn'): {texts}"
+        )
+        warnings.warn(message, UserWarning, stacklevel=2)
+
+
+def warn_of_retained(plan: TargetPlan, counts: Counts) -> None:
+    """Warn of a load that left rows in the target which may be absent from the source, because some were rejected."""
+    if counts.rejected and plan.commit.program.retaining is not None:
+        done = "closed" if plan.commit.write.mode == "scd2" else "deleted"
+        message = (
+            f"{plan.table_name}: {quantity(counts.rejected, 'row')} of the source became rejects, so no absent key was "
+            f"{done}: the next load without rejects does it"
         )
         warnings.warn(message, UserWarning, stacklevel=2)
 

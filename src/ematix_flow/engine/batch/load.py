@@ -18,7 +18,7 @@ from ematix_flow.connect.base.retry import COMMIT, OVERTAKEN, STAGING, attempts
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.engine.batch import step_times
 from ematix_flow.engine.batch.commit_request import commit_request_for
-from ematix_flow.engine.batch.ddl import expand, warn_of_drift
+from ematix_flow.engine.batch.ddl import expand, warn_of_drift, warn_of_retained
 from ematix_flow.engine.batch.events import facts_about
 from ematix_flow.engine.batch.inspect import wait_for
 from ematix_flow.engine.batch.own_target import over_missing_target
@@ -151,6 +151,7 @@ def load_target(
         times.begin(step_times.CLEAN_UP)
         _clean_up(load, staged)
         _emit_commit(load, committed)
+        warn_of_retained(plan, committed.counts)
     return LoadResult(plan, committed, plan.path.value)
 
 

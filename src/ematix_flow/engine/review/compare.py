@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 BY_COUNT = "rows of one key are there more than once, so that rows are counted and not compared"
 WITHOUT_KEY = "the table has no key, so that rows are counted and not compared"
 
+RETAINED = "some rows are rejected, so that no key counts as absent"
+
 FILES_COUNTED = "rows of a folder of files are counted and not compared"
 
 
@@ -74,6 +76,7 @@ class _LoadComparison:
     def __init__(self, database: TargetSystem, plan: TargetPlan, sample: int) -> None:
         self.database = database
         self.plan = plan
+        self.load = plan.commit.load
         self.sample = sample
         self.countable = can_simulate(database, plan)
         self.expected: tuple[TableSnapshot, ...] = ()
@@ -95,8 +98,10 @@ class _LoadComparison:
         if self.database.capabilities.transactional_ddl:
             expand(self.database, session, self.plan)
 
-    def inspect(self, session: Session, relation: str) -> None:
+    def inspect(self, session: Session, relation: str, counts: Counts) -> None:
         """Query everything that the difference shows; refuse to mix two states of the target."""
+        if counts.rejected and self.load.delete_absent:
+            self.load = replace(self.load, delete_absent=False)
         if not self.database.capabilities.answers_sql:
             return
         rows = self.database.data(session)
@@ -120,6 +125,8 @@ class _LoadComparison:
         if not self.database.capabilities.answers_sql:
             self.totals |= {ADDED: counts.inserted, REMOVED: counts.deleted}
             self.notes = (*self.notes, FILES_COUNTED)
+        if self.load is not self.plan.commit.load:
+            self.notes = (*self.notes, RETAINED)
         return Diff(
             table=self.plan.table_name,
             mode=self.plan.commit.write.spelled,
@@ -146,16 +153,15 @@ class _LoadComparison:
             case "merge":
                 touched = {"inserted": added, "updated": changed, "deleted": removed}
                 return replace(staged, **touched, unchanged=max(0, staged.staged - added - changed))
-        inserted, closed = self.opened if self.plan.commit.load.event else (added + changed, changed + removed)
+        inserted, closed = self.opened if self.load.event else (added + changed, changed + removed)
         return replace(staged, inserted=inserted, closed=closed, unchanged=max(0, staged.staged - inserted))
 
     def _queries(self) -> DiffQueries:
-        load = self.plan.commit.load
         existing_columns = None if self.countable else self.expected[0].columns
-        if existing_columns and load.event:
+        if existing_columns and self.load.event:
             message = f"{self.database.kind} cannot show what scd2 by event time does to a table that is widened first"
             raise UnsupportedError(message, hint="run the pipeline once, or widen the table by hand, and plan again.")
-        return diff_queries(load, self.mode, existing_columns, self.sample)
+        return diff_queries(self.load, self.mode, existing_columns, self.sample)
 
     def _compare(self, rows: Session, relation: str, queries: DiffQueries) -> None:
         def load_request(sql: str) -> list[tuple[Any, ...]]:
@@ -177,7 +183,7 @@ class _LoadComparison:
             self.opened = (int(inserted), int(closed))
 
     def _sampled(self, kind: str, row: Sequence[Any], queries: DiffQueries) -> Sample:
-        types = {column.name: column.type for column in self.plan.commit.load.columns}
+        types = {column.name: column.type for column in self.load.columns}
         keys, width = len(queries.keys), len(queries.columns)
         names = (*queries.keys, *queries.columns, *queries.columns)
         named = [(name, _json_value(value, types[name])) for name, value in zip(names, row, strict=True)]
@@ -185,14 +191,14 @@ class _LoadComparison:
         return Sample(kind, dict(named[:keys]), None if kind == ADDED else old, None if kind == REMOVED else new)
 
     def _repeated(self, rows: Session, relation: str, keys: Sequence[str]) -> bool:
-        load, dialect = self.plan.commit.load, self.database.dialect
+        load, dialect = self.load, self.database.dialect
         staged = bind_staged(repeated_keys(load, keys, staged=True), dialect, relation)
         there = self.plan.ensure.exists
         return bool(rows.query(staged)) or bool(there and rows.query(repeated_keys(load, keys)))
 
     def _count(self, rows: Session, relation: str, note: str) -> None:
         """Count where no key distinguishes rows: every old row goes, every new one comes."""
-        name = native_name(self.plan.commit.load.target, self.database.dialect)
+        name = native_name(self.load.target, self.database.dialect)
         new = int(rows.query(f"SELECT COUNT(*) FROM {relation} AS counted")[0][0])
         self.old_rows = int(rows.query(f"SELECT COUNT(*) FROM {name}")[0][0]) if self.plan.ensure.exists else 0
         self.totals |= {ADDED: new, REMOVED: self.old_rows}

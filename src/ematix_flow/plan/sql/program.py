@@ -49,6 +49,8 @@ class Program:
     """True when the staged files become files of the table as they are; the one statement only registers them."""
     tells: bool = False
     """True when the final statement itself returns its counts, so that a run need not query them."""
+    retaining: Program | None = None
+    """What runs instead where rows were rejected: it takes no key for absent. None where no key ever is."""
 
     def materializes_incoming(self, *, marked: bool, audited: bool) -> bool:
         """Return whether the rows of a source query are stored in INCOMING first, to be read more than once."""
