@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pytest
 
 from ematix_flow import BigInt, Text, connect, ematix, pipeline, pk
+from ematix_flow.errors import FlowError
 from tests.examples.databases import UserDatabase
 
 if TYPE_CHECKING:
@@ -120,6 +121,19 @@ def test_a_pipeline_as_a_step_runs_in_full(database: UserDatabase) -> None:
     _load([ematix.transform_ref("copy_items")])
     assert database.count("analytics.copies") == 1
     assert _history(database) == [("transform[0]:ref=copy_items", "transform_success")]
+
+
+def test_a_step_has_failed_when_a_target_of_its_pipeline_has(database: UserDatabase) -> None:
+    both = [ematix.target(Copies, mode="append"), ematix.target(Items, mode="append")]
+
+    @ematix.pipeline(targets=both, continue_on_failure=True)
+    def spread_items(conn: Any) -> str:
+        return SELECT  # which the second target has
+
+    with pytest.raises(FlowError, match="items"):
+        _load([ematix.transform_ref("spread_items")])
+    assert database.count("analytics.copies") == 1
+    assert _history(database) == [("transform[0]:ref=spread_items", "transform_failed")]
 
 
 def test_an_unknown_reference_is_a_key_error_with_the_nearest_name(database: UserDatabase) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.config.redact import redact, redacted
+from ematix_flow.errors import RunError
 from ematix_flow.plan.steps import NO_ENGINE
 
 if TYPE_CHECKING:
@@ -142,3 +143,11 @@ def errors_in(result: Any) -> dict[str, str]:
     """Return what went wrong with targets that others did not wait for."""
     errors = result.get("errors") if isinstance(result, dict) and result.get("status") == "failed" else None
     return errors if isinstance(errors, dict) else {}
+
+
+def whole(result: Any) -> Any:
+    """Return a result; that of a fan-out that went on after a failure is raised as the error that it is."""
+    errors = errors_in(result)
+    if errors:
+        raise RunError("; ".join(f"{target}: {text}" for target, text in errors.items()))
+    return result

@@ -14,7 +14,7 @@ from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.planner import token_for
 from ematix_flow.engine.batch.post_steps import parent_of, recorded_step, resolve_step, run_named_transform
 from ematix_flow.engine.batch.progress import showing_progress
-from ematix_flow.engine.batch.result import errors_in, result_of
+from ematix_flow.engine.batch.result import errors_in, result_of, whole
 from ematix_flow.engine.batch.run_records import Recorder
 from ematix_flow.engine.batch.run_request import emitting_run, ending, finished_result, open_request, reconciling
 from ematix_flow.engine.batch.source import called, source_for
@@ -176,9 +176,8 @@ def _run_post(pipeline: Pipeline, post: Post, parent: ParentContext, options: Op
         if recorded.done:
             return
         if isinstance(step, Pipeline):
-            recorded.succeeded(
-                run_pipeline(step, replace(options, slot=slot, source_frame=None, shaped=False, replays=()))
-            )
+            alone = replace(options, slot=slot, source_frame=None, shaped=False, replays=())
+            recorded.succeeded(whole(run_pipeline(step, alone)))
         else:
             recorded.run(step, parent)
 

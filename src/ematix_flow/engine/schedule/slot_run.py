@@ -13,12 +13,12 @@ from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.schedule.slot import Slot, in_slot
 from ematix_flow.engine.batch.events import emitting_attempt
 from ematix_flow.engine.batch.options import Options
-from ematix_flow.engine.batch.result import errors_in, run_ids_of
+from ematix_flow.engine.batch.result import run_ids_of, whole
 from ematix_flow.engine.batch.run import run_pipeline
 from ematix_flow.engine.schedule.lease import LEASE_SECONDS, PipelineLease, default_worker, held_now
 from ematix_flow.engine.schedule.pools import full
 from ematix_flow.engine.stream.restart_policy import TERMINAL
-from ematix_flow.errors import FencedError, FlowError, RunCancelledError, RunError, RunLogError
+from ematix_flow.errors import FencedError, FlowError, RunCancelledError, RunLogError
 from ematix_flow.events import PipelineBegan, PipelineEnded
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.schedule import retry as retrying
@@ -264,11 +264,7 @@ def run_leased(pipeline: Pipeline, run: str, runner: SlotRunner, lease: Pipeline
     """Run a pipeline under a lease and the name of its load; a fan-out that went on after a failure is not done."""
     options = replace(runner.options, slot=run, run_log=runner.log, halt=lease.halt)
     with in_slot(slot):
-        result = run_pipeline(pipeline, options)
-    errors = errors_in(result)
-    if errors:
-        raise RunError("; ".join(f"{target}: {text}" for target, text in errors.items()))
-    return result
+        return whole(run_pipeline(pipeline, options))
 
 
 def own_slot_id(pipeline: Pipeline, slot: str, runner: SlotRunner) -> str:
