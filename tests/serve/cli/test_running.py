@@ -120,6 +120,21 @@ def test_a_fan_out_with_one_failed_target_fails_and_names_it(flow: Flow, project
     assert "error: main.others: " in outcome.err
 
 
+@pytest.mark.parametrize("errors", [["one line was odd"], {"lines": 1}, 1])
+def test_what_a_function_calls_errors_is_part_of_its_result(flow: Flow, project: Path, errors: object) -> None:
+    Path("counted.py").write_text(
+        f"""from ematix_flow import pipeline
+
+@pipeline.register(name="counted", schedule=None)
+def counted():
+    return {{"rows": 3, "errors": {errors!r}}}
+""",
+        encoding="utf-8",
+    )
+    outcome = flow("run", "counted", "-m", "counted")
+    assert (outcome.code, json.loads(outcome.out)) == (0, {"rows": 3, "errors": errors})
+
+
 def test_an_interrupted_run_is_taken_up_and_says_so(flow_process: Flow, project: Path) -> None:
     killed = flow_process("run", "copy", "-m", "flows", FLOW_FAILPOINTS="commit.after_commit=kill")
     assert killed.code == -9

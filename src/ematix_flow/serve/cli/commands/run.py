@@ -149,8 +149,10 @@ def _run_ids(pipeline: Pipeline, log: RunLog, since: str) -> list[str]:
 
 def verdict(result: Any) -> int:
     """Return the exit code of a result; a fan-out with a failed target has failed."""
-    errors = result.get("errors") if isinstance(result, dict) else None
-    for target, text in (errors or {}).items():
+    from ematix_flow.engine.batch.result import errors_in
+
+    errors = errors_in(result)
+    for target, text in errors.items():
         print_error_text(f"{target}: {text}")
     return FAILED if errors else DONE
 
