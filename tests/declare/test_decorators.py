@@ -15,7 +15,7 @@ from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.table.class_body import table_of
 from ematix_flow.errors import FlowError
 from ematix_flow.pipeline import register
-from ematix_flow.transforms import deduplicate_by
+from ematix_flow.transforms import deduplicate_by, limit
 
 
 @ematix.table(schema="analytics")
@@ -109,6 +109,18 @@ def test_the_source_is_read_from_the_targets_connection_unless_one_is_named() ->
         ({"target": Events, "mode": "append", "depends_on": ["zzz"]}, one, ValueError, "not declared before it"),
         ({"target": Events, "mode": "append", "depends_on": "one"}, one, ValueError, "depends on itself"),
         ({"target": Events, "mode": "append", "transforms_pre": ["x > 1"]}, one, TypeError, "not a pre-load transform"),
+        (
+            {"target": Events, "mode": "append", "incremental_column": "event_id", "transforms_pre": [limit(5)]},
+            one,
+            ValueError,
+            "limit() leaves rows out",
+        ),
+        (
+            {"target": Events, "mode": "merge", "incremental": "files", "transforms_pre": [limit(5)]},
+            one,
+            ValueError,
+            "limit() leaves rows out",
+        ),
         ({"target": Events, "mode": "append", "transforms_post": [5]}, one, TypeError, "cannot be int"),
         ({"target": Events, "mode": "append", "transforms_post": "ANALYZE"}, one, TypeError, '["ANALYZE"]'),
         ({"target": Events, "mode": "append", "transforms_post": print}, one, TypeError, "takes a list of steps"),

@@ -19,7 +19,7 @@ from ematix_flow.declare.pipeline.pipeline import (
     check_source_table,
     connection_reference,
 )
-from ematix_flow.declare.pipeline.transforms import check_transforms
+from ematix_flow.declare.pipeline.transforms import Limit, check_transforms
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.schedule.schedule import check_schedule, timing_of
 from ematix_flow.declare.table.class_body import table
@@ -29,6 +29,7 @@ from ematix_flow.errors import DeclareError, DeclareTypeError, FlowError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
     from ematix_flow.declare.pipeline.warehouse import WarehouseHandle
     from ematix_flow.declare.schedule.workflow import Workflow
     from ematix_flow.declare.stream.handle import StreamHandle
@@ -104,7 +105,7 @@ def _pipeline(function: Callable[..., Any], keywords: dict[str, Any], origin: An
         fan_out=fan_out,
         source_connection=connection_reference("source_connection", options.get("source_connection")),
         continue_on_failure=bool(options.get("continue_on_failure")),
-        transforms_pre=check_transforms(options.get("transforms_pre") or ()),
+        transforms_pre=_pre_transforms(options.get("transforms_pre") or (), targets),
         transforms_post=_post_steps(options.get("transforms_post"), fan_out=fan_out),
         continue_on_failure_post=bool(options.get("continue_on_failure_post")),
         origin=origin,
@@ -123,6 +124,16 @@ def _functions(options: dict[str, Any]) -> dict[str, Any]:
     functions = {name: udf.functions_of(name, options.get(name), kind) for name, kind in kinds.items()}
     udf.check_functions([one for handles in functions.values() for one in handles])
     return functions
+
+
+def _pre_transforms(entries: Any, targets: Sequence[TargetDeclaration]) -> tuple[Any, ...]:
+    """Return the transforms before the load, or refuse what would leave rows out that no later load reads."""
+    transforms = check_transforms(entries)
+    incremental = any(one.write.incremental_column or one.write.incremental for one in targets)
+    if incremental and any(isinstance(transform, Limit) for transform in transforms):
+        message = "limit() leaves rows out that an incremental load counts as read, so that none ever loads them"
+        raise DeclareError(message, hint="drop limit(), or the incremental options.")
+    return transforms
 
 
 def _post_steps(steps: Any, *, fan_out: bool) -> tuple[Any, ...]:

@@ -50,7 +50,7 @@ class FilterWhere:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Keep at most `n` rows."""
+    """Keep at most `n` rows; not of an incremental load, which never reads the others again."""
 
     n: int
 
