@@ -248,6 +248,13 @@ def test_a_query_over_files_stops_at_a_row_that_it_would_lose(spark: SparkSessio
     _refused(tmp_path, {"ragged.csv": CSV["ragged.csv"]}, message, query="SELECT id, 'x' AS name, 1 AS n FROM source")
 
 
+@pytest.mark.spark
+def test_a_query_over_files_that_names_no_column_is_refused_in_a_line(spark: SparkSession, tmp_path: Path) -> None:
+    query = "SELECT id, nmae AS name, n FROM source"
+    message = "parameter with name `nmae` cannot be resolved"
+    _refused(tmp_path, {"ragged.csv": CSV["empties.csv"]}, message, query=query)
+
+
 def _refused(tmp_path: Path, files: dict[str, Any], message: str, **options: Any) -> None:
     columns = PLAIN if next(iter(files)).startswith(("a.csv", "ragged")) else TYPED
     with pytest.raises(FlowError) as caught:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base.columns import SourceColumn
 from ematix_flow.engine.batch.inspect import with_bounds
-from ematix_flow.engine.batch.stager import raw_frame
+from ematix_flow.engine.batch.stager import raw_frame, translating_spark_errors
 from ematix_flow.engine.frames.columns import frame_columns
 from ematix_flow.errors import RunError
 from ematix_flow.plan.assumed_columns import FAMILIES
@@ -79,7 +79,7 @@ def _declared(target: TargetDeclaration) -> SourceColumn:
 
 
 def _bound_in_spark(request: BoundsRequest, inspection: Inspection, spark: Callable[[], Any]) -> Inspection:
-    with ExitStack() as resources:
+    with translating_spark_errors(), ExitStack() as resources:
         raw = raw_frame(spark(), request.source, request.load_inspection, inspection.source_sql, resources)
         return _bound_of(request, inspection, spark, raw)
 

@@ -12,7 +12,7 @@ from ematix_flow.engine.batch.bounds import BoundsRequest, bound_rows
 from ematix_flow.engine.batch.inspect import fix_bounds, inspect_source, inspect_target, wait_for
 from ematix_flow.engine.batch.joins import bounded_join, joined_columns, with_versions
 from ematix_flow.engine.batch.new_files import loaded_before
-from ematix_flow.engine.batch.stager import raw_frame, translate_spark_error, with_functions
+from ematix_flow.engine.batch.stager import raw_frame, translating_spark_errors, with_functions
 from ematix_flow.engine.batch.target import engine_on
 from ematix_flow.engine.frames.columns import frame_columns
 from ematix_flow.engine.spark.session import local_reason, tasks_away
@@ -218,7 +218,7 @@ def known_to_spark(
         and load_inspection.inspection.source_sql
         and load_request.source.database is None
     ):
-        with ExitStack() as resources:
+        with translating_spark_errors(), ExitStack() as resources:
             raw = raw_frame(
                 spark(),
                 load_request.source,
@@ -238,10 +238,8 @@ def _known_join(source: OpenSource, load_inspection: LoadInspection, spark: Call
     if load_inspection.inspection.local_join:
         return load_inspection  # the plan refuses it, without Spark
     join = with_versions(load_inspection.join, spark)
-    try:
+    with translating_spark_errors():
         columns = joined_columns(with_functions(spark(), source), join)
-    except Exception as error:
-        raise translate_spark_error(error) from error
     return replace(load_inspection, join=join, inspection=replace(load_inspection.inspection, source_columns=columns))
 
 

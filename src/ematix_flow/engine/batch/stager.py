@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from ematix_flow.errors import EngineLostError
 from ematix_flow.plan.steps import TASK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.engine.batch.inspect import LoadInspection
@@ -285,3 +285,12 @@ def translate_spark_error(error: BaseException) -> BaseException:
     from ematix_flow.run.spark.errors import reason_of
 
     return reason_of(error)
+
+
+@contextmanager
+def translating_spark_errors() -> Iterator[None]:
+    """Raise errors of Spark in a block as ours."""
+    try:
+        yield
+    except Exception as error:
+        raise translate_spark_error(error) from error
