@@ -83,7 +83,7 @@ def tree(value: Any) -> Any:
     """Return a value as what JSON can write without losing a digit; what JSON has no word for is text."""
     if isinstance(value, dict):
         return {str(key): tree(one) for key, one in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [tree(one) for one in value]
     if value is None or isinstance(value, str | bool):
         return value

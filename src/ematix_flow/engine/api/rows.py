@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
+from ematix_flow.connect.formats.json_lines import written
+from ematix_flow.connect.formats.values import tree
 from ematix_flow.connect.types.frames import arrow_table, is_frame
-from ematix_flow.errors import DeclareTypeError
+from ematix_flow.errors import DeclareTypeError, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,9 +39,37 @@ def arrow_rows(rows: Sequence[dict[str, Any]], table: Table) -> pa.Table:
     import pyarrow as pa
 
     declared = {column.name: column for column in table.columns}
-    names = dict.fromkeys(name for row in rows for name in row) or dict.fromkeys(declared)
+    names = _names(rows) or dict.fromkeys(declared)
     arrays = [_array([row.get(name) for row in rows], declared.get(name)) for name in names]
     return pa.table(arrays, names=list(names))
+
+
+def inferred_rows(rows: Sequence[dict[str, Any]]) -> pa.Table:
+    """Return the rows as an Arrow table in the types that their values show: every name that a row has."""
+    import pyarrow as pa
+
+    columns = {}
+    for name in _names(rows):
+        try:
+            columns[name] = pa.array([_shown(row.get(name)) for row in rows])
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+            message = f"the rows have values of several types as {name!r}, or of none: {error}"
+            raise RunError(message, hint="convert them to one type, or pass target= a table class.") from None
+    return pa.table(columns)
+
+
+def _names(rows: Sequence[dict[str, Any]]) -> dict[str, None]:
+    """Return every name that a row has, in the order of their appearance."""
+    return dict.fromkeys(name for row in rows for name in row)
+
+
+def _shown(value: Any) -> Any:
+    """Return a value that shows Arrow its type: ids, which it knows only outside of documents, are text."""
+    if isinstance(value, dict):
+        return {name: _shown(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shown(one) for one in value]
+    return str(value) if isinstance(value, UUID) else value
 
 
 def _array(values: list[Any], column: Column | None) -> pa.Array:
@@ -64,5 +95,13 @@ def _array(values: list[Any], column: Column | None) -> pa.Array:
 def _arrow_value(value: Any) -> Any:
     """Return a value that Arrow knows: documents and ids as text."""
     if isinstance(value, dict | list):
-        return json.dumps(value)
-    return str(value) if type(value).__name__ == "UUID" else value
+        return _document(value)
+    return str(value) if isinstance(value, UUID) else value
+
+
+def _document(value: dict[str, Any] | list[Any]) -> str:
+    """Return JSON for a document; what JSON has no word for is a text, and a decimal a number with all its digits."""
+    try:
+        return json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return str(written(tree(value)))

@@ -8,7 +8,7 @@ from ematix_flow.connect.types.frames import arrow_table, is_frame, is_spark_fra
 from ematix_flow.declare.origin import caller_origin
 from ematix_flow.declare.table.class_body import table_of
 from ematix_flow.engine.api.references import reference_to
-from ematix_flow.engine.api.rows import is_rows
+from ematix_flow.engine.api.rows import arrow_rows, inferred_rows, is_rows
 from ematix_flow.engine.api.sync import sync
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.frames.inferred_table import inferred_table, split_name
@@ -31,10 +31,11 @@ def write_frame(connection: Any, frame: Any, name: str, *, target: Any = None, *
     """
     origin = caller_origin()
     try:
-        reference, rows = reference_to(connection), _rows(frame)
+        reference = reference_to(connection)
         if target is None:
-            return _write_inferred(reference, rows, name, keywords)
+            return _write_inferred(reference, _rows(frame), name, keywords)
         table = _declared(target, name)
+        rows = _rows(frame, table)
         _refuse_missing(table, rows)
         return _load(table, reference, rows, keywords)
     except FlowError as error:
@@ -71,12 +72,10 @@ def _write_inferred(reference: Any, rows: Any, name: str, keywords: dict[str, An
     return {**_load(table, reference, rows, keywords), "path": f"inferred_{mode}"}
 
 
-def _rows(frame: Any) -> Any:
+def _rows(frame: Any, table: Table | None = None) -> Any:
     """Return the frame as a load takes it: an Arrow table, or the frame of Spark."""
     if is_rows(frame):
-        import pyarrow as pa
-
-        return pa.Table.from_pylist(list(frame))
+        return inferred_rows(frame) if table is None else arrow_rows(frame, table)
     if not is_frame(frame):
         message = f"{type(frame).__name__} is no frame"
         raise DeclareTypeError(
