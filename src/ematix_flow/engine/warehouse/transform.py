@@ -31,6 +31,8 @@ def transformed(rows: pa.RecordBatchReader, sql: str | None, resources: ExitStac
         raise PlanError("the SQL of a warehouse pipeline is one query over `source`")
     folder = resources.enter_context(scratch_folder("warehouse"))
     connection = resources.enter_context(duckdb.connect(f"{folder}/rows.duckdb"))
+    # A date or a text of an instant must not depend on the zone of this machine.
+    connection.execute("SET TimeZone = 'UTC'")
     connection.register("_flow_rows", rows)
     try:
         connection.execute("CREATE TABLE source AS SELECT * FROM _flow_rows")
