@@ -126,6 +126,14 @@ def test_csv_in_every_style_is_read_back_exactly(tmp_path: Path, style: dict[str
     assert comparable(fitted(list(read(path, style, list(TYPES))))) == comparable(ROWS)
 
 
+@pytest.mark.parametrize("null", ["\\N", "\\N\\A"])
+def test_a_spelling_of_null_may_have_the_escape_in_it(tmp_path: Path, null: str) -> None:
+    style = {"csv_delimiter": ";", "csv_quote": "'", "csv_escape": "\\", "csv_null_value": null}
+    values = [None, "N", "", "a\\;'N", "\\", None]
+    path = written(tmp_path, "csv", texts(values), style)
+    assert [row["what"] for row in read(path, style, ["id", "what", "x"])] == values
+
+
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(
@@ -240,6 +248,7 @@ def test_spark_reads_every_format(tmp_path: Path, spark: SparkSession) -> None:
         ({"csv_delimiter": "\\", "csv_escape": "\\"}, "same character"),
         ({"csv_null_value": 'a"b'}, "without line ends"),
         ({"csv_null_value": "a,b"}, "without line ends"),
+        ({"csv_null_value": "a\\", "csv_escape": "\\"}, "ends with csv_escape"),
         ({"parquet_compression": "snapy"}, "snappy"),
         ({"prefix": "../up"}, "readers shall see"),
         ({"prefix": "a//b"}, "readers shall see"),

@@ -77,6 +77,11 @@ def test_parquet_is_compressed_as_the_target_says(compression: str, tmp_path: Pa
         ({"escape": "\\"}, b'id,what\n1,"a\\"b"\n', {1: ('a"b',)}),
         ({"comment": "#"}, b"# made by hand\nid,what\n1,a\n# the end\n", {1: ("a",)}),
         ({"null_regex": r"^(NA|NULL|\\N)$"}, b"id,what\n1,NA\n2,\\N\n3,NAN\n", {1: (None,), 2: (None,), 3: ("NAN",)}),
+        (
+            {"null_regex": r"^(NA|NULL|\\N)$", "escape": "\\"},
+            b'id,what\n1,\\N\n2,"\\"N"\n3,\\Nx\n4,a\\,b\n5,NA',
+            {1: (None,), 2: ('"N',), 3: ("Nx",), 4: ("a,b",), 5: (None,)},
+        ),
         ({"truncated_rows_ok": True}, b"id,what\n1\n2,b\n", {1: (None,), 2: ("b",)}),
         ({"terminator": "\r"}, b"id,what\r1,a\r", {1: ("a",)}),
         ({"terminator": "|"}, b"id,what|1,a|2,|3,b", {1: ("a",), 2: (None,), 3: ("b",)}),

@@ -6,6 +6,7 @@ Records are found first, and with them quotes that do not belong; pyarrow splits
 from __future__ import annotations
 
 import csv
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.formats.csv_records import WHOLE, Dialect, grammar_of, records_of
@@ -80,7 +81,32 @@ def read_rows(path: str, dialect: Dialect, byte_range: ByteRange = WHOLE) -> Ite
         skip = False
         records = chunk[start:] if dialect.terminator else chunk[start:].lstrip(b"\r\n")
         if records:
-            yield _split(_in_lines(records, dialect), names, dialect)
+            yield _split(_in_lines(_with_null_spelling(records, dialect), dialect), names, dialect)
+
+
+def _with_null_spelling(records: bytes, dialect: Dialect) -> bytes:
+    r"""Return records in which a bare field that is the spelling of NULL, such as `\N`, keeps what would be an escape."""
+    escape, quote = dialect.escape.encode(), dialect.quote.encode()
+    if not dialect.null_regex or escape == quote or escape not in records:
+        return records
+    field, parts, offset = grammar_of(dialect).field, [], 0
+    while offset < len(records):
+        match = field.match(records, offset)
+        text = match.group() if match is not None else b""
+        offset += len(text)
+        if escape in text and not text.startswith(quote) and _means_null(text, dialect.null_regex):
+            text = text.replace(escape, escape * 2)
+        parts += (text, records[offset : offset + 1])
+        offset += 1
+    return b"".join(parts)
+
+
+@lru_cache(maxsize=1024)
+def _means_null(text: bytes, null_regex: str) -> bool:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return bool(pc.match_substring_regex(pa.scalar(text.decode(errors="replace")), null_regex).as_py())
 
 
 def _in_lines(chunk: bytes, dialect: Dialect) -> bytes:

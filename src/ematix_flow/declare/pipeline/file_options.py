@@ -93,6 +93,9 @@ def _check_csv(options: FileOptions) -> None:
     if null is not None and (not isinstance(null, str) or {"\r", "\n", delimiter, quote} & set(null)):
         message = f"csv_null_value={null!r} is not a text without line ends, delimiters and quotes"
         raise DeclareError(message)
+    if null and options.csv_escape and null.endswith(options.csv_escape):
+        message = f"csv_null_value={null!r} ends with csv_escape=, which means the character behind it"
+        raise DeclareError(message)
 
 
 def _check_character(name: str, value: Any) -> None:
