@@ -101,6 +101,21 @@ def test_instants_are_written_in_one_form() -> None:
     assert message.value == expected
 
 
+def test_values_in_documents_are_written_as_beside_them() -> None:
+    at = datetime(2026, 2, 28, 1, 2, 3, 500000, UTC)
+    parts = {"d": Decimal("1.50"), "raw": b"\x00\xff", "at": at, "day": at.date(), "x": float("nan"), "t": 'a"b'}
+    rows = pa.table({
+        "s": [parts], "l": [[Decimal("0.10"), None]],
+        "m": pa.array([[("k", {"n": 1})]], pa.map_(pa.string(), pa.struct([("n", pa.int64())]))),
+        "days": pa.array([[(at.date(), 1)]], pa.map_(pa.date32(), pa.int64())),
+    })  # fmt: skip
+    (message,) = encoded(TypedRows(rows), JsonEncoder(), None, IDS).messages
+    assert message.value == (
+        b'{"s":{"d": 1.50, "raw": "00ff", "at": "2026-02-28T01:02:03.500000Z", "day": "2026-02-28", "x": "NaN",'
+        b' "t": "a\\"b"},"l":[0.10, null],"m":{"k": {"n": 1}},"days":{"2026-02-28": 1}}'
+    )
+
+
 def test_hidden_columns_are_keys_only() -> None:
     rows = pa.table({"a": [1], "_key": ["k"], MESSAGE_OFFSET: ["p"]})
     assert keys_and_values(encoded(TypedRows(rows), JsonEncoder(), "_key", IDS, hidden=["_key"])) == [
