@@ -30,6 +30,7 @@ from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.spark_settings import ENGINE_VARIABLE
 from ematix_flow.engine import apply_plan, diff_pipeline, preview_pipeline
 from ematix_flow.engine.api.references import opened
+from ematix_flow.engine.features.frames import frame_of
 from ematix_flow.engine.features.registry import loaded_views
 from ematix_flow.errors import DeclareError, NotOnlineError, UnsupportedError
 from ematix_flow.pipeline import sync
@@ -105,6 +106,13 @@ def test_a_set_has_the_spine_in_order_then_the_instant_then_the_features(shop: D
     small = ematix.training_set(shop, spine=spine, feature_views=[first, second], columns=chosen, prefer="pandas")
     assert isinstance(small, pd.DataFrame)
     assert list(small.columns) == ["item", "user_id", "zone", "as_of", "score", "price"]
+
+
+def test_whole_numbers_of_a_set_stay_whole_where_an_entity_has_none() -> None:
+    table = pa.table({"n": pa.array([2**53 + 1, None]), "ok": pa.array([True, None]), "x": pa.array([0.5, None])})
+    frame = frame_of(table, "pandas")
+    assert [str(kind) for kind in frame.dtypes] == ["Int64", "boolean", "float64"]
+    assert frame["n"][0] == 2**53 + 1
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.values import one_of
 from ematix_flow.engine.batch.options import Options
+from ematix_flow.engine.frames import convert
 from ematix_flow.engine.spark.session import session_for
 from ematix_flow.errors import MissingExtraError
 
@@ -29,10 +30,4 @@ def check_frame(prefer: str) -> str:
 
 def frame_of(table: pa.Table, library: str) -> Any:
     """Return an Arrow table as a frame of a library."""
-    if library == "polars":
-        import polars as pl
-
-        return pl.from_arrow(table)
-    if library == "pandas":
-        return table.to_pandas()
-    return table if library == "arrow" else session_for(Options())().createDataFrame(table)
+    return session_for(Options())().createDataFrame(table) if library == "spark" else convert.frame_of(table, library)
