@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.commit.ledger import HistoryRow, Ledger, transaction
 from ematix_flow.connect.config.redact import safe_text
+from ematix_flow.connect.formats.json_lines import written
+from ematix_flow.connect.formats.values import tree
 from ematix_flow.declare.connection.frame_methods import FrameMethods
 from ematix_flow.declare.connection.registry import dsn_of
 from ematix_flow.declare.table.spec import table_from_spec
@@ -259,4 +261,6 @@ def _json_value(value: Any) -> Any:
         return float(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).hex()
+    if isinstance(value, dict | list | tuple):
+        return str(written(tree(value)))
     return value if isinstance(value, int | float | str | bool | type(None)) else str(value)
