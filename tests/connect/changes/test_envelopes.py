@@ -399,36 +399,3 @@ def test_a_time_that_is_longer_than_any_is_refused() -> None:
 
 def test_a_declared_unit_reads_small_numbers() -> None:
     assert converted(Number("86400000000"), "timestamp", None, "us") == "1970-01-02T00:00:00.000000"
-
-
-@pytest.mark.parametrize(
-    ("earlier", "later"),
-    [
-        (1_700_000_000.123, 1_700_000_000.124),
-        ("1700000000.123456", "1700000000.123457"),
-        (1_700_000_000, 1_700_000_000.000001),
-        (1_700_000_000.9, 1_700_000_001),
-        ("2026-01-01T00:00:00.123456Z", "2026-01-01T00:00:00.123457Z"),
-        ("2026-01-01T00:00:00.5+01:00", "2025-12-31T23:00:00.500001Z"),
-        ("2026-01-01T00:00:00.123Z", 1_767_225_600_123.001),
-    ],
-)
-def test_times_within_a_second_are_told_apart(earlier: Any, later: Any) -> None:
-    cdc = CDC(envelope="custom", **CUSTOM, ts_field="t")  # type: ignore[arg-type]
-    rows = decoded(cdc, *({"o": "U", "a": {"b": {"id": 1}}, "t": at} for at in (earlier, later)))
-    later_first = decoded(cdc, *({"o": "U", "a": {"b": {"id": 1}}, "t": at} for at in (later, earlier)))
-    assert rows[0][3] < rows[1][3]
-    assert later_first[0][3] > later_first[1][3]
-
-
-def test_the_time_of_a_flattened_row_is_that_of_its_source() -> None:
-    row, own, source = {"id": 1, "__op": "u"}, {"__ts_ms": 1_767_225_600_999}, {"__source_ts_ms": 1_767_225_600_001}
-    both = [{**row, **own, **source}, {**row, **source, **own}]
-    versions = [one[3] for one in decoded(CDC(), *both, {**row, **source}, {**row, **own, "__source_ts_ms": None})]
-    assert versions[0] == versions[1] == versions[2] == "000000001767225600001000000"
-    assert versions[3] == "000000001767225600999000000"
-    named = CDC(ts_field="at_ms")
-    [(*_, version, _, _)] = decoded(named, {**row, **own, **source, "at_ms": 1_767_225_600_500})
-    assert version == "000000001767225600500000000"
-    places = [{**row, "__source_lsn": 7, "__lsn": 9}, {**row, "__lsn": 9, "__source_lsn": 7}]
-    assert len({one[3] for one in decoded(CDC(), *places)}) == 1
