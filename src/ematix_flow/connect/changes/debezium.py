@@ -17,7 +17,7 @@ from ematix_flow.connect.changes.change import (
 )
 from ematix_flow.connect.changes.order import field_order, log_order, milliseconds
 from ematix_flow.connect.changes.paths import at_path, object_at, same_key
-from ematix_flow.connect.changes.values import FLOATS, count_of
+from ematix_flow.connect.changes.values import BYTES, FLOATS, count_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ _ABSENT_LISTS = ([ABSENT], [_AS_BYTES], [_ABSENT_UUID], [str(code) for code in A
 
 _LENGTHS = {len(one) for one in _ABSENT_LISTS}
 
-_NAMELESS = ("bytes", *FLOATS)
+_NAMELESS = (BYTES, *FLOATS)
 """Types of a schema that say what a value means, without a name."""
 
 _OPERATIONS = {"c": CREATE, "r": READ, "u": UPDATE, "d": DELETE, "t": TRUNCATE}

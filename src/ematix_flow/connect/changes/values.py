@@ -32,7 +32,7 @@ CLOCKS = {
     "org.apache.kafka.connect.data.Time": "ms",
 }
 DATES = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
-DECIMAL, _VARIABLE = "org.apache.kafka.connect.data.Decimal", "io.debezium.data.VariableScaleDecimal"
+DECIMAL, VARIABLE = "org.apache.kafka.connect.data.Decimal", "io.debezium.data.VariableScaleDecimal"
 BITS = "io.debezium.data.Bits"
 _COUNT = re.compile(r"-?\d{1,5}", re.ASCII)
 _LAST_HOUR = 838
@@ -40,8 +40,9 @@ _LAST_HOUR = 838
 
 _SIZES = ((10**11, ""), (10**14, "ms"), (10**17, "us"), (10**20, "ns"))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+BYTES = "bytes"
 FLOATS = ("float", "double")
-"""Types of a schema without a name of their own that are no exact numbers."""
+"""Types of a schema without a name of their own: bytes, which JSON has as base64, and numbers that are not exact."""
 _TEXTS = ("text", "string")
 TIME_KINDS = ("timestamp", "timestamp_tz")
 _NONE = Semantic()
@@ -88,7 +89,7 @@ def _encoded(value: Any, kind: str, semantic: Semantic) -> str | bytes | None:
         return _decimal(value, semantic.scale)
     if semantic.name == BITS:
         return _bits(value, kind, semantic.length)
-    is_variable = semantic.name == _VARIABLE or kind == "numeric"
+    is_variable = semantic.name == VARIABLE or kind == "numeric"
     if is_variable and isinstance(value, dict) and {"scale", "value"} <= set(value):
         return _decimal(value["value"], count_of(value["scale"]))
     return None

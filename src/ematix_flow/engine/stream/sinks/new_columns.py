@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from contextlib import closing
+from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base.combined_source import CombinedSource
 from ematix_flow.connect.base.stream_source import MESSAGE_OFFSET, MOST_FIELDS, VALUE, from_text
 from ematix_flow.connect.change_log.source import ChangeLogSource
-from ematix_flow.connect.changes.change import DELETE
-from ematix_flow.connect.changes.values import DATES, DECIMAL, FLOATS, UNITS
+from ematix_flow.connect.changes.change import DELETE, KEY, ChangeError
+from ematix_flow.connect.changes.values import BYTES, CLOCKS, DATES, DECIMAL, FLOATS, UNITS, VARIABLE, converted
 from ematix_flow.connect.formats.json_lines import Number
 from ematix_flow.connect.types.existing import MOST_DIGITS
 from ematix_flow.connect.types.reflected import mirrored_type
 from ematix_flow.declare.table.schema import Column, check_name
-from ematix_flow.declare.table.types import JSONB, BigInt, Boolean, Date, Double, Numeric, Text, Timestamp
+from ematix_flow.declare.table.types import (
+    JSONB,
+    BigInt,
+    Boolean,
+    Bytes,
+    Date,
+    Double,
+    Numeric,
+    Text,
+    Timestamp,
+    TimestampTZ,
+)
 from ematix_flow.errors import OWN_PREFIX, DeclareError, PlanError
 
 if TYPE_CHECKING:
@@ -33,6 +45,15 @@ _MOST_DECIMALS = 30
 """Digits behind the point that every system can store."""
 _DECIMALS = 18
 """Digits behind the point for which a column has room, because later values may have more than the first ones."""
+
+_NAMED: dict[str, ColumnType] = {
+    **dict.fromkeys(DATES, Date()),
+    **dict.fromkeys(UNITS, Timestamp()),
+    **dict.fromkeys(CLOCKS, Text()),
+    **dict.fromkeys(FLOATS, Double()),
+    BYTES: Bytes(),
+}
+"""What the types of schemas become; a time of day is written as text."""
 
 
 def new_columns(source: StreamSource, offsets: OffsetRange, decoder: ChangeDecoder) -> tuple[Column, ...]:
@@ -58,11 +79,13 @@ def new_columns(source: StreamSource, offsets: OffsetRange, decoder: ChangeDecod
 
 def _changes(source: StreamSource, offsets: OffsetRange, decoder: ChangeDecoder) -> Iterator[Change]:
     begin, end = from_text(offsets.begin), from_text(offsets.end)
-    for partition in source.plan_partitions(begin, end, ()):
+    for partition in source.plan_partitions(begin, end, decoder.metadata):
         for messages in partition.read():
             assert MESSAGE_OFFSET in messages.column_names  # noqa: S101 - as every source returns them
-            for payload in messages.column(VALUE).to_pylist():
-                changes = decoder.changes_of(payload)
+            keyed = decoder.keyed and KEY in messages.column_names
+            keys = messages.column(KEY).to_pylist() if keyed else [None] * messages.num_rows
+            for payload, key in zip(messages.column(VALUE).to_pylist(), keys, strict=True):
+                changes = decoder.changes_of(payload, key)
                 if not isinstance(changes, str):
                     yield from (change for change in changes if change.operation != DELETE)
 
@@ -83,21 +106,43 @@ def _catalog_types(source: StreamSource, names: Collection[str]) -> dict[str, Co
 
 
 def _type_of(value: Any, semantic: Semantic | None) -> ColumnType:
-    name = "" if semantic is None else semantic.name
-    if name in DATES:
-        return Date()
-    if name in UNITS:
-        return Timestamp()
-    scale = None if semantic is None else semantic.scale
-    if name == DECIMAL and scale is not None and 0 <= scale <= MOST_DIGITS:
-        return Numeric(MOST_DIGITS, scale)
+    """Return the type of a value: the one that its schema says, or the one that it shows."""
+    if semantic is None:
+        return _shown_type(value)
+    if semantic.name == DECIMAL and semantic.scale is not None and 0 <= semantic.scale <= MOST_DIGITS:
+        return Numeric(MOST_DIGITS, semantic.scale)
+    if semantic.name == VARIABLE:
+        return _variable_type(value, semantic)
+    return _NAMED.get(semantic.name) or _shown_type(value)
+
+
+def _shown_type(value: Any) -> ColumnType:
     if isinstance(value, bool):
         return Boolean()
-    if isinstance(value, float) or name in FLOATS:
+    if isinstance(value, float):
         return Double()
     if isinstance(value, Number | int | Decimal):
         return _number_type(format(value, "f") if isinstance(value, Decimal) else str(value))
+    if isinstance(value, bytes):
+        return Bytes()
+    if isinstance(value, date):
+        return _time_type(value)
     return JSONB() if isinstance(value, dict | list) else Text()
+
+
+def _time_type(value: date) -> ColumnType:
+    """Return the type of a date or an instant, as which a schema of Avro has them."""
+    if not isinstance(value, datetime):
+        return Date()
+    return Timestamp() if value.tzinfo is None else TimestampTZ()
+
+
+def _variable_type(value: Any, semantic: Semantic) -> ColumnType:
+    """Return the type of a number that says its own scale; one that cannot be read is told where it is converted."""
+    try:
+        return _number_type(str(converted(value, "numeric", semantic)))
+    except ChangeError:
+        return Text()
 
 
 def _number_type(written: str) -> ColumnType:
