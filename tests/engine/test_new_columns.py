@@ -97,6 +97,13 @@ def test_a_schema_of_avro_reads_values_that_are_no_json() -> None:
     assert _type_of(Decimal("1.50"), None) == Numeric(3, 2)
 
 
+def test_names_that_differ_only_in_case_are_one_column() -> None:
+    rows = ('{"id": 1, "Colour": "red"}', '{"id": 2, "colour": "blue", "Colour": "green"}')
+    messages = MessageList("m", [(f'{{"op": "c", "after": {one}}}'.encode(), "{}") for one in rows])
+    decoder = ChangeDecoder(CDC(), ChangeTable("t", (("id", "big_int"),), ("id",)))
+    assert [one.name for one in new_columns(messages, OffsetRange("m", "{}", "{}"), decoder)] == ["Colour"]
+
+
 class Keyed(MessageList):
     """Messages of which each has a key of its own."""
 

@@ -57,14 +57,19 @@ _NAMED: dict[str, ColumnType] = {
 
 
 def new_columns(source: StreamSource, offsets: OffsetRange, decoder: ChangeDecoder) -> tuple[Column, ...]:
-    """Return the columns of changes in a range that the table lacks; one without any value shows no type yet."""
+    """Return the columns of changes in a range that the table lacks; one without any value shows no type yet.
+
+    Of names that differ only in case, which are one column to most databases, the first is added.
+    """
     known = {name.lower() for name, _ in decoder.table.columns}
     types: dict[str, ColumnType] = {}
+    spelled: dict[str, str] = {}
     for change in _changes(source, offsets, decoder):
         for name, value in change.values.items():
             if value is None or name.lower() in known or name.lower().startswith(OWN_PREFIX):
                 continue
-            types[name] = _wider(types.get(name), _type_of(value, change.semantics.get(name)))
+            if spelled.setdefault(name.lower(), name) == name:
+                types[name] = _wider(types.get(name), _type_of(value, change.semantics.get(name)))
     types = {name: _roomy(kind) for name, kind in types.items()} | _catalog_types(source, types)
     if len(types) + len(known) > MOST_FIELDS:
         message = f"the changes of one batch have {len(types)} columns that {decoder.table.name} lacks"
