@@ -19,7 +19,7 @@ from ematix_flow import ematix
 from ematix_flow.declare.connection.registry import PostgresConnection, SQLiteConnection, register_connection
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.stream.replication_toml import replication_from_toml
-from ematix_flow.engine.stream.control import stream_status
+from ematix_flow.engine.stream.control import move_stream, stream_status
 from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.engine.stream.replication import streams_of
 from ematix_flow.engine.stream.run_many import run_streams
@@ -104,6 +104,20 @@ def test_a_replication_can_retain_history(postgres_url: str, tmp_path: Path, mod
     replicate(streams_of(declared))
     assert rows(file, "SELECT count(*) FROM t") == [(versions,)]
     assert sorted(rows(file, "SELECT n FROM t")) == [(1,), (2,)]
+
+
+def test_a_history_goes_on_when_its_tables_are_read_again(postgres_url: str, tmp_path: Path) -> None:
+    run(postgres_url, "CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 1), (2, 2)")
+    file = tmp_path / "t.db"
+    register_connection(PostgresConnection("pg", url=postgres_url))
+    register_connection(SQLiteConnection("there", path=str(file)))
+    declared = ematix.replicate("pg", tables="public.t", into="there", schema="main", mode="scd2", name="again")
+    replicate(streams_of(declared))
+    (stream,) = streams_of(declared)
+    move_stream(stream, "earliest", StreamOptions(), healthy=True)
+    run(postgres_url, "UPDATE t SET n = 11 WHERE id = 1")
+    replicate([stream])
+    assert rows(file, "SELECT id, n, is_current FROM t ORDER BY id, valid_from") == [(1, 1, 0), (1, 11, 1), (2, 2, 1)]
 
 
 def test_a_command_shows_every_table(
