@@ -89,7 +89,8 @@ def _with_null_spelling(records: bytes, dialect: Dialect) -> bytes:
     escape, quote = dialect.escape.encode(), dialect.quote.encode()
     if not dialect.null_regex or escape == quote or escape not in records:
         return records
-    field, parts, offset = grammar_of(dialect).field, [], 0
+    parts: list[bytes] = []
+    field, offset = grammar_of(dialect).field, 0
     while offset < len(records):
         match = field.match(records, offset)
         text = match.group() if match is not None else b""
