@@ -66,7 +66,8 @@ def staged_rows(
     if request.stage is not None:
         database.verify_stage(session, request.stage, request.reports)
         rows, rejected = sum(p.rows for p in request.reports), sum(p.rejected for p in request.reports)
-        refuse_empty(request, rows, rejected)
+        # Those that the database has refused are in the staging still.
+        refuse_empty(request, rows - len(request.excluded), rejected + len(request.excluded))
         relation = database.staged_relation(session, request.stage, request.reports)
         if request.excluded:
             relation = numbered(
