@@ -13,6 +13,7 @@ RELATIONS = {
         "a": "bigint",
         "b": "bigint",
         "x": "double",
+        "cents": "decimal(10,2)",
         "t": "string",
         "d": "date",
         "nothing": "void",
@@ -108,6 +109,11 @@ def test_the_whole_part_of_a_double_is_a_double(written: str, dialect: str, expe
 )
 def test_a_double_is_rounded_as_there(written: str, dialect: str, expected: str) -> None:
     assert f"SELECT {expected} AS v" in typed(f"SELECT {written} AS v FROM source", dialect)
+
+
+@pytest.mark.parametrize("operand", ["x * 1.0", "1.0 * x", "x + cents", "cents + x", "coalesce(x, 1.5)"])
+def test_a_decimal_and_a_double_are_a_double(operand: str) -> None:
+    assert f"CAST(RINT({operand.upper()})" in typed(f"SELECT CAST({operand} AS BIGINT) AS v FROM source", "postgres").upper()
 
 
 def test_a_part_of_a_date_is_no_whole_number_of_postgresql() -> None:

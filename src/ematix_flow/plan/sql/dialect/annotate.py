@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
@@ -13,6 +13,7 @@ from sqlglot.optimizer.qualify import qualify
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_Tree = TypeVar("_Tree", bound=exp.Expr)
 Types = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 """The columns of each relation with their types in Spark SQL."""
 
@@ -22,7 +23,7 @@ UNKNOWN = exp.DataType.build("UNKNOWN")
 _NO_TYPE = re.compile(r"\bvoid\b")
 _RETURNED = {
     "Int8": "TINYINT", "Int16": "SMALLINT", "Int32": "INT", "Int64": "BIGINT", "UInt8": "SMALLINT", "UInt16": "INT",
-    "UInt32": "BIGINT", "UInt64": "DECIMAL(20, 0)", "Float32": "FLOAT", "Float64": "DOUBLE", "Boolean": "BOOLEAN",
+    "UInt32": "BIGINT", "UInt64": "DECIMAL", "Float32": "FLOAT", "Float64": "DOUBLE", "Boolean": "BOOLEAN",
     "Utf8": "STRING", "Binary": "BINARY",
 }  # fmt: skip
 """What functions of the user return, in Spark SQL."""
@@ -42,13 +43,13 @@ def annotated(tree: exp.Expr, dialect: str, relations: Types, returned: Mapping[
     known = qualify(
         _with_decimals(tree), schema=schema, dialect="spark", validate_qualify_columns=False, quote_identifiers=False
     )
-    known = annotate_types(known, schema=schema, dialect="spark")
+    known = annotate_types(_without_digits(known), schema=schema, dialect="spark")
     elements = _elements(known)
     # sqlglot has no types for these, so what is known of them is written down as casts.
     for node in reversed(list(known.walk())):
         kind = _part_type(node, elements, returned)
         if dialect == "postgres" and _is_numeric(node):
-            kind = exp.DataType.build("DECIMAL(38, 0)")  # so that a sum divided by a count is no whole number
+            kind = exp.DataType.build("DECIMAL")  # so that a sum divided by a count is no whole number
         if (
             kind is not None
             and not isinstance(node.parent, exp.Dot | exp.Bracket | exp.Lateral)
@@ -73,9 +74,17 @@ def _type(text: str) -> exp.DataType:
     """Return a type of a column; one that sqlglot does not know makes nothing else unknown."""
     try:
         # A column without any value has no type, and NULL whatever is done with it.
-        return exp.DataType.build(_NO_TYPE.sub("bigint", text), dialect="spark")
+        return _without_digits(exp.DataType.build(_NO_TYPE.sub("bigint", text), dialect="spark"))
     except (SqlglotError, ValueError):
         return UNKNOWN
+
+
+def _without_digits(tree: _Tree) -> _Tree:
+    """Return a tree whose decimals have no digits; with them sqlglot takes a decimal and a double for a decimal."""
+    for kind in tree.find_all(exp.DataType):
+        if kind.this is exp.DType.DECIMAL:
+            kind.set("expressions", [])
+    return tree
 
 
 def _with_decimals(tree: exp.Expr) -> exp.Expr:
@@ -83,7 +92,7 @@ def _with_decimals(tree: exp.Expr) -> exp.Expr:
     exact = tree.copy()
     for literal in list(exact.find_all(exp.Literal)):
         if literal.is_number and "." in literal.name and "e" not in literal.name.lower():
-            literal.replace(exp.cast(literal.copy(), "DECIMAL(38, 10)"))
+            literal.replace(exp.cast(literal.copy(), "DECIMAL"))
     return exact
 
 
