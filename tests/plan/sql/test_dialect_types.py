@@ -86,8 +86,9 @@ _SMALL = "IF(ABS(x) < 9007199254740992, CAST({} AS DOUBLE), x)"
         ("floor(x)", "mysql", _SMALL.format("FLOOR(x)")),
         ("trunc(x)", "duckdb", _SMALL.format("IF((x) < 0, CEIL(x), FLOOR(x))")),
         ("ceil(a) / 2", "datafusion", "CAST(a AS DOUBLE) / 2"),
-        ("ceil(a)", "duckdb", "SELECT a AS v"),
-        ("ceil(a + 1) * 2", "duckdb", "(a + 1) * 2"),
+        ("ceil(a)", "duckdb", "CAST(a AS DOUBLE)"),
+        ("trunc(a + 1) * 2", "duckdb", "(a + 1) * 2"),
+        ("ceil(a)", "mysql", "SELECT a AS v"),
         ("ceil(2.5)", "postgres", "CEIL(2.5)"),
         ("trunc(2.5)", "postgres", "IF((2.5) < 0, CEIL(2.5), FLOOR(2.5))"),
     ],
@@ -111,9 +112,44 @@ def test_a_double_is_rounded_as_there(written: str, dialect: str, expected: str)
     assert f"SELECT {expected} AS v" in typed(f"SELECT {written} AS v FROM source", dialect)
 
 
+@pytest.mark.parametrize(
+    ("written", "dialect", "expected"),
+    [
+        ("concat('a', cents)", "postgres", "CONCAT('a', COALESCE(CAST(cents AS STRING), ''))"),
+        ("concat('a', t)", "postgres", "CONCAT('a', COALESCE(t, ''))"),
+        ("concat(a > 1, t)", "postgres", "COALESCE(IF(a > 1, 't', 'f'), '')"),
+        ("concat(a, t)", "mysql", "CONCAT(CAST(a AS STRING), t)"),
+        ("concat(x, t)", "datafusion", "COALESCE(CAST(x AS STRING), '')"),
+        ("concat(strange, t)", "postgres", "COALESCE(strange, '')"),
+        ("a || t || cents", "duckdb", "a || t || cents"),
+        ("l || l", "duckdb", "l || l"),
+        (
+            "format('%s: %s%%', t, a)",
+            "postgres",
+            "CONCAT('', COALESCE(t, ''), ': ', COALESCE(CAST(a AS STRING), ''), '%')",
+        ),
+        ("CAST(t AS TIMESTAMP)", "postgres", "CAST(CAST(t AS TIMESTAMP_NTZ) AS TIMESTAMP)"),
+        ("CAST(d AS TIMESTAMP)", "postgres", "CAST(d AS TIMESTAMP)"),
+    ],
+)
+def test_a_value_becomes_the_text_or_the_time_that_it_is_there(written: str, dialect: str, expected: str) -> None:
+    assert expected in typed(f"SELECT {written} AS v FROM source", dialect)
+
+
+@pytest.mark.parametrize(
+    ("written", "dialect"), [("concat('a', x)", "postgres"), ("t || x", "duckdb"), ("concat(a > 1, t)", "mysql")]
+)
+def test_a_value_that_is_another_text_there_is_refused(written: str, dialect: str) -> None:
+    with pytest.raises(PlanError, match=rf"\({dialect}, line 1, column 8\).*as different texts"):
+        typed(f"SELECT {written} AS v FROM source", dialect)
+
+
 @pytest.mark.parametrize("operand", ["x * 1.0", "1.0 * x", "x + cents", "cents + x", "coalesce(x, 1.5)"])
 def test_a_decimal_and_a_double_are_a_double(operand: str) -> None:
-    assert f"CAST(RINT({operand.upper()})" in typed(f"SELECT CAST({operand} AS BIGINT) AS v FROM source", "postgres").upper()
+    assert (
+        f"CAST(RINT({operand.upper()})"
+        in typed(f"SELECT CAST({operand} AS BIGINT) AS v FROM source", "postgres").upper()
+    )
 
 
 def test_a_part_of_a_date_is_no_whole_number_of_postgresql() -> None:

@@ -64,8 +64,6 @@ def _of_postgres(node: exp.Func, dialect: str, where: str) -> None:
             node.replace(_of_positive(node.this, exp.Anonymous(this="LOG10", expressions=[node.this.copy()])))
         case exp.Ln():
             node.replace(_of_positive(node.this, node.copy()))
-        case exp.ArrayAgg():
-            _array_agg(node, dialect, where)
         case exp.SHA2() | exp.SHA2Digest() if dialect != "duckdb":
             raise refusal(dialect, where, "it returns bytes, and Spark's sha2() their text", "write dialect='spark'.")
 
@@ -118,13 +116,3 @@ def _of_positive(value: exp.Expr, logarithm: exp.Expr) -> exp.Expr:
     none = exp.LTE(this=value.copy(), expression=exp.Literal.number(0))
     text = exp.Literal.string("the logarithm of a number that is not positive")
     return exp.If(this=none, true=exp.Anonymous(this="RAISE_ERROR", expressions=[text]), false=logarithm)
-
-
-def _array_agg(node: exp.ArrayAgg, dialect: str, where: str) -> None:
-    """Return a list with its NULLs, which Spark's has not: a struct keeps them."""
-    if isinstance(node.this, exp.Order | exp.Distinct) or isinstance(node.parent, exp.Filter | exp.Window):
-        reason = "Spark collects lists without ORDER BY, DISTINCT or FILTER that keep their NULLs"
-        raise refusal(dialect, where, reason, "use collect_list or collect_set with dialect='spark'.")
-    pair = [exp.Literal.string("v"), node.this.copy()]
-    listed = exp.Anonymous(this="COLLECT_LIST", expressions=[exp.Anonymous(this="NAMED_STRUCT", expressions=pair)])
-    node.replace(exp.Dot(this=listed, expression=exp.to_identifier("v")))

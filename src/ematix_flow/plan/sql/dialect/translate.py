@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, ClassVar
 from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 
+from ematix_flow.plan.sql.dialect.aggregates import translate_aggregate
 from ematix_flow.plan.sql.dialect.decimals import with_digits
 from ematix_flow.plan.sql.dialect.functions import translate_function
 from ematix_flow.plan.sql.dialect.lists import note_counted, translate_element
 from ematix_flow.plan.sql.dialect.refusal import refusal, written_at
+from ematix_flow.plan.sql.dialect.texts import translate_text
 from ematix_flow.plan.sql.dialect.times import check_unit
 from ematix_flow.plan.sql.dialect.typed import (
     AVERAGE,
     DIVIDE,
+    LOCAL,
     MOVE,
     QUOTIENT,
     ROUND,
@@ -61,6 +64,8 @@ def translate(query: exp.Query, dialect: str, text: str) -> None:
     # From the inside outwards, so that a node is replaced with all that was replaced in it.
     for node in reversed(list(query.walk())):
         where = written_at(node, text)
+        translate_text(node, dialect, where)
+        translate_aggregate(node, dialect, where)
         if isinstance(node, exp.Div | exp.IntDiv | exp.Mod | exp.Add | exp.Sub | exp.AtTimeZone | exp.Bracket):
             _operator(node, dialect, where)
         elif isinstance(node, exp.Cast):
@@ -135,7 +140,9 @@ def _cast(node: exp.Cast, dialect: str, where: str) -> None:
         raise refusal(dialect, where, "Spark has no numbers without a sign", "cast to a wider whole number.")
     if dialect not in _ROUNDING:
         return
-    if target in _WHOLE:
+    if target is exp.DType.TIMESTAMP and dialect == "postgres":
+        _by_type(node, LOCAL, dialect, where)
+    elif target in _WHOLE:
         _by_type(node, TO_INTEGER, dialect, where)
     elif target in _TEXT:
         length = node.to.expressions[0].copy() if node.to.expressions and dialect != "duckdb" else None

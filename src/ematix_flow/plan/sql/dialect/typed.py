@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
     from ematix_flow.plan.sql.dialect.annotate import Types
 
-DIVIDE, TO_INTEGER, TO_TEXT, SUBTRACT, MOVE, TRUNCATE, ROUND, AVERAGE, ELEMENT, WHOLE_PART, QUOTIENT = (
-    "divide", "to_integer", "to_text", "subtract", "move", "truncate", "round", "average", "element", "whole_part", "quotient",
+DIVIDE, TO_INTEGER, TO_TEXT, SUBTRACT, MOVE, TRUNCATE, ROUND, AVERAGE, ELEMENT, WHOLE_PART, QUOTIENT, IN_TEXT, LOCAL = (
+    "divide", "to_integer", "to_text", "subtract", "move", "truncate", "round", "average", "element", "whole_part", "quotient", "in_text", "local",
 )  # fmt: skip
+
+PIPED = "piped"
 
 _WHOLE = {*exp.DataType.INTEGER_TYPES}
 _EXACT = {*_WHOLE, exp.DType.DECIMAL}
@@ -118,6 +120,7 @@ class _Typed:
             DIVIDE: self._divided, TO_INTEGER: self._whole, TO_TEXT: self._text, SUBTRACT: self._subtracted,
             MOVE: self._moved, TRUNCATE: self._truncated, ROUND: self._rounded, AVERAGE: self._average,
             ELEMENT: self._element, WHOLE_PART: self._whole_part, QUOTIENT: self._quotient,
+            IN_TEXT: self._in_text, PIPED: self._piped, LOCAL: self._local,
         }  # fmt: skip
         return rules[rule]()
 
@@ -167,6 +170,29 @@ class _Typed:
             raise refusal(self._dialect, self._where, reason, "cast it to a DECIMAL or a whole number first.")
         return self._node
 
+    def _piped(self) -> exp.Expr:
+        """Return an operand of ||, which may be a list."""
+        if self._all(_FLOATING) and self._dialect != "datafusion":
+            return self._text()
+        return self._node.this
+
+    def _in_text(self) -> exp.Expr:
+        """Return the text of a part of a text; what is of no known type is left to Spark."""
+        value = self._node.this
+        if not self._all(_SCALAR) or self._all({*exp.DataType.TEXT_TYPES}):
+            return value
+        if self._dialect == "postgres" and self._all({exp.DType.BOOLEAN}):
+            return exp.If(this=value, true=exp.Literal.string("t"), false=exp.Literal.string("f"))
+        if self._dialect != "datafusion":
+            self._text()
+        return exp.cast(value, "STRING", dialect="spark")
+
+    def _local(self) -> exp.Expr:
+        """Return a text as a local time, whose zone PostgreSQL leaves out."""
+        if self._all({*exp.DataType.TEXT_TYPES}):
+            self._node.this.replace(exp.cast(self._node.this.copy(), "TIMESTAMP_NTZ", dialect="spark"))
+        return self._node
+
     def _subtracted(self) -> exp.Expr:
         if self._dialect == "mysql" and any(kind in exp.DataType.TEMPORAL_TYPES for kind in self._kinds):
             reason = "MySQL adds and subtracts dates as numbers"
@@ -196,10 +222,10 @@ class _Typed:
     def _whole_part(self) -> exp.Expr:
         """Return floor, ceil or trunc as a number of the type that it has there; Spark makes a BIGINT of a double."""
         self._check_known("the whole part of a number")
-        value = self._node.this
+        value, is_cut = self._node.this, isinstance(self._node, exp.Paren)
         if self._all(_WHOLE):
-            return exp.cast(value, "DOUBLE") if self._dialect in ("postgres", "datafusion") else as_operand(value)
-        is_cut = isinstance(self._node, exp.Paren)
+            is_same = self._dialect == "mysql" or (self._dialect == "duckdb" and is_cut)
+            return as_operand(value) if is_same else exp.cast(value, "DOUBLE")
         below = exp.LT(this=exp.paren(value.copy()), expression=exp.Literal.number(0))
         cut = exp.If(this=below, true=exp.Ceil(this=value.copy()), false=exp.Floor(this=value.copy()))
         whole = cut if is_cut else self._node
