@@ -144,6 +144,14 @@ def test_a_value_that_is_another_text_there_is_refused(written: str, dialect: st
         typed(f"SELECT {written} AS v FROM source", dialect)
 
 
+@pytest.mark.parametrize("written", ["t::numeric::text", "concat('a', (x::numeric) * 2)"])
+def test_the_text_of_a_numeric_with_any_digits_is_refused(written: str) -> None:
+    with pytest.raises(PlanError, match="digits that it was written with"):
+        typed(f"SELECT {written} AS v FROM source", "postgres")
+    assert "AS STRING)" in typed("SELECT round(x::numeric, 2)::text AS v FROM source", "postgres")
+    assert "AS STRING)" in typed("SELECT x::numeric(10, 2)::text AS v FROM source", "postgres")
+
+
 @pytest.mark.parametrize("operand", ["x * 1.0", "1.0 * x", "x + cents", "cents + x", "coalesce(x, 1.5)"])
 def test_a_decimal_and_a_double_are_a_double(operand: str) -> None:
     assert (
@@ -165,6 +173,8 @@ def test_a_part_of_a_date_is_no_whole_number_of_postgresql() -> None:
         ("split_part(t, ',', 1)::int / 2", "(CAST(SPLIT_PART(t, ',', 1) AS INT) DIV 2)"),
         ("array_position(l, 3) / 2", "(NULLIF(ARRAY_POSITION(l, 3), 0) DIV 2)"),
         ("round(x) / 2", "RINT(x) / 2"),
+        ("round(a) / 2", "ROUND(a) / 2"),
+        ("CAST(round(cents, 1) AS BIGINT)", "CAST(ROUND(ROUND(cents, 1)) AS BIGINT)"),
     ],
 )
 def test_what_a_translation_has_written_is_known(written: str, expected: str) -> None:

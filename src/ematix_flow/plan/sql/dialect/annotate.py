@@ -122,13 +122,12 @@ def _part_type(
     match node:
         case exp.Column():
             return elements.get((node.table.lower(), node.name.lower()))
-        case exp.Anonymous() if str(node.this).lower() in returned:
-            kind = returned[str(node.this).lower()]
-            return exp.DataType.build(_RETURNED.get(kind, kind), dialect="spark")
-        case exp.Func() if _name(node) in _KNOWN_FUNCTIONS:
-            return exp.DataType.build(_KNOWN_FUNCTIONS[_name(node)], dialect="spark")
-        case exp.Floor() | exp.Ceil() | exp.Mode() | exp.ArgMax() | exp.ArgMin() if node.this is not None:
-            return _type_of(node.this, elements, returned)
+        case exp.Func() if _returned_by(node, returned):
+            return exp.DataType.build(_returned_by(node, returned), dialect="spark")
+        case exp.Floor() | exp.Ceil() | exp.Mode() | exp.ArgMax() | exp.ArgMin() | exp.Round() if node.this is not None:
+            kind = _type_of(node.this, elements, returned)
+            is_decimal = kind is not None and kind.is_type(exp.DType.DECIMAL)
+            return kind if is_decimal or not isinstance(node, exp.Round) else None
         case exp.Anonymous() if str(node.this).lower() == "get":
             return _element_type(_type_of(node.expressions[0], elements, returned))
         case exp.Bracket():
@@ -138,8 +137,11 @@ def _part_type(
     return None
 
 
-def _name(node: exp.Func) -> str:
-    return str(node.this).upper() if isinstance(node, exp.Anonymous) else node.sql_name()
+def _returned_by(node: exp.Func, returned: Mapping[str, str]) -> str:
+    """Return the type that a function is known to return, or an empty text."""
+    name = str(node.this) if isinstance(node, exp.Anonymous) else node.sql_name()
+    kind = returned.get(name.lower(), "") if isinstance(node, exp.Anonymous) else ""
+    return _RETURNED.get(kind, kind) or _KNOWN_FUNCTIONS.get(name.upper(), "")
 
 
 def _type_of(

@@ -13,6 +13,7 @@ from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
 from ematix_flow.plan.sql.dialect.annotate import CALL, UNKNOWN, annotated
+from ematix_flow.plan.sql.dialect.decimals import UNBOUNDED
 from ematix_flow.plan.sql.dialect.refusal import refusal
 from ematix_flow.plan.sql.dialects import as_operand
 
@@ -43,6 +44,12 @@ _TO_EVEN = ("postgres", "mysql")
 
 def _double(value: int) -> exp.Expr:
     return exp.cast(exp.Literal.number(value), "DOUBLE")
+
+
+def _has_any_digits(node: exp.Expr) -> bool:
+    """Return whether a value comes from a numeric without digits, and has not been rounded to some."""
+    kinds = [kind for kind in node.find_all(exp.DataType) if kind.sql() == UNBOUNDED]
+    return any(kind.find_ancestor(exp.Round, exp.Floor, exp.Ceil) is None for kind in kinds)
 
 
 def typed_call(rule: str, dialect: str, where: str, node: exp.Expr) -> exp.Expr:
@@ -168,12 +175,15 @@ class _Typed:
         if self._all(_FLOATING) or (self._dialect == "mysql" and self._all({exp.DType.BOOLEAN})):
             reason = f"{self._dialect} and Spark write a {self._kinds[0].value} as different texts"
             raise refusal(self._dialect, self._where, reason, "cast it to a DECIMAL or a whole number first.")
+        if self._dialect == "postgres" and _has_any_digits(self._node.this):
+            reason = "the text of a numeric has the digits that it was written with"
+            raise refusal(self._dialect, self._where, reason, "give it digits, as in NUMERIC(20, 2) or round(a, 2).")
         return self._node
 
     def _piped(self) -> exp.Expr:
         """Return an operand of ||, which may be a list."""
-        if self._all(_FLOATING) and self._dialect != "datafusion":
-            return self._text()
+        if self._all({*_FLOATING, exp.DType.DECIMAL}) and self._dialect != "datafusion":
+            self._text()
         return self._node.this
 
     def _in_text(self) -> exp.Expr:
