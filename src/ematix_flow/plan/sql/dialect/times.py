@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from sqlglot import exp
 
 from ematix_flow.plan.sql.dialect.formats import translate_format
@@ -95,8 +93,7 @@ def _field_of(node: exp.Anonymous, dialect: str, where: str) -> exp.Extract:
     field, value = node.expressions
     if not field.is_string:
         raise refusal(dialect, where, "a field of a time that is computed has no translation", "write the field out.")
-    replaced = node.replace(exp.Extract(this=exp.var(field.name.upper()), expression=value.copy()))
-    return cast("exp.Extract", replaced)
+    return node.replace(exp.Extract(this=exp.var(field.name.upper()), expression=value.copy()))
 
 
 def _name(node: exp.Func, java: str) -> None:

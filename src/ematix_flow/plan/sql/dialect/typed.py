@@ -184,11 +184,12 @@ class _Typed:
         """Return an operand of ||, which may be a list."""
         if self._all({*_FLOATING, exp.DType.DECIMAL}) and self._dialect != "datafusion":
             self._text()
-        return self._node.this
+        value: exp.Expr = self._node.this
+        return value
 
     def _in_text(self) -> exp.Expr:
         """Return the text of a part of a text; what is of no known type is left to Spark."""
-        value = self._node.this
+        value: exp.Expr = self._node.this
         if not self._all(_SCALAR) or self._all({*exp.DataType.TEXT_TYPES}):
             return value
         if self._dialect == "postgres" and self._all({exp.DType.BOOLEAN}):
