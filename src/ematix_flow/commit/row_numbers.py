@@ -44,8 +44,11 @@ def numbered(columns: Sequence[StageColumn], dialect: str, relation: str, only: 
 def with_numbers(columns: Sequence[StageColumn], dialect: str, relation: str) -> str:
     """Return staged rows with their numbers in a column `_flow_row`."""
     names = ", ".join(native_column(column.name, dialect) for column in columns)
-    by = ", ".join(_as_text(column, dialect) for column in columns)
-    return f"(SELECT {names}, ROW_NUMBER() OVER (ORDER BY {by}) AS _flow_row FROM {relation} AS staged_rows)"
+    by = [_as_text(column, dialect) for column in columns]
+    if len(by) == 1:
+        # DuckDB 2.0 now and then takes a NULL for the first of an order by one column over a UNION ALL.
+        by = [f"CASE WHEN {by[0]} IS NULL THEN 1 ELSE 0 END", *by]
+    return f"(SELECT {names}, ROW_NUMBER() OVER (ORDER BY {', '.join(by)}) AS _flow_row FROM {relation} AS staged_rows)"
 
 
 def _as_text(column: StageColumn, dialect: str) -> str:
