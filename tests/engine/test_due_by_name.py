@@ -46,6 +46,18 @@ def test_due_pipelines_run_in_their_order_and_everybody_hears_of_them(rig: Rig) 
     assert sink.counters["raw", "success"] == sink.counters["bad", "failure"] == sink.counters["worse", "skipped"] == 1
 
 
+def test_a_pipeline_that_ends_itself_has_failed_and_the_others_run(rig: Rig) -> None:
+    def leave() -> None:
+        sys.exit(3)
+
+    pipeline.register(name="leaver", schedule="0 * * * *")(leave)
+    rig.add("raw")
+    result = run_due_with_dag_detailed(["leaver", "raw"], now=NOON, run_log=rig.log)
+    assert [(one.name, one.error_type, one.gave_up) for one in result.failed] == [("leaver", "RunError", True)]
+    assert "sys.exit(3)" in result.failed[0].error_message
+    assert [one.name for one in result.fired] == ["raw"]
+
+
 def test_a_slot_that_has_run_is_skipped_and_the_next_one_runs(rig: Rig) -> None:
     rig.add("raw")
     assert run_due_with_dag(["raw"], now=NOON, run_log=rig.log) == ["raw"]

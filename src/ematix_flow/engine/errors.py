@@ -26,6 +26,17 @@ def translating_errors(origin: Origin | None) -> Iterator[None]:
         raise translate_error(error, origin) from error
 
 
+@contextmanager
+def containing_exits() -> Iterator[None]:
+    """Make a sys.exit() in code of the user the error of its run, so that other runs of this process go on."""
+    try:
+        yield
+    except SystemExit as error:
+        message = f"the code that was called ended itself with sys.exit({error.code!r})"
+        hint = "return from the function, or raise an error: other pipelines may run in this process."
+        raise RunError(message, hint=hint).with_traceback(error.__traceback__) from None
+
+
 def translate_error(error: E, origin: Origin | None) -> E | FlowError:
     """Return the error with the location of the declaration; errors of drivers become ours, without secrets."""
     if isinstance(error, FlowError):

@@ -116,6 +116,7 @@ def test_a_module_that_is_not_there_is_wrong_usage(flow: Flow, project: Path) ->
         ("import absent_package", "absent_package"),
         ("from ematix_flow import ematix\n@ematix.pipeline(tagret=1)\ndef f(conn): ...", "did you mean 'target'"),
         ("import sys\nsys.exit('no')", "sys.exit('no')"),
+        ("import sys\nsys.exit('postgresql://u:hunter2@h/db')", "postgresql://u:<redacted>@h/db"),
     ],
 )
 def test_a_module_that_is_wrong_is_a_failure_with_its_line(flow: Flow, project: Path, text: str, message: str) -> None:

@@ -16,6 +16,7 @@ from ematix_flow.connect.registry import open_database
 from ematix_flow.declare.pipeline.pipeline import ParentContext, TransformRef, arguments_of
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.connection import Connection
+from ematix_flow.engine.errors import containing_exits
 from ematix_flow.errors import FlowError, RunError, UnknownNameError, did_you_mean
 from ematix_flow.plan.post_steps import is_maintenance
 from ematix_flow.records import Token
@@ -126,7 +127,8 @@ def _metrics(returned: Any) -> dict[str, Any] | None:
 def _called(step: Any, handle: Connection, parent: ParentContext | None) -> Any:
     if isinstance(step, str):
         return handle.execute(step)
-    returned = step(handle, parent) if len(arguments_of(step)) > 1 else step(handle)
+    with containing_exits():
+        returned = step(handle, parent) if len(arguments_of(step)) > 1 else step(handle)
     if inspect.isawaitable(returned):
         message = "a transform cannot be async: it runs inside a transaction"
         raise RunError(message)

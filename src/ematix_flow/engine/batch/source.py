@@ -15,6 +15,7 @@ from ematix_flow.declare.pipeline.pipeline import arguments_of
 from ematix_flow.declare.pipeline.warehouse import WAREHOUSES
 from ematix_flow.engine.batch.joins import Side
 from ematix_flow.engine.connection import Connection, PlaceholderConnection
+from ematix_flow.engine.errors import containing_exits
 from ematix_flow.engine.spark.session import OWN, readable, require
 from ematix_flow.engine.warehouse.open import read_warehouse
 from ematix_flow.errors import PlanError, UnsupportedError
@@ -127,8 +128,9 @@ def evaluate(pipeline: Pipeline, *, spark: Callable[[], Any] | None, placeholder
 
 def called(function: Callable[..., Any], *arguments: Any) -> Any:
     """Return what the user's function returns, awaited where it is asynchronous."""
-    returned = function(*arguments)
-    return asyncio.run(_awaited(returned)) if inspect.isawaitable(returned) else returned
+    with containing_exits():
+        returned = function(*arguments)
+        return asyncio.run(_awaited(returned)) if inspect.isawaitable(returned) else returned
 
 
 async def _awaited(value: Any) -> Any:

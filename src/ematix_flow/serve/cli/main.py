@@ -159,7 +159,9 @@ def _call(arguments: list[str], state: State) -> int:
         print_error_text(str(error), state.when_stopped)
         return state.stop.code
     except SystemExit as error:
-        print_error_text(f"the code that was called ended itself with sys.exit({error.code!r})")
+        from ematix_flow.connect.config.redact import redact
+
+        print_error_text(redact(f"the code that was called ended itself with sys.exit({error.code!r})"))
         return FAILED
     except Exception as error:  # noqa: BLE001 - the door: whatever happened is told in one way
         _fail(error, state)
