@@ -78,7 +78,8 @@ OF: dict[str, str] = {
         datediff(d, '2024-01-01') ; last_day(d) ; date_sub(d, INTERVAL 1 MONTH) ; s + INTERVAL 1 DAY ; extract(second FROM s) ; quarter(d)
         timestampdiff(MONTH, '2024-01-31', '2024-02-29') ; substring(t, -3) ; substring(t, -3, 2) ; substring_index('a.b.c', '.', -1)
         lpad(t, 7, 'x') ; rpad(t, 3, 'x') ; trim(LEADING 'H' FROM t) ; hex(255) ; md5('a') ; concat(a, t, m) ; concat_ws(',', 'a', NULL)
-        json_unquote(json_extract('{{"a": "b"}}', '$.a')) ; CAST(s AS DATE) ; CAST(d AS CHAR) ; if(a > 3, 'y', 'n') ; conv('ff', 16, 10)
+        json_unquote(json_extract('{{"a": "b"}}', '$.a')) ; json_extract('{{"a": 7}}', '$.a') > 5 ; json_extract('{{"a": "b"}}', '$.a') = 'b'
+        CAST(s AS DATE) ; CAST(d AS CHAR) ; if(a > 3, 'y', 'n') ; conv('ff', 16, 10)
     """,
 }
 """Expressions over one row, between semicolons or at the end of a line."""

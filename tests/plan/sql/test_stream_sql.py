@@ -55,6 +55,11 @@ from ematix_flow.plan.sql.user.stream import mentioned, row_by_row, spark_sql, t
             "SELECT GET_JSON_OBJECT(a, '$.b') AS c FROM source",
         ),
         (
+            "SELECT json_extract(a, '$.b') > 5 AS c FROM source",
+            "mysql",
+            "SELECT GET_JSON_OBJECT(a, '$.b') > 5 AS c FROM source",
+        ),
+        (
             "SELECT percentile_cont(0.25) WITHIN GROUP (ORDER BY a DESC) AS c FROM source",
             "postgres",
             "SELECT PERCENTILE(a, 1 - (0.25)) AS c FROM source",
