@@ -136,6 +136,7 @@ def test_an_aggregate_of_the_user_gets_the_rows_of_its_group() -> None:
         ("postgres", "SELECT a[1:2] FROM source", "line 1, column 8", "no such notation"),
         ("postgres", "SELECT date_trunc('decade', a) FROM source", "line 1, column 8", "DECADE has no translation"),
         ("postgres", "SELECT date_trunc('day', a, 'UTC') FROM source", "line 1, column 8", "in a zone"),
+        ("postgres", "SELECT CAST(a AS TIME) FROM source", "line 1, column", "no time without a day"),
         ("duckdb", "SELECT format('{}', a) FROM source", "line 1, column 8", "no translation but for %s"),
         ("postgres", "SELECT format('%10s', a) FROM source", "line 1, column 8", "no translation but for %s"),
         ("postgres", "SELECT regexp_like(a, 'b', 'n') FROM source", "line 1, column 8", "only i and c"),

@@ -138,6 +138,8 @@ def _cast(node: exp.Cast, dialect: str, where: str) -> None:
     target: DType = node.to.this
     if target in exp.DataType.UNSIGNED_INTEGER_TYPES:
         raise refusal(dialect, where, "Spark has no numbers without a sign", "cast to a wider whole number.")
+    if target in (exp.DType.TIME, exp.DType.TIMETZ):  # which sqlglot takes for a timestamp of the day of the run
+        raise refusal(dialect, where, "Spark has no time without a day", "keep it as a text, or add a day to it.")
     if dialect not in _ROUNDING:
         return
     if target is exp.DType.TIMESTAMP and dialect == "postgres":
