@@ -82,6 +82,14 @@ def test_a_run_log_that_does_not_answer_stops_a_list_but_no_run(flow: Flow, proj
     assert "hunter2" not in listed.err + ran.out + ran.err
 
 
+def test_a_run_without_its_run_log_warns_once_and_leaves_nothing(flow_process: Flow, project: Path) -> None:
+    scratch = Path("scratch")
+    scratch.mkdir()
+    ran = flow_process("run", "copy", "-m", "flows", "--run-log-path", "flows.py/log.db", TMPDIR=str(scratch.resolve()))
+    assert (ran.code, ran.err.count("warning: ")) == (0, 1)
+    assert not list(scratch.glob("*runlog*"))
+
+
 def test_an_address_with_three_slashes_is_absolute(flow: Flow, project: Path, tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     assert flow("run", "copy", "-m", "flows", "--run-log", f"sqlite://{path}").code == 0

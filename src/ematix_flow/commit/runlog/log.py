@@ -46,6 +46,8 @@ class RunLog(LegacyNames):
 
     def __init__(self, backend: RunLogBackend) -> None:
         self.backend = backend
+        self.lasting = True
+        """False for one that ends with this process."""
         self._lock = threading.RLock()
         self._waiting: dict[str, Callable[[], None]] = {}
         """What could not be written yet, by its subject."""

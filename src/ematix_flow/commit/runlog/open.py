@@ -112,6 +112,7 @@ def forgotten_run_log() -> RunLog:
     """Return a run log that ends with this process."""
     scratch = open_scratch("runlog")
     log = _run_log_on(sqlite_backend(scratch.folder / "run_log.db", lasting=False))
+    log.lasting = False
     weakref.finalize(log, scratch.remove)
     return log
 

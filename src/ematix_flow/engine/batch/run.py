@@ -57,7 +57,8 @@ def run_unclosed(pipeline: Pipeline, options: Options) -> tuple[Any, Callable[[]
     result = _run_request(pipeline, request, log, replace(options, retain_result=True))
 
     def close() -> None:
-        if not errors_in(result):
+        # Otherwise it may be gone already when the process ends, and its requests with it.
+        if log.lasting and not errors_in(result):
             log.close_request(request, options.clock.now())
             log.reconcile()
 
