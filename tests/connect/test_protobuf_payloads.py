@@ -88,6 +88,25 @@ def test_every_type_lands_in_its_column(registry: Registry, subject: str) -> Non
     assert values == {name: expected for name, (_, expected) in COLUMNS.items()}
 
 
+@pytest.mark.parametrize(
+    "text", ["1234567890123456789012345678901234567.89", "-99999999999999999999999999999999999999", "1E+3"]
+)
+def test_decimals_keep_every_digit(registry: Registry, subject: str, text: str) -> None:
+    sign, digits, exponent = Decimal(text).as_tuple()
+    number = int("".join(map(str, digits))) * (-1) ** sign
+    price = {"value": b64encode(number.to_bytes(17, "big", signed=True)).decode(), "scale": -int(exponent)}
+    schema = registry.register(subject, PROTOBUF, EVERY)
+    read = ProtobufDecoder(registry).read(message(schema, {"price": price}))
+    assert isinstance(read, dict)
+    assert str(read["price"]) == text
+
+
+def test_a_decimal_that_no_memory_could_hold_is_a_bad_message(registry: Registry, subject: str) -> None:
+    schema = registry.register(subject, PROTOBUF, EVERY)
+    price = {"value": "AQ==", "scale": 2**31 - 1}
+    assert "a scale of 2147483647" in str(ProtobufDecoder(registry).read(message(schema, {"price": price})))
+
+
 def test_a_message_says_which_one_of_its_file_it_is(registry: Registry, subject: str) -> None:
     schema, read = registry.register(subject, PROTOBUF, EVERY), ProtobufDecoder(registry).read
     assert read(message(schema, {"id": "x"}, (1,), b"\2\2")) == {"id": "x"}

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NANOS = 10**9
 
+MOST_DIGITS = 4_000
+"""Digits on a side of the point that no database has room for; to write out more could fill the memory."""
+
 
 def values_of(message: Any) -> dict[str, Any]:
     """Return the fields of a message by name."""
@@ -56,7 +59,11 @@ def _duration(value: Any) -> str:
 
 
 def _decimal(value: Any) -> Decimal:
-    return Decimal(int.from_bytes(value.value, "big", signed=True)).scaleb(-value.scale)
+    if abs(value.scale) > MOST_DIGITS:
+        raise ValueError(f"a decimal has a scale of {value.scale}")
+    unscaled = int.from_bytes(value.value, "big", signed=True)
+    # Arithmetic of decimals, scaleb too, rounds to 28 digits.
+    return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -value.scale))
 
 
 def _wrapped(value: Any) -> Any:
