@@ -50,6 +50,10 @@ def test_pieces_show_what_all_values_show(chunks: list[list[Any]]) -> None:
     ("chunks", "kind"),
     [
         ([[1], [2.5]], pa.float64()),
+        ([[1], [2**64 - 1]], pa.decimal128(38, 0)),
+        ([[2**64], [None], [2**65]], pa.decimal128(38, 0)),
+        ([[2**64], [2.5]], pa.float64()),
+        ([[2**64], [10**38]], pa.float64()),
         ([[1], ["a"]], pa.string()),
         ([[None], [True]], pa.bool_()),
         ([[True], [2.5]], pa.string()),

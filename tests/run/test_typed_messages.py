@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -17,9 +17,6 @@ from ematix_flow.run.read.infer_messages import (
     raw_payload,
     rows_of_payloads,
 )
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def rows_of(*values: object) -> pa.Table:
@@ -41,6 +38,12 @@ def test_values_of_different_types_are_text() -> None:
 
 def test_numbers_beyond_64_bits_are_not_lost() -> None:
     assert rows_of({"a": 2**70}, {"a": 1}).column("a").to_pylist() == [float(2**70), 1.0]
+
+
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1, -(2**63) - 1, 10**38 - 1])
+def test_whole_numbers_beyond_64_bits_keep_every_digit(number: int) -> None:
+    column = rows_of({"a": number}, {"a": None}, {"a": 1}).column("a")
+    assert (column.type, column.to_pylist()) == (pa.decimal128(38, 0), [number, None, 1])
 
 
 _NUMBERS = st.one_of(

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 _LARGEST = float(1 << 63)
 """Where numbers begin that may be whole ones of more than 64 bits."""
 
+WIDE = pa.decimal128(38, 0)
+"""The type of whole numbers of which one has more than 64 bits."""
+
 TOGETHER = 4
 """Partitions that are read at the same time."""
 
@@ -237,6 +240,9 @@ def column_of(values: list[Any], *, allow_null: bool = False) -> pa.Array:
         array = pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         kinds = {type(value) for value in values if value is not None}
+        if kinds == {int}:
+            with suppress(pa.ArrowInvalid):
+                return pa.array(values, WIDE)
         if kinds <= {int, float}:
             with suppress(OverflowError):
                 return pa.array([None if value is None else float(value) for value in values], pa.float64())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ematix_flow.run.read.infer_messages import column_of, text_of
+from ematix_flow.run.read.infer_messages import WIDE, column_of, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,9 +53,8 @@ def _both(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         return one
     if pa.types.is_null(one):
         return other
-    numbers = (pa.types.is_integer, pa.types.is_floating)
-    if all(any(is_one(kind) for is_one in numbers) for kind in (one, other)):
-        return pa.float64()
+    if all(map(_is_number, (one, other))):
+        return WIDE if WIDE in (one, other) and not any(map(pa.types.is_floating, (one, other))) else pa.float64()
     if pa.types.is_decimal(one) and pa.types.is_decimal(other):
         return _decimal(one, other)
     if pa.types.is_struct(one) and pa.types.is_struct(other):
@@ -64,6 +63,10 @@ def _both(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         inside = _both(one.value_type, other.value_type)
         return None if inside is None else pa.list_(inside)
     return None
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or kind == WIDE)
 
 
 def _struct(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
