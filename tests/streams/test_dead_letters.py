@@ -70,6 +70,19 @@ def test_a_value_that_did_not_fit_can_be_loaded_when_the_table_takes_it(topic: T
     assert rows_in(warehouse, "SELECT * FROM main.small ORDER BY id") == [(1, 70_000), (2, 7)]
 
 
+def test_a_row_that_did_not_fit_says_where_it_was_read_also_after_it_failed_again(
+    topic: Topic, warehouse: Path
+) -> None:
+    rows_in(warehouse, "CREATE TABLE main.small (id BIGINT, size SMALLINT)")
+    stream = topic.stream(duckdb_at(warehouse), target_table=("main", "small"), transform_on_error="dlq")
+    topic.write([{"id": 1, "size": 7}, b"{oops", {"id": 2, "size": 70_000}], partition=2)
+    drain(stream)
+    places = {f'{{"topic": "{topic.name}", "partition": 2, "offset": {offset}}}' for offset in (1, 2)}
+    assert {letter.source_position for letter in dead_letters.records(stream)} == places
+    assert dead_letters.replay(stream, Selection())["redeadlettered"] == len(places)
+    assert {letter.source_position for letter in dead_letters.records(stream)} == places
+
+
 def test_targets_with_tables_of_one_name_have_their_own_dead_letters(topic: Topic, tmp_path: Path) -> None:
     kinds = {"wide": "BIGINT", "narrow": "SMALLINT"}
     paths = {name: tmp_path / f"{name}.duckdb" for name in kinds}

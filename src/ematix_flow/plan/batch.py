@@ -100,6 +100,8 @@ class Inspection:
     """The range of a stream that is requested."""
     order: tuple[str, ...] = ()
     """Columns of the source with the position of each row, where a stream has one."""
+    positioned: bool = False
+    """Rows in memory have the text of where each was read, which a reject of it keeps."""
     changes: bool = False
     """The rows are changes, with the columns that say what they do."""
     payloads: bool = False

@@ -16,7 +16,7 @@ from ematix_flow.engine.frames.columns import frame_columns
 from ematix_flow.errors import FlowError, PlanError, RunError
 from ematix_flow.plan.batch import Inspection
 from ematix_flow.plan.bounds import check_comparable, highest_sql, lower_bound, lower_sql, watermark_column
-from ematix_flow.plan.columns import ORDER, ORDER_AT
+from ematix_flow.plan.columns import ORDER, ORDER_AT, POSITION
 from ematix_flow.plan.source import table_query
 from ematix_flow.plan.sql.ddl import table_definition
 from ematix_flow.plan.sql.render import native_name, render
@@ -87,6 +87,9 @@ def inspect_source(source: OpenSource, opened: Opener = wait_for, loaded: Loaded
             order_columns = tuple(name for name in (ORDER_AT, ORDER) if any(column.name == name for column in columns))
             columns = tuple(column for column in columns if column.name not in order_columns)
             inspection = replace(inspection, order=order_columns)
+        if source.positioned:
+            columns = tuple(column for column in columns if column.name != POSITION)
+            inspection = replace(inspection, positioned=True)
         return LoadInspection(replace(inspection, source_columns=columns, rows_in_spark=in_spark, files=source.chosen))
     if source.sides:
         return _inspect_sides(source, inspection, opened)

@@ -58,6 +58,8 @@ class OpenSource:
     """Whether earlier loads of a stream are in the target's table, so that it is not created when it is missing."""
     ordered: bool = False
     """Whether rows of files get their position, and rows in memory have it, because the last of a key counts."""
+    positioned: bool = False
+    """Whether rows in memory have the text of where each was read."""
     user_dialect: str = ""
     """What the user's expressions are written in, where that is not the dialect of the source."""
     functions: tuple[tuple[Any, ...], tuple[Any, ...]] = ((), ())

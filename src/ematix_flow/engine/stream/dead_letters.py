@@ -30,6 +30,7 @@ from ematix_flow.engine.stream.sources import source_of
 from ematix_flow.engine.stream.state.late_rows import refuse_topic, refuse_uncounted, replay_late
 from ematix_flow.engine.stream.transform import StreamRows
 from ematix_flow.errors import RunError, StreamLostError, UnknownNameError, UnsupportedError
+from ematix_flow.plan.columns import POSITION
 from ematix_flow.plan.source import SourceValue
 
 if TYPE_CHECKING:
@@ -217,8 +218,10 @@ class _Replay:
     ) -> tuple[TargetDeclaration, OpenSource]:
         typed = self.rows.of_payloads(payloads, transform=dead_letters[0].is_message)
         declared, rows = typed_declaration(self.stream, target, typed.rows, refuse=False)
+        rows = typed.positioned(rows)
         value = SourceValue(self.stream.sources[0].connection, frame=rows, shaped=dead_letters[0].is_shaped)
-        return declared, OpenSource(value, "dead letters", rejects=typed.rejects, ordered=requires_order(target))
+        opened = OpenSource(value, "dead letters", rejects=typed.rejects, ordered=requires_order(target))
+        return declared, replace(opened, positioned=POSITION in rows.column_names)
 
     def _changes(
         self, target: StreamTarget, payloads: Sequence[tuple[bytes, str]]

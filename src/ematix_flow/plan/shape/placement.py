@@ -211,10 +211,11 @@ def _known_columns(inspection: Inspection, *, over_rows: bool) -> dict[str, str]
         columns[PAYLOAD] = "text"
     if inspection.changes:
         columns |= dict(zip(CHANGE_COLUMNS, CHANGE_FAMILIES, strict=True))
-    if inspection.source_format and not inspection.source_sql:
+    plain_read = bool(inspection.source_format) and not inspection.source_sql
+    if plain_read or inspection.positioned:
         columns[POSITION] = "text"
-        if inspection.source_format in LINES:
-            columns[CORRUPT] = "text"
+    if plain_read and inspection.source_format in LINES:
+        columns[CORRUPT] = "text"
     return columns
 
 

@@ -27,6 +27,7 @@ from ematix_flow.connect.types.arrow import REJECTS
 from ematix_flow.connect.types.reject_rows import SHAPED, bytes_of
 from ematix_flow.declare.table.schema import check_name
 from ematix_flow.errors import DeclareError
+from ematix_flow.plan.columns import POSITION
 from ematix_flow.run.read.arrival import Arrival, in_order, order_of
 
 if TYPE_CHECKING:
@@ -51,6 +52,11 @@ class TypedRows:
     rejects: pa.Table | None = None
     positions: pa.ChunkedArray | None = None
     """Where each row was read, as far as that is known."""
+
+    def positioned(self, rows: pa.Table) -> pa.Table:
+        """Return rows that were made of these, one of each, with the column of where they were read, if that is known."""
+        known = self.positions is not None and len(self.positions) == rows.num_rows
+        return rows.append_column(POSITION, self.positions) if known else rows
 
     @property
     def count(self) -> int:

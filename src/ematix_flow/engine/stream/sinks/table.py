@@ -26,6 +26,7 @@ from ematix_flow.engine.stream.dead_letter_topic import forward, has_dead_letter
 from ematix_flow.engine.stream.sinks.base import StreamBatch, StreamSink
 from ematix_flow.engine.stream.sinks.table_schema import UNKNOWN, columns_there, is_there, name_of, table_of, with_drift
 from ematix_flow.errors import PlanError, did_you_mean
+from ematix_flow.plan.columns import POSITION
 from ematix_flow.plan.metadata_tables import history_name
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.plan.steps import OffsetRange
@@ -172,6 +173,7 @@ class TableSink(StreamSink):
         if self.previously_loaded and not is_there(self.target, self.offset_store.database):
             raise away(".".join(name_of(self.target)))
         typed: TypedRows | FrameRows
+        positioned = False
         if self.context.rows.frames is not None:
             typed = self.context.rows.frames.rows(offset_range)
             declared, rows = framed_declaration(
@@ -186,10 +188,16 @@ class TableSink(StreamSink):
                 refuse=self.context.rows.transforms,
                 database=self.offset_store.database,
             )
+            rows = typed.positioned(rows)
+            positioned = POSITION in rows.column_names
         value = SourceValue(self.context.source.name, frame=rows)
-        ordered = requires_order(self.target)
         return declared, OpenSource(
-            value, self.context.source.name, span=offset_range, rejects=typed.rejects, ordered=ordered
+            value,
+            self.context.source.name,
+            span=offset_range,
+            rejects=typed.rejects,
+            ordered=requires_order(self.target),
+            positioned=positioned,
         )
 
     def inspect_metadata_columns(self) -> frozenset[str]:
