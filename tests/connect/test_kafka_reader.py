@@ -15,6 +15,7 @@ from ematix_flow.connect.kafka import source as kafka_stream
 from ematix_flow.connect.kafka.reader import MAX_IDLE_READERS, close_readers, read_records
 from ematix_flow.connect.kafka.source import ENOUGH, KafkaSource
 from ematix_flow.declare.connection.brokers import KafkaConnection
+from ematix_flow.errors import RunError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,6 +112,19 @@ def test_few_records_are_one_part_and_many_are_several(topic: tuple[KafkaConnect
         for end in (few, many, most)
     ]
     assert shown == [["0,1,2,3"], ["0,2", "1,3"], ["0", "1", "2", "3"]]
+    source.close()
+
+
+@pytest.mark.parametrize(
+    "given", ['{"4": 1}', '{"0": 1, "01": 2}', '{"0": -1}', '{"0": true}', '{"0": "1"}', '{"offsets": [1]}', '{"x": 1}']
+)
+def test_a_position_names_partitions_that_are_there(topic: tuple[KafkaConnection, str], given: str) -> None:
+    source = KafkaSource(*topic)
+    before = {"offsets": {"0": 7, "1": 8, "9": 5}}
+    for position in (None, before):
+        with pytest.raises(RunError, match="does not give an offset for partitions"):
+            source.seek(position, given)
+    assert source.seek(before, '{"1": 2}')["offsets"] == {"0": 7, "1": 2, "2": 0, "3": 0}
     source.close()
 
 

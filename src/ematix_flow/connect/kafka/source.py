@@ -90,8 +90,7 @@ class KafkaSource(StreamSource):
         """Return the offsets that are meant; partitions that are not mentioned stay where they are."""
         if position is None or not where.lstrip().startswith("{"):
             return self.start(where)
-        requested = from_text(where)
-        return self._requested_position(position["offsets"] | requested.get("offsets", requested))
+        return self._requested_position(from_text(where), position["offsets"])
 
     def ahead(self, position: Position, most: int, end_offset: Position | None = None) -> Position:
         """Return the offsets up to which records can be read."""
@@ -193,13 +192,19 @@ class KafkaSource(StreamSource):
     def _position(self, topic: Topic, offsets: Mapping[int, int]) -> Position:
         return {"topic": self.query, "id": topic.id, "offsets": {str(p): o for p, o in sorted(offsets.items())}}
 
-    def _requested_position(self, requested: Position) -> Position:
-        offsets = requested.get("offsets", requested)
-        if not all(str(p).isdigit() and isinstance(o, int) for p, o in offsets.items()):
+    def _requested_position(self, requested: Position, others: Mapping[str, int] | None = None) -> Position:
+        """Return the offsets that are written out; `others` has those of partitions that are not mentioned."""
+        offsets, topic = requested.get("offsets", requested), self._cluster.topic(self.query)
+        known = {str(partition): partition for partition in topic.partitions}
+        if (
+            not isinstance(offsets, dict)
+            or not all(map(_is_offset, offsets.values()))
+            or not offsets.keys() <= known.keys()
+        ):
             message = f"{json.dumps(requested)[:200]} does not give an offset for partitions of {self.query!r}"
-            raise RunError(message, hint='for example {"0": 120, "1": 98}.')
-        topic = self._cluster.topic(self.query)
-        return self._position(topic, self._cluster.earliest(topic) | {int(p): o for p, o in offsets.items()})
+            raise RunError(message, hint=f'for example {{"0": 120}}; its partitions are {", ".join(known)}.')
+        given = {known[p]: int(o) for p, o in {**(others or {}), **offsets}.items() if p in known}
+        return self._position(topic, self._cluster.earliest(topic) | given)
 
     def _refuse_lost(self, partition: int, offset: int, first: int, last: int) -> None:
         if offset < first:
@@ -211,6 +216,10 @@ class KafkaSource(StreamSource):
     def _gone(self, partition: int, begin: int, end: int) -> str:
         lost = f"records {begin} to {end - 1} of partition {partition} of {self.query!r} are gone"
         return f"{lost}: the topic kept them no longer"
+
+
+def _is_offset(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _grouped(ranges: Sequence[PartitionRange]) -> list[list[PartitionRange]]:
