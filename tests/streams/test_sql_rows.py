@@ -10,6 +10,8 @@ import pytest
 
 from ematix_flow import ematix, pk
 from ematix_flow.declare.stream.udf import udf
+from ematix_flow.engine.stream import dead_letters
+from ematix_flow.engine.stream.dead_letters import Selection
 from ematix_flow.types import BigInt, Text  # noqa: TC001 - read from the annotations
 from tests.streams.feeds import drain, duckdb_at, rows_in
 
@@ -76,3 +78,20 @@ def test_bad_rows_become_dead_letters_with_their_places(
     assert "seventy-seven" not in shown
     assert "CAST_INVALID_INPUT" not in shown
     assert "\tat org." not in shown
+
+
+def test_a_row_that_the_sql_failed_at_is_tried_again_as_that_row_whatever_messages_are(
+    topic: Topic, warehouse: Path
+) -> None:
+    topic.options["payload_format"] = "raw_bytes"
+    rows_in(warehouse, "CREATE TABLE main.texts (n BIGINT, text VARCHAR, place VARCHAR)")
+    sql = "SELECT {}(CAST(value AS STRING) AS BIGINT) AS n, CAST(value AS STRING) AS text, _key AS place FROM source"
+    given = {"target_table": ("main", "texts"), "transform_on_error": "dlq"}
+    before, now = (
+        topic.stream(duckdb_at(warehouse), transform_sql=sql.format(cast), **given) for cast in ("CAST", "TRY_CAST")
+    )
+    topic.write([b"1", b"\xc3\xa4"], key="k")
+    drain(before)
+    assert dead_letters.replay(now, Selection())["succeeded"] == 1
+    rows = rows_in(warehouse, "SELECT * FROM main.texts ORDER BY n")
+    assert rows == [(1, "1", "k"), (None, "ä", "k")]

@@ -261,12 +261,23 @@ def format_payloads(payloads: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
 
 def payload_of(row: str) -> bytes:
     """Return the payload of a message that a reject keeps: as it came, or the row it was made into."""
+    text = _stored_payload(row)
+    if text is None:
+        return row.encode()
+    return base64.b64decode(text.removeprefix(_BASE64)) if text.startswith(_BASE64) else text.encode()
+
+
+def keeps_payload(row: str) -> bool:
+    """Return whether a reject keeps a message as it came, and not the row it was made into."""
+    return _stored_payload(row) is not None
+
+
+def _stored_payload(row: str) -> str | None:
     document = json.loads(row)
     key = PAYLOAD if isinstance(document, dict) and PAYLOAD in document else LEGACY_PAYLOAD
     if not isinstance(document, dict) or key not in document or (key == LEGACY_PAYLOAD and len(document) > 1):
-        return row.encode()
-    text = str(document[key])
-    return base64.b64decode(text.removeprefix(_BASE64)) if text.startswith(_BASE64) else text.encode()
+        return None
+    return str(document[key])
 
 
 def parse_timestamp(text: str) -> datetime:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.rejects import resolve_rejects
-from ematix_flow.connect.base.stream_source import payload_of
+from ematix_flow.connect.base.stream_source import keeps_payload, payload_of
 from ematix_flow.connect.registry import open_target
 from ematix_flow.engine.batch.load import SourceRows, load_target
 from ematix_flow.engine.batch.planner import token_for
@@ -216,10 +216,11 @@ class _Replay:
     def _rows(
         self, target: StreamTarget, payloads: Sequence[tuple[bytes, str]], dead_letters: Sequence[Reject]
     ) -> tuple[TargetDeclaration, OpenSource]:
-        typed = self.rows.of_payloads(payloads, transform=dead_letters[0].is_message)
+        one = dead_letters[0]
+        typed = self.rows.of_payloads(payloads, transform=one.is_message, are_rows=not keeps_payload(one.row_json))
         declared, rows = typed_declaration(self.stream, target, typed.rows, refuse=False)
         rows = typed.positioned(rows)
-        value = SourceValue(self.stream.sources[0].connection, frame=rows, shaped=dead_letters[0].is_shaped)
+        value = SourceValue(self.stream.sources[0].connection, frame=rows, shaped=one.is_shaped)
         opened = OpenSource(value, "dead letters", rejects=typed.rejects, ordered=requires_order(target))
         return declared, replace(opened, positioned=POSITION in rows.column_names)
 
@@ -231,9 +232,10 @@ class _Replay:
 
 
 def _groups(dead_letters: Sequence[Reject]) -> list[list[Reject]]:
-    groups: dict[tuple[int, bool, bool], list[Reject]] = {}
+    groups: dict[tuple[int, bool, bool, bool], list[Reject]] = {}
     for dead_letter in dead_letters:
-        alike = (dead_letter.attempt or 1, dead_letter.is_message, dead_letter.is_shaped)
+        as_it_came = keeps_payload(dead_letter.row_json)
+        alike = (dead_letter.attempt or 1, dead_letter.is_message, as_it_came, dead_letter.is_shaped)
         groups.setdefault(alike, []).append(dead_letter)
     return list(groups.values())
 

@@ -88,9 +88,14 @@ class StreamRows:
             self._last = (*key, self._read_range(offset_range, metadata_columns))
         return self._last[3]
 
-    def of_payloads(self, messages: Sequence[tuple[bytes, str]], *, transform: bool) -> TypedRows:
-        """Return the rows of payloads, each with its location; with the SQL of the stream, or as they are."""
-        typed = rows_of_payloads(messages, self._read if transform else rejected_row)
+    def of_payloads(
+        self, messages: Sequence[tuple[bytes, str]], *, transform: bool, are_rows: bool = False
+    ) -> TypedRows:
+        """Return the rows of payloads, each with its location; with the SQL of the stream, or as they are.
+
+        What `are_rows` was read before, and is JSON whatever messages are.
+        """
+        typed = rows_of_payloads(messages, self._read if transform and not are_rows else rejected_row)
         if self._stage is None or not transform:
             return typed
         return self._answered(self._stage, typed, lenient=True)
