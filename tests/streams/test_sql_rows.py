@@ -9,10 +9,12 @@ import pyarrow.compute as pc
 import pytest
 
 from ematix_flow import ematix, pk
+from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.stream.udf import udf
 from ematix_flow.engine.stream import dead_letters
 from ematix_flow.engine.stream.dead_letters import Selection
 from ematix_flow.types import BigInt, Text  # noqa: TC001 - read from the annotations
+from tests.services.topics import payloads_of
 from tests.streams.feeds import drain, duckdb_at, rows_in
 
 if TYPE_CHECKING:
@@ -95,3 +97,16 @@ def test_a_row_that_the_sql_failed_at_is_tried_again_as_that_row_whatever_messag
     assert dead_letters.replay(now, Selection())["succeeded"] == 1
     rows = rows_in(warehouse, "SELECT * FROM main.texts ORDER BY n")
     assert rows == [(1, "1", "k"), (None, "ä", "k")]
+
+
+def test_such_a_row_of_a_topic_is_tried_again_as_that_row(topic: Topic) -> None:
+    topic.options["payload_format"] = "raw_bytes"
+    out, dead = (topic.broker.create_topic(1) for _ in range(2))
+    sink = connection_from_fields("out", {"kind": "kafka", "bootstrap_servers": topic.broker.address})
+    given = {"target_topic": out, "transform_on_error": "dlq", "dead_letter_topic": dead}
+    sql = "SELECT {}(CAST(value AS STRING) AS BIGINT) AS n, CAST(value AS STRING) AS text FROM source"
+    before, now = (topic.stream(sink, transform_sql=sql.format(cast), **given) for cast in ("CAST", "TRY_CAST"))
+    topic.write([b"1", b"\xc3\xa4"])
+    drain(before)
+    assert dead_letters.replay(now, Selection())["succeeded"] == 1
+    assert [json.loads(one) for one in payloads_of(topic.broker.address, out)] == [{"n": 1, "text": "1"}, {"text": "ä"}]

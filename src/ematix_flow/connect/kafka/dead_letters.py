@@ -41,6 +41,8 @@ class DeadLetter:
     failed_at_ms: int
     attempt: int
     payload: bytes
+    is_row: bool = False
+    """Whether the payload is the row that was made of the message, as JSON, at which the SQL of the stream failed."""
 
     @property
     def headers(self) -> list[tuple[str, bytes]]:
@@ -52,10 +54,12 @@ class DeadLetter:
             "error": self.error[:2000],
             "source-id": self.source_id,
             "failed-at": str(self.failed_at_ms),
-            "payload-format": self.payload_format,
+            "payload-format": "json" if self.is_row else self.payload_format,
             "offset-bytes": self.place,
             "attempt": str(self.attempt),
         }
+        if self.is_row:
+            values["row"] = "true"
         return [(PREFIX + name, value.encode()) for name, value in values.items()]
 
 

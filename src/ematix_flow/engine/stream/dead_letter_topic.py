@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 from ematix_flow.commit.ledger import parse_instant
 from ematix_flow.commit.rejects import resolve_rejects
 from ematix_flow.connect.base.combined_source import source_in
-from ematix_flow.connect.base.stream_source import LATE, UNREADABLE, payload_of
+from ematix_flow.connect.base.stream_source import LATE, UNREADABLE, keeps_payload, payload_of
 from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.kafka.dead_letters import DeadLetter, send
 from ematix_flow.engine.rejects import list_rejects
@@ -102,6 +102,7 @@ class _DeadLetterFields(TypedDict):
     failed_at_ms: int
     attempt: int
     payload: bytes
+    is_row: bool
 
 
 def _fields_of_row(stream: Stream, row: dict[str, Any], now: datetime) -> _DeadLetterFields:
@@ -114,6 +115,7 @@ def _fields_of_row(stream: Stream, row: dict[str, Any], now: datetime) -> _DeadL
         "failed_at_ms": int(now.timestamp() * 1000),
         "attempt": 1,
         "payload": payload_of(row["row_json"]),
+        "is_row": not keeps_payload(row["row_json"]),
     }
 
 
@@ -127,4 +129,5 @@ def _fields_of_reject(reject: Reject) -> _DeadLetterFields:
         "failed_at_ms": int(parse_instant(reject.rejected_at).timestamp() * 1000),
         "attempt": reject.attempt or 1,
         "payload": payload_of(reject.row_json),
+        "is_row": not keeps_payload(reject.row_json),
     }

@@ -39,6 +39,8 @@ class TopicDeadLetter:
     source_offset: str
     """The position of the message in the source of its stream."""
     payload: bytes
+    is_row: bool
+    """Whether the payload is a row that was made of the message, as JSON."""
     partition: str
     offset: int
 
@@ -77,13 +79,15 @@ def _replayed(
     retried = {dead_letter.id: dead_letter for dead_letter in selected if dead_letter.attempt < attempts}
     if not selected:
         return {}
-    outgoing = sink.reencode(
-        [(dead_letter.payload, dead_letter.source_offset) for dead_letter in retried.values()], checkpoint_key
-    )
-    failed = [] if outgoing.rejects is None else outgoing.rejects.to_pylist()
+    parts = [
+        sink.reencode(payloads, checkpoint_key, are_rows=are_rows)
+        for are_rows in (False, True)
+        if (payloads := [(one.payload, one.source_offset) for one in retried.values() if one.is_row == are_rows])
+    ]
+    failed = [row for part in parts if part.rejects is not None for row in part.rejects.to_pylist()]
     tries = {dead_letter.source_offset: dead_letter.attempt + 1 for dead_letter in retried.values()}
     send_again(context.stream, failed, tries, context.options.clock.now())
-    sink.sink.write(checkpoint_key, begin, after, outgoing.messages)
+    sink.sink.write(checkpoint_key, begin, after, [message for part in parts for message in part.messages])
     parked = sum(tries.get(row["source_position"], attempts) >= attempts for row in failed)
     return {
         "taken": len(retried),
@@ -109,7 +113,13 @@ def _parse_dead_letter(row: dict[str, Any]) -> TopicDeadLetter:
     headers = {name.removeprefix(PREFIX): value for name, value in json.loads(row["_headers"]).items()}
     attempt, source_offset = int(headers.get("attempt", 1)), headers.get("offset-bytes", "")
     return TopicDeadLetter(
-        str(headers.get("id")), attempt, source_offset, row[VALUE] or b"", str(row["_partition"]), int(row["_offset"])
+        str(headers.get("id")),
+        attempt,
+        source_offset,
+        row[VALUE] or b"",
+        "row" in headers,
+        str(row["_partition"]),
+        int(row["_offset"]),
     )
 
 

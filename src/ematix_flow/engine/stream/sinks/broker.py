@@ -81,11 +81,16 @@ class BrokerSink(StreamSink):
         metadata = [column.name for column in source.columns if column.name == key]
         return self._sent_as(timed_partitions(source, self.position, end, metadata), ids, metadata)
 
-    def reencode(self, payloads: Sequence[tuple[bytes, str]], checkpoint_key: SinkCheckpointKey) -> Outgoing:
-        """Return what payloads become that the stream has read before, each with the location it came from."""
+    def reencode(
+        self, payloads: Sequence[tuple[bytes, str]], checkpoint_key: SinkCheckpointKey, *, are_rows: bool
+    ) -> Outgoing:
+        """Return what payloads become that the stream has read before, each with the location it came from.
+
+        What `are_rows` is what the SQL of the stream failed at.
+        """
         ids = Ids(f"{checkpoint_key.name}\x1f{checkpoint_key.source}")
         if self.context.rows.transforms:
-            typed = self.context.rows.of_payloads(payloads, transform=True)
+            typed = self.context.rows.of_payloads(payloads, transform=True, are_rows=are_rows)
             return encoded(typed, self.encoder, self.target.message_key_column, ids, payloads[0][1] if payloads else "")
         return self._sent_as((partition_of(payloads),), ids, ())
 
