@@ -83,6 +83,21 @@ def test_a_row_that_did_not_fit_says_where_it_was_read_also_after_it_failed_agai
     assert {letter.source_position for letter in dead_letters.records(stream)} == places
 
 
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_message_that_is_tried_again_has_its_key_and_time(topic: Topic, warehouse: Path, declared: bool) -> None:
+    rows_in(warehouse, "CREATE TABLE main.keyed (id BIGINT, _key VARCHAR, _event_ts TIMESTAMPTZ, _offset BIGINT)")
+    table = Orders if declared else ("main", "keyed")
+    stream = topic.stream(duckdb_at(warehouse), target_table=table, transform_on_error="dlq")
+    topic.write([{"id": 1}, b"{oops"], key="k", timestamp=1_700_000_000_000)
+    drain(stream)
+    mended = r"""UPDATE ematix_flow.rejects SET row_json = replace(row_json, '{oops', '{\"id\": 2}')"""
+    rows_in(warehouse, mended)
+    assert dead_letters.replay(stream, Selection())["succeeded"] == 1
+    name = "shop.stream_orders" if declared else "main.keyed"
+    rows = rows_in(warehouse, f"SELECT id, _key, epoch_ms(_event_ts), _offset FROM {name} ORDER BY id")
+    assert rows == [(1, "k", 1_700_000_000_000, 0), (2, "k", 1_700_000_000_000, 1)]
+
+
 def test_targets_with_tables_of_one_name_have_their_own_dead_letters(topic: Topic, tmp_path: Path) -> None:
     kinds = {"wide": "BIGINT", "narrow": "SMALLINT"}
     paths = {name: tmp_path / f"{name}.duckdb" for name in kinds}

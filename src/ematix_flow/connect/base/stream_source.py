@@ -267,6 +267,13 @@ def payload_of(row: str) -> bytes:
     return base64.b64decode(text.removeprefix(_BASE64)) if text.startswith(_BASE64) else text.encode()
 
 
+def metadata_of(row: str) -> dict[str, Any]:
+    """Return what a reject that keeps a message says of it besides its payload."""
+    if not keeps_payload(row):
+        return {}
+    return {name: value for name, value in json.loads(row).items() if name not in (PAYLOAD, LEGACY_PAYLOAD)}
+
+
 def keeps_payload(row: str) -> bool:
     """Return whether a reject keeps a message as it came, and not the row it was made into."""
     return _stored_payload(row) is not None

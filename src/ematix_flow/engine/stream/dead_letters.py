@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.rejects import resolve_rejects
-from ematix_flow.connect.base.stream_source import keeps_payload, payload_of
+from ematix_flow.connect.base.stream_source import keeps_payload, metadata_of, payload_of
 from ematix_flow.connect.registry import open_target
 from ematix_flow.engine.batch.load import SourceRows, load_target
 from ematix_flow.engine.batch.planner import token_for
@@ -217,7 +217,12 @@ class _Replay:
         self, target: StreamTarget, payloads: Sequence[tuple[bytes, str]], dead_letters: Sequence[Reject]
     ) -> tuple[TargetDeclaration, OpenSource]:
         one = dead_letters[0]
-        typed = self.rows.of_payloads(payloads, transform=one.is_message, are_rows=not keeps_payload(one.row_json))
+        typed = self.rows.of_payloads(
+            payloads,
+            transform=one.is_message,
+            are_rows=not keeps_payload(one.row_json),
+            metadata=[metadata_of(letter.row_json) for letter in dead_letters],
+        )
         declared, rows = typed_declaration(self.stream, target, typed.rows, refuse=False)
         rows = typed.positioned(rows)
         value = SourceValue(self.stream.sources[0].connection, frame=rows, shaped=one.is_shaped)

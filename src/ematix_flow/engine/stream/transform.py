@@ -30,6 +30,7 @@ from ematix_flow.run.read.infer_messages import (
     rows_of_payloads,
     typed_rows,
 )
+from ematix_flow.run.read.message_ranges import metadata_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -89,13 +90,19 @@ class StreamRows:
         return self._last[3]
 
     def of_payloads(
-        self, messages: Sequence[tuple[bytes, str]], *, transform: bool, are_rows: bool = False
+        self,
+        messages: Sequence[tuple[bytes, str]],
+        *,
+        transform: bool,
+        are_rows: bool = False,
+        metadata: Sequence[Mapping[str, Any]] = (),
     ) -> TypedRows:
         """Return the rows of payloads, each with its location; with the SQL of the stream, or as they are.
 
-        What `are_rows` was read before, and is JSON whatever messages are.
+        What `are_rows` was read before, and is JSON whatever messages are. `metadata` has what else is known of each.
         """
-        typed = rows_of_payloads(messages, self._read if transform and not are_rows else rejected_row)
+        columns = metadata_arrays(self._source.columns, metadata)
+        typed = rows_of_payloads(messages, self._read if transform and not are_rows else rejected_row, columns)
         if self._stage is None or not transform:
             return typed
         return self._answered(self._stage, typed, lenient=True)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import orjson
 import pyarrow as pa
@@ -31,7 +31,7 @@ from ematix_flow.plan.columns import POSITION
 from ematix_flow.run.read.arrival import Arrival, in_order, order_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 _LARGEST = float(1 << 63)
@@ -39,6 +39,9 @@ _LARGEST = float(1 << 63)
 
 WIDE = pa.decimal128(38, 0)
 """The type of whole numbers of which one has more than 64 bits."""
+
+UnreadMessage: TypeAlias = tuple[str, str, bytes, dict[str, Any]]
+"""What is wrong with a message that is no row, its position, its payload, and what was requested of it besides that."""
 
 TOGETHER = 4
 """Partitions that are read at the same time."""
@@ -76,7 +79,8 @@ def typed_rows(
     """
     with ThreadPoolExecutor(TOGETHER, "flow-messages") as pool:
         decoded = pool.map(
-            lambda one: list(_decoded_batches(one[1], read, Arrival(one[0], line))), enumerate(partitions)
+            lambda one: list(_decoded_batches(one[1], read, Arrival(one[0], line), metadata_columns)),
+            enumerate(partitions),
         )
         batches = [batch for batch_list in decoded for batch in batch_list]
     values = [row for rows, _, _ in batches for row in rows]
@@ -98,17 +102,24 @@ def typed_rows(
     return TypedRows(rows, rejects_of(bad) if bad else None, positions)
 
 
-def rows_of_payloads(messages: Sequence[tuple[bytes, str]], read: Callable[[bytes], dict[str, Any] | str]) -> TypedRows:
-    """Return the rows of payloads that are at hand, each with the position it came from."""
-    return typed_rows([partition_of(messages)], read, ())
+def rows_of_payloads(
+    messages: Sequence[tuple[bytes, str]],
+    read: Callable[[bytes], dict[str, Any] | str],
+    metadata: Mapping[str, pa.Array] | None = None,
+) -> TypedRows:
+    """Return the rows of payloads that are at hand, each with the position it came from, and with more columns."""
+    return typed_rows([partition_of(messages, metadata)], read, tuple(metadata or ()))
 
 
-def partition_of(messages: Sequence[tuple[bytes, str]]) -> MessagePartition:
+def partition_of(
+    messages: Sequence[tuple[bytes, str]], metadata: Mapping[str, pa.Array] | None = None
+) -> MessagePartition:
     """Return payloads that are at hand, each with the position it came from, as a partition in memory."""
     table = pa.table(
         {
             VALUE: pa.array([payload for payload, _ in messages], pa.binary()),
             MESSAGE_OFFSET: pa.array([position for _, position in messages], pa.string()),
+            **(metadata or {}),
         }
     )
     return MessagePartition("", len(messages), lambda: iter((table,)))
@@ -222,8 +233,11 @@ def documents(table: pa.Table) -> pa.Table:
 
 
 def _decoded_batches(
-    partition: MessagePartition, read: Callable[[bytes], dict[str, Any] | str], arrival: Arrival
-) -> Iterator[tuple[list[dict[str, Any]], pa.Table, list[tuple[str, str, bytes]]]]:
+    partition: MessagePartition,
+    read: Callable[[bytes], dict[str, Any] | str],
+    arrival: Arrival,
+    metadata_columns: Sequence[str],
+) -> Iterator[tuple[list[dict[str, Any]], pa.Table, list[UnreadMessage]]]:
     """Return rows, the metadata columns of their messages, and the messages that are no rows."""
     for raw in partition.read():
         messages = arrival.numbered(raw) if arrival.line else raw
@@ -232,8 +246,8 @@ def _decoded_batches(
         decoded = [read(payload) for payload in payloads]
         good = [not isinstance(one, str) for one in decoded]
         wrong = [
-            (one, position, payload)
-            for one, position, payload in zip(decoded, positions, payloads, strict=True)
+            (one, position, payload, {name: there.column(name)[number].as_py() for name in metadata_columns})
+            for number, (one, position, payload) in enumerate(zip(decoded, positions, payloads, strict=True))
             if isinstance(one, str)
         ]
         metadata = there if not wrong else there.filter(pa.array(good))
@@ -268,15 +282,15 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def rejects_of(bad: Sequence[tuple[str, str, bytes]]) -> pa.Table:
-    """Return messages that are no rows, each with the reason, its position and its payload, as a table of rejects."""
+def rejects_of(bad: Sequence[UnreadMessage]) -> pa.Table:
+    """Return messages that are no rows as a table of rejects."""
     rows = [
         {
             "reason": reason,
             "column_name": UNREADABLE,
             "source_position": position,
-            "row_json": _json({PAYLOAD: format_payload(payload)}),
+            "row_json": _json(metadata | {PAYLOAD: format_payload(payload)}),
         }
-        for reason, position, payload in bad
+        for reason, position, payload, metadata in bad
     ]
     return pa.Table.from_pylist(rows, schema=REJECTS)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base.columns import SourceColumn
     from ematix_flow.connect.base.stream_source import MessagePartition
+    from ematix_flow.run.read.infer_messages import UnreadMessage
 
     Reader = Callable[[bytes], dict[str, Any] | str]
 
@@ -106,7 +107,7 @@ def typed_messages(
     except BaseException:
         raw.unpersist()
         raise
-    bad = unreadable_frame(raw, read) if inferred.bad else None
+    bad = unreadable_frame(raw, read, layout) if inferred.bad else None
     rows = typed_frame(raw, read, inferred, layout)
     return Typed(
         raw, rows, layout.types(inferred), order_of(layout.line), empty=not inferred.rows, unreadable=bad
@@ -210,13 +211,15 @@ def typed_frame(raw: DataFrame, read: Reader, inferred: InferredSchema, layout: 
     return map_batches(raw, task, from_arrow_schema(schema, prefer_timestamp_ntz=True))
 
 
-def unreadable_frame(raw: DataFrame, read: Reader) -> DataFrame:
+def unreadable_frame(raw: DataFrame, read: Reader, layout: Layout) -> DataFrame:
     """Return the messages that are no rows as rejects."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
+    names = [column.name for column in layout.metadata_columns]
+
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            _, _, wrong = decoded_messages(batch, read)
+            _, _, wrong = decoded_messages(batch, read, names)
             if wrong:
                 yield from rejects_of(wrong).to_batches()
 
@@ -236,8 +239,8 @@ def numbered_messages(partition: MessagePartition, number: int, layout: Layout) 
 
 
 def decoded_messages(
-    batch: pa.RecordBatch, read: Reader
-) -> tuple[list[dict[str, Any]], pa.RecordBatch, list[tuple[str, str, bytes]]]:
+    batch: pa.RecordBatch, read: Reader, metadata_columns: Sequence[str] = ()
+) -> tuple[list[dict[str, Any]], pa.RecordBatch, list[UnreadMessage]]:
     """Return rows, the messages that they were made of, and the messages that are no rows."""
     there = batch.filter(pc.is_valid(batch.column(VALUE)))
     payloads = there.column(VALUE).to_pylist()
@@ -247,8 +250,8 @@ def decoded_messages(
         return good, there, []
     positions = there.column(MESSAGE_OFFSET).to_pylist()
     wrong = [
-        (one, position, payload)
-        for one, position, payload in zip(decoded, positions, payloads, strict=True)
+        (one, position, payload, {name: there.column(name)[number].as_py() for name in metadata_columns})
+        for number, (one, position, payload) in enumerate(zip(decoded, positions, payloads, strict=True))
         if isinstance(one, str)
     ]
     return good, there.filter(pa.array([not isinstance(one, str) for one in decoded])), wrong

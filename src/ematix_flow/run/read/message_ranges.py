@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +16,7 @@ from ematix_flow.run.read.arrival import Arrival, order_of
 from ematix_flow.run.read.file_partitions import FilePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ematix_flow.connect.base.columns import SourceColumn
     from ematix_flow.connect.base.stream_source import MessagePartition, StreamSource
@@ -82,6 +82,19 @@ class MessageRange:
             )
             for number, partition in enumerate(timed_partitions(self.source, begin, end, names, cut=not line))
         ]
+
+
+def metadata_arrays(columns: Sequence[SourceColumn], rows: Sequence[Mapping[str, Any]]) -> dict[str, pa.Array]:
+    """Return those columns of messages that any of some stored rows has, in their types."""
+    return {
+        column.name: pa.array([_as_text(row.get(column.name)) for row in rows]).cast(METADATA_TYPES[column.family])
+        for column in columns
+        if any(column.name in row for row in rows)
+    }
+
+
+def _as_text(value: Any) -> str | None:
+    return None if value is None else str(value)
 
 
 def _rows(
