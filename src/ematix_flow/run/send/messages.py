@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base.stream_source import MessagePartition
     from ematix_flow.connect.formats.encoders import Encoder
-    from ematix_flow.run.read.infer_messages import TypedRows
+    from ematix_flow.run.read.infer_messages import TypedRows, UnreadMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,9 @@ def passed_on(partitions: Sequence[MessagePartition], key: str | None, ids: Ids,
     with ThreadPoolExecutor(TOGETHER, "flow-messages") as pool:
         batches = list(pool.map(lambda partition: list(_changed(partition, change, key)), partitions))
     changed = [one for batch in batches for one in batch]
-    bad = [(one.wrong, one.position, one.payload or b"", {}) for one in changed if one.wrong is not None]
+    bad: list[UnreadMessage] = [
+        (one.wrong, one.position, one.payload or b"", {}) for one in changed if one.wrong is not None
+    ]
     good = [one for one in changed if one.wrong is None and not (one.payload is None and one.key is None)]
     messages = [OutgoingMessage(one.payload, ids.of(one.position), one.key) for one in good]
     return Outgoing(messages, rejects_of(bad) if bad else None)
