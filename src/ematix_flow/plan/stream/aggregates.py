@@ -34,6 +34,8 @@ class Aggregate:
     final: str
     type_from: str = ""
     """The remembered column whose type the value has; empty where it has a type of its own."""
+    is_list: bool = False
+    """Whether what is remembered is a list of values."""
 
 
 def aggregates_of(window: Window, fractions: Collection[str] = ()) -> tuple[Aggregate, ...]:
@@ -89,11 +91,12 @@ def _by_time(name: str, declared: Aggregation, column: str) -> Aggregate:
 def _distinct(name: str, declared: Aggregation, column: str, *, has_fractions: bool) -> Aggregate:
     if declared.is_approximate:
         text = comparable(column) if has_fractions else f"CAST({column} AS STRING)"
-        partial = ((name, f"HLL_SKETCH_AGG({text}, 14)"),)
+        # A sketch ignores the empty text, which is a value like others.
+        partial = ((name, f"HLL_SKETCH_AGG(IF({text} = '', CHAR(0), {text}), 14)"),)
         return Aggregate(declared.as_, partial, f"COALESCE(HLL_SKETCH_ESTIMATE(HLL_UNION_AGG({name})), 0)")
     values = f"SIZE(ARRAY_DISTINCT(FLATTEN(COLLECT_LIST({name}))))"
     most = declared.max_distinct_values_per_group
     name_in_text = declared.as_.replace("\\", "\\\\").replace("'", "\\'")
     message = f"{name_in_text} has more than {most} distinct values in one group (max_distinct_values_per_group)"
     limited = f"IF({values} > {most}, CAST(RAISE_ERROR('{message}') AS BIGINT), CAST({values} AS BIGINT))"
-    return Aggregate(declared.as_, ((name, f"COLLECT_SET({column})"),), limited)
+    return Aggregate(declared.as_, ((name, f"COLLECT_SET({column})"),), limited, is_list=True)

@@ -38,7 +38,7 @@ def window_rows(
     """
     from pyspark.sql import functions as sf
 
-    remembered = _values(results.where("kind = 'close'"), schema)
+    remembered = _values(results.where("kind = 'close'"), schema if keeps_rows else _with_lists(schema, window))
     size = sf.sum(SIZE).alias(SIZE)
     if keeps_rows:
         remembered = partial_frame(remembered, window, (KEY, START, END), (size,))
@@ -201,6 +201,17 @@ def _values(results: DataFrame, schema: StructType) -> DataFrame:
         for field in schema.fields
     ]
     return values.select(KEY, START, END, SIZE, *columns)
+
+
+def _with_lists(schema: StructType, window: Window) -> StructType:
+    """Return the types of what was remembered, where lists of values whose types do not go together are lists of texts."""
+    from pyspark.sql.types import ArrayType, StringType, StructField, StructType
+
+    names = {column for one in aggregates_of(window) if one.is_list for column, _ in one.partial}
+    texts = {field.name for field in schema.fields if field.name in names and isinstance(field.dataType, StringType)}
+    return StructType(
+        [StructField(one.name, ArrayType(StringType())) if one.name in texts else one for one in schema.fields]
+    )
 
 
 def _with_types(remembered: DataFrame, untyped: Collection[str]) -> DataFrame:

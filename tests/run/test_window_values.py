@@ -1,0 +1,60 @@
+"""The numbers of windows whose events came with several batches, without a stream."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as sf
+
+from ematix_flow import Aggregation, Window
+from ematix_flow.run.streams.events import block_schema, timed, window_events
+from ematix_flow.run.streams.results import window_rows
+from ematix_flow.run.streams.schemas import merged_schema, schema_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+BEGIN = datetime(2026, 3, 1)  # noqa: DTZ001 - Spark's sessions are in UTC
+BATCHES = [
+    {"number int, big bigint, text string": [(9, 1, ""), (10, None, "a")]},
+    {"number bigint, big decimal(20, 0), text string": [(2**60 + 1, Decimal(2**64), None), (None, Decimal(9), "")]},
+    {"number bigint, big bigint, text bigint": [(None, 10, 7), (None, None, 7)]},
+]
+"""The last one has whole numbers where there were texts."""
+
+EXACT: dict[str, Any] = {"mode": "exact", "max_distinct_values_per_group": 9}
+WINDOW = Window(
+    "tumbling",
+    (
+        *(Aggregation(agg, f"{agg}_{column}", column) for column in ("number", "big") for agg in ("sum", "min", "max")),
+        Aggregation("count_distinct", "about", "text"),
+        Aggregation("count_distinct", "exactly", "text", **EXACT),
+    ),
+    duration_ms=60_000,
+    event_time_column="at",
+)
+
+
+def batch_of(spark: SparkSession, columns: str, rows: list[tuple[Any, ...]]) -> DataFrame:
+    """Return rows with their times."""
+    given = [(BEGIN + timedelta(seconds=second), *row) for second, row in enumerate(rows)]
+    return timed(spark.createDataFrame(given, f"at timestamp, {columns}"), "at")
+
+
+@pytest.mark.parametrize("keeps_rows", [False, True])
+def test_values_of_several_batches_are_those_of_one(spark: SparkSession, *, keeps_rows: bool) -> None:
+    batches = [batch_of(spark, *one) for given in BATCHES for one in given.items()]
+    schemas = [block_schema(rows, WINDOW, keeps_rows=keeps_rows) for rows in batches]
+    events = [window_events(rows, WINDOW, keeps_rows=keeps_rows) for rows in batches]
+    none = sf.lit(None).cast("string").alias("other")
+    results = reduce(lambda one, other: one.union(other), events).select(sf.lit("close").alias("kind"), "*", none)
+    rows = window_rows(results, WINDOW, schema_of(reduce(merged_schema, schemas)), keeps_rows=keeps_rows)
+    [row] = rows.collect()
+    assert row[2:8] == (19 + 2**60 + 1, 9, 2**60 + 1, 20 + 2**64, 1, 2**64)
+    assert (row["about"], row["exactly"]) == (3, 3)
