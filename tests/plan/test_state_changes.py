@@ -12,11 +12,12 @@ from ematix_flow import Aggregation, Dedupe, Window
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.stream.build import stream_from_keywords
 from ematix_flow.engine.stream.state.manifest import MOST_ENTRIES, TimeIndex
-from ematix_flow.plan.stream.state import LAYOUT, changes_of_state, last_end, remedy, state_definition
+from ematix_flow.plan.stream.state import LAYOUT, RETAINED_FOR, changes_of_state, last_end, remedy, state_definition
 
 COUNT = Aggregation(agg="count", as_="n")
 TOTAL = Aggregation(agg="sum", column="amount", as_="total")
 FIXED = Window(kind="tumbling", duration_ms=10, event_time_column="at", group_by=("user",), aggregations=(COUNT, TOTAL))
+REOPENED = replace(FIXED, late_data="reopen", allowed_lateness_ms=50)
 SESSION = Window(
     kind="session",
     gap_ms=10,
@@ -64,6 +65,10 @@ def _plain(window: Window) -> dict[str, object]:
         (FIXED, {"late_data": "dlq"}, ["rows are kept for late_data"]),
         (replace(FIXED, late_data="dlq"), {"aggregations": (TOTAL,), "group_by": ("shop",)}, []),
         (replace(SESSION, late_data="dlq"), {"aggregations": (TOTAL,), "group_by": ("shop",)}, ["group_by"]),
+        (REOPENED, {"allowed_lateness_ms": 40}, []),
+        (REOPENED, {"allowed_lateness_ms": 60}, ["allowed_lateness_ms"]),
+        (FIXED, {"late_data": "reopen", "allowed_lateness_ms": 50}, ["windows are whole for late_data"]),
+        (replace(SESSION, late_data="reopen", allowed_lateness_ms=50), {"allowed_lateness_ms": 60}, []),
         (SESSION, {"gap_ms": 20, "max_session_duration_ms": 200}, []),
         (SESSION, {"gap_ms": 5}, ["gap_ms"]),
     ],
@@ -91,6 +96,11 @@ def test_what_an_earlier_version_wrote_in_another_way_is_refused() -> None:
     assert [change.name for change in changes] == [LAYOUT]
     assert "redeploy" not in remedy("s", changes)
     assert not changes_of_state(now, now)
+
+
+def test_how_long_windows_were_remembered_an_earlier_version_has_not_written_down() -> None:
+    now = _plain(REOPENED)
+    assert not changes_of_state({name: value for name, value in now.items() if name != RETAINED_FOR}, now)
 
 
 def test_another_kind_of_window_can_be_rebuilt_though_its_state_is_written_in_another_way() -> None:

@@ -107,6 +107,8 @@ def state_definition(stream: Stream) -> dict[str, object]:
             RETAINS_ROWS: window.late_data == DLQ,
             "windows are whole for late_data": window.late_data == REOPEN,
         }
+        if window.kind != SESSION:
+            definition[RETAINED_FOR] = window.allowed_lateness_ms
     if stream.join is not None:
         join = stream.join
         names = ("left_source", "right_source", "left_keys", "right_keys", "event_time_column")
@@ -152,6 +154,9 @@ _LAYOUT = 2
 
 RETAINS_ROWS = "rows are kept for late_data"
 
+RETAINED_FOR = "allowed_lateness_ms"
+"""Part of the definition of windows that can be opened again: those that are forgotten would be given out with late rows alone."""
+
 _BEYOND = ("deduplicate", "left_source", "right_source", "left_keys", "right_keys", "event_time_column", LAYOUT)
 """Parts of definitions without which nothing of what was given out can be compared with what would be."""
 
@@ -180,6 +185,9 @@ def _fits(name: str, before: object, now: object) -> bool:
     """Return whether what is remembered with one value of a definition can be used with another."""
     if before == now:
         return True
+    if name == RETAINED_FOR:
+        # An earlier version has not written it down.
+        return not (isinstance(before, int) and isinstance(now, int) and now > before)
     if name in _MAY_GROW:
         return isinstance(before, int) and isinstance(now, int) and now > before
     # Aggregations are remembered by their number, so that those behind the last one of now are only ignored.

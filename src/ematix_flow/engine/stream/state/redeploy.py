@@ -37,6 +37,7 @@ from ematix_flow.errors import (
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.stream.state import (
     MICROS,
+    RETAINED_FOR,
     changes_of_state,
     horizon,
     instant_of,
@@ -203,7 +204,7 @@ def _old(context: StreamContext, target: StreamTarget, spark: SparkSession) -> _
             f"stream {stream.name!r} remembers which keys came before, and messages do not say which were left out"
         )
         raise PlanError(message, hint=f"declare it as before, or {RESET}", origin=stream.origin)
-    values = {"aggregations", "rows are kept for late_data", "windows are whole for late_data"}
+    values = {"aggregations", "rows are kept for late_data", "windows are whole for late_data", RETAINED_FOR}
     same = all(manifest.definition.get(name) == value for name, value in definition.items() if name not in values)
     watermark = folder.watermark_of(known["batch"])
     stored = StoredState(spark, folder, known["batch"])
