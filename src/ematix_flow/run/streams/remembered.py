@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.errors import UnknownNameError, did_you_mean
@@ -12,7 +13,7 @@ from ematix_flow.plan.stream.state import LEFT
 from ematix_flow.run.streams.results import COUNTED, SIZE, window_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
@@ -117,13 +118,18 @@ def oldest(frame: DataFrame, limit: int, keys: Mapping[str, str]) -> Oldest:
     try:
         total, size = cached.agg(sf.count(sf.lit(1)), sf.coalesce(sf.sum(SIZE), sf.lit(0))).collect()[0]
         ordered = cached.orderBy(_BEGIN, _END, *(sf.col(f"`{name}`").cast("string") for name in shown))
-        return Oldest(tuple(_remembered(row, shown) for row in ordered.limit(limit).collect()), int(total), int(size))
+        instants = [field.name for field in frame.schema.fields if field.dataType.typeName() == "timestamp"]
+        rows = ordered.limit(limit).collect()
+        return Oldest(tuple(_remembered(row, shown, instants) for row in rows), int(total), int(size))
     finally:
         cached.unpersist()
 
 
-def _remembered(row: Any, names: Sequence[str]) -> Remembered:
-    columns = json.loads(row[_ROW]) if _ROW in row else {name: row[name] for name in names}
+def _remembered(row: Any, names: Sequence[str], instants: Collection[str]) -> Remembered:
+    """Return one thing of a frame; columns that are `instants` are in UTC, not in the zone of this machine as Spark gives them."""
+    known = {name: row[name] for name in names}
+    known |= {name: known[name].astimezone(UTC) for name in instants if known.get(name) is not None}
+    columns = json.loads(row[_ROW]) if _ROW in row else known
     return Remembered(row[_KIND], row[_STATUS], row[_BEGIN], row[_END], columns, int(row[COUNTED]), int(row[SIZE]))
 
 
