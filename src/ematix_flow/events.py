@@ -297,6 +297,13 @@ class StateChanged(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class WindowsOpen(Event):
+    """How many windows of a fixed length a target of a stream has not given out yet."""
+
+    windows: int
+
+
+@dataclass(frozen=True, slots=True)
 class RowsWithoutTime(Event):
     """Rows of a stream with windows have no event time, so they are in no window."""
 

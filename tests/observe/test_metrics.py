@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ematix_flow.errors import RunError
-from ematix_flow.events import BatchLoaded, StreamFailed, StreamIdle, StreamLag, StreamWatermark
+from ematix_flow.events import BatchLoaded, StreamFailed, StreamIdle, StreamLag, StreamWatermark, WindowsOpen
 from ematix_flow.observe.metrics.stream import StreamMetrics, served
 from ematix_flow.records import Counts
 
@@ -54,6 +54,8 @@ def test_events_become_numbers() -> None:
     metrics(StreamIdle("orders", ""))
     metrics(StreamWatermark("orders", "", "topic", datetime(2026, 1, 1, tzinfo=UTC)))
     metrics(StreamFailed("orders", "b", "away", 1.0))
+    metrics(WindowsOpen("orders", "a", 7))
+    metrics(WindowsOpen("orders", "a", 3))
     with served(metrics, 0) as port:
         page = scraped(port)
     numbers = {
@@ -61,6 +63,7 @@ def test_events_become_numbers() -> None:
         "batches_total": 1, "idle_iterations_total": 1, "errors_total": 1,
     }  # fmt: skip
     assert {name: page[of(name)] for name in numbers} == numbers
+    assert page[of("windows_active")] == 3
     assert page[of("lag_messages", target="a", partition="0")] == 0
     assert page[of("lag_messages", target="a", partition="1")] == 5
     assert page[of("watermark_seconds", source="topic")] == 1767225600.0

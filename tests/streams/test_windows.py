@@ -166,6 +166,7 @@ def test_late_rows_are_dropped_and_counted_and_metrics_tell_it(topic: Topic, war
 
     assert sample("late_rows_dropped_total", policy="drop") == 1
     assert sample("windows_emitted_total") == 2
+    assert sample("windows_active") == 1
     assert sample("watermark_seconds", source="_global") == (BEGIN + timedelta(seconds=20)).timestamp()
 
 

@@ -18,6 +18,7 @@ from ematix_flow.events import (
     StreamIdle,
     StreamLag,
     StreamWatermark,
+    WindowsOpen,
 )
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class StreamMetrics:
         self.registry = CollectorRegistry()
         self._counters = {name: self._counter(name, text) for name, text in COUNTERS.items()}
         self._late = self._counter("late_rows_dropped_total", "Rows that came too late for their window.", "policy")
-        self._active = self._gauge("windows_active", "Windows that are open.")
+        self._active = self._gauge("windows_active", "Windows of a fixed length that are open.")
         self._groups = self._gauge("state_groups_total", "Groups that are remembered between batches.")
         self._watermark = self._gauge("watermark_seconds", "Event time up to which all rows are there.", "source")
         self._lag = self._gauge("lag_messages", "Messages that wait for a target.", "target", "partition")
@@ -108,14 +109,17 @@ class StreamMetrics:
                 # With one source, what holds for it holds for the stream.
                 for source in (event.source, GLOBAL):
                     self._watermark.labels(event.pipeline, source).set(event.at.timestamp())
-            case StateChanged() | RowsWithoutTime():
+            case StateChanged() | RowsWithoutTime() | WindowsOpen():
                 self._remembered(event)
             case StreamIdle():
                 self._add(event, "idle_iterations_total", 1)
             case StreamFailed():
                 self._add(event, "errors_total", 1)
 
-    def _remembered(self, event: StateChanged | RowsWithoutTime) -> None:
+    def _remembered(self, event: StateChanged | RowsWithoutTime | WindowsOpen) -> None:
+        if isinstance(event, WindowsOpen):
+            self._active.labels(event.pipeline).set(event.windows)
+            return
         if isinstance(event, RowsWithoutTime):
             self._add(event, "rows_without_event_time_total", event.rows)
             return

@@ -34,6 +34,7 @@ from ematix_flow.engine.stream.state.manifest import (
 )
 from ematix_flow.engine.stream.state.rows import StateRows
 from ematix_flow.errors import PlanError, PositionMovedError, StreamLostError, UnsupportedError
+from ematix_flow.events import WindowsOpen
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.stream.state import changes_of_state, horizon, open_windows, remedy, state_definition
 from ematix_flow.plan.stream.state_size import measured_warning, size_warning, warning_limit
@@ -140,6 +141,7 @@ class StatefulSink(StreamSink):
                 self.front.start(self.name)
             self.query = StateQuery(spark, self.folder, self.state.plan, self._apply, finishes=not self._closes_later)
             self.query.start()
+        self._report_open_windows()
         if self.front is not None and self.front.name != self.name:
             with self._working():
                 self._advance(self.front.name)
@@ -246,6 +248,14 @@ class StatefulSink(StreamSink):
         assert self.folder is not None  # noqa: S101
         self.name, self.last = name, manifest_of(self.folder, name)
         self.query.advance(name)
+        self._report_open_windows()
+
+    def _report_open_windows(self) -> None:
+        assert self.state is not None  # noqa: S101 - opened before
+        if self.state.plan.operator == "window":
+            context = self.outlet.context
+            windows = 0 if self.last is None else len(self.last.windows)
+            context.options.bus.emit(WindowsOpen(context.stream.name, self.key, windows))
 
     @contextmanager
     def _working(self) -> Iterator[None]:
