@@ -10,6 +10,7 @@ import pytest
 
 from ematix_flow import Aggregation, Dedupe, StateStore, Window
 from ematix_flow.engine.stream import dead_letters
+from ematix_flow.engine.stream.control import move_stream
 from ematix_flow.engine.stream.dead_letters import Selection
 from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.engine.stream.state.backfill import backfill_stream
@@ -236,6 +237,21 @@ def test_messages_of_a_stream_without_state_are_loaded_again_by_key(topic: Topic
     assert rows_in(warehouse, "SELECT id, v FROM shop.plain ORDER BY id") == [
         (0, -1), (1, 1), (2, 2), (3, -1), (4, -1), (5, -1),
     ]  # fmt: skip
+
+
+@pytest.mark.deep
+def test_a_window_that_a_stream_began_within_is_computed_from_the_messages_before_that(
+    line: Topic, warehouse: Path
+) -> None:
+    stream = into(line, warehouse, tumbling(aggregations=COUNT), target_primary_key=["window_start", "user"])
+    for second in (1, 2, 3, 12):
+        known = int((BEGIN + timedelta(seconds=second) - EPOCH).total_seconds() * 1000)
+        line.write(events((second, "a", 1)), partition=0, timestamp=known)
+    move_stream(stream, (BEGIN + timedelta(seconds=3)).isoformat(), StreamOptions())
+    drain(stream)
+    assert closed(warehouse, "user, n") == [(0.0, "a", 1)]
+    assert backfilled(stream, 0, 10) == 1
+    assert closed(warehouse, "user, n") == [(0.0, "a", 3)]
 
 
 @pytest.mark.deep

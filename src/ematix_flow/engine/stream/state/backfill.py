@@ -251,7 +251,7 @@ class _Past:
         """Return where the messages begin that matter for what begins at a time or later."""
         plan = self.state.plan
         needed = first - (0 if plan.operator == "window" else horizon(plan))
-        return beginning_of(self.context.source, needed, self.end, self.index)
+        return beginning_of(self.context.source, needed, self.end, self.index, unread=True)
 
     def write(self, span: _Span, begin: Position) -> _Writer:
         """Compute a time again from the messages since a position, and write it over what is there."""

@@ -32,6 +32,10 @@ class TimeIndex:
             return None
         return next((begin for newest, begin in self.ranges if time is None or newest >= time), None)
 
+    def begins_at(self, position: Position) -> bool:
+        """Return whether a position is where the state began to read."""
+        return self.since is None and bool(self.ranges) and self.ranges[0][1] == position
+
     def after(self, newest: int | None, begin: Position, needed: int | None) -> TimeIndex:
         """Return the time_index behind one more range; `needed` is the oldest time that still matters."""
         ranges = list(self.ranges) if newest is None else [*self.ranges, (newest, begin)]

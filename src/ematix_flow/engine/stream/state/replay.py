@@ -49,12 +49,23 @@ class Beginning:
     """What of them the source has no longer; None where all are there."""
 
 
-def beginning_of(source: StreamSource, time: int, end: Position, index: TimeIndex | None) -> Beginning:
+def beginning_of(
+    source: StreamSource, time: int, end: Position, index: TimeIndex | None, *, unread: bool = False
+) -> Beginning:
     """Return where the messages of a time begin, by what the state knows and else by the source; those up to `end` are read.
 
-    A source gives the oldest message that it has where those of the time are gone, so that has to be told apart.
+    With `unread` those before the first one that the state has read count, too. A source gives the oldest message that
+    it has where those of the time are gone, so that has to be told apart.
     """
     known = None if index is None else index.position(time)
+    if (
+        unread
+        and index is not None
+        and known is not None
+        and index.begins_at(known)
+        and _is_within(source, known, time)
+    ):
+        known = None
     begin = known or position_of_time(source, time)
     try:
         for position in (begin, end):
@@ -62,6 +73,11 @@ def beginning_of(source: StreamSource, time: int, end: Position, index: TimeInde
     except StreamLostError as error:
         return Beginning(begin, error.what)
     return Beginning(begin, None if known is not None else source.gone_before(begin))
+
+
+def _is_within(source: StreamSource, position: Position, time: int) -> bool:
+    """Return whether messages before a position may be of a time, too."""
+    return position != source.start(EARLIEST) and bool(source.distance(position_of_time(source, time), position))
 
 
 def refuse_files(context: StreamContext) -> None:
