@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import functions as sf
 
 from ematix_flow import Aggregation, Window
-from ematix_flow.run.streams.events import block_schema, timed, window_events
+from ematix_flow.run.streams.events import block_schema, timed, untimely, window_events
 from ematix_flow.run.streams.results import window_rows
 from ematix_flow.run.streams.schemas import merged_schema, schema_of
 
@@ -58,3 +58,11 @@ def test_values_of_several_batches_are_those_of_one(spark: SparkSession, *, keep
     [row] = rows.collect()
     assert row[2:8] == (19 + 2**60 + 1, 9, 2**60 + 1, 20 + 2**64, 1, 2**64)
     assert (row["about"], row["exactly"]) == (3, 3)
+
+
+def test_a_time_of_day_is_no_time_of_an_event(spark: SparkSession) -> None:
+    texts = ["2026-03-01T10:00:05Z", "2026-3-1 ", "12:30", " T1:30:05"]
+    rows = timed(spark.createDataFrame([(text,) for text in texts], "at string"), "at")
+    assert [row[0] for row in rows.where("_flow_ts IS NOT NULL").select("at").collect()] == texts[:2]
+    reasons = [row["reason"] for row in untimely(rows, "at", requires_time=False).collect()]
+    assert reasons == ["12:30 could not be parsed", " T1:30:05 could not be parsed"]

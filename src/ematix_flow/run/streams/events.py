@@ -88,7 +88,7 @@ def timed(rows: DataFrame, column: str) -> DataFrame:
         raise PlanError(message, hint=f"make it a timestamp in transform_sql=, as in timestamp_millis({column}).")
     within = f"{TIME} BETWEEN {FIRST_MS * MICROS} AND {LAST_MS * MICROS + MICROS - 1}"
     # In two steps, so that Spark parses a time once.
-    micros = rows.withColumn(TIME, sf.expr(_micros(column)))
+    micros = rows.withColumn(TIME, sf.expr(_micros(rows, column)))
     return micros.withColumn(TIME, sf.expr(f"CASE WHEN {within} THEN {TIME} END"))
 
 
@@ -109,7 +109,7 @@ def untimely(rows: DataFrame, column: str, *, requires_time: bool) -> DataFrame:
     no_year = sf.concat(value, sf.lit(" is not in the years 1 to 9999"))
     reason = (
         sf.when(value.isNull(), sf.lit(NO_TIME))
-        .when(sf.expr(f"{_micros(column)} IS NOT NULL"), no_year)
+        .when(sf.expr(f"{_micros(rows, column)} IS NOT NULL"), no_year)
         .otherwise(sf.concat(value, sf.lit(f" {UNPARSED}")))
     )
     return rows.where(is_untimely(column, requires_time=requires_time)).select(
@@ -120,8 +120,13 @@ def untimely(rows: DataFrame, column: str, *, requires_time: bool) -> DataFrame:
     )
 
 
-def _micros(column: str) -> str:
-    return f"UNIX_MICROS(TRY_CAST({backticked(column)} AS TIMESTAMP))"
+def _micros(rows: DataFrame, column: str) -> str:
+    name = backticked(column)
+    micros = f"UNIX_MICROS(TRY_CAST({name} AS TIMESTAMP))"
+    if rows.schema[column].dataType.typeName() != "string":
+        return micros
+    # Spark takes a time of day for one of today.
+    return f"CASE WHEN LOCATE(':', TRIM({name})) NOT BETWEEN 1 AND 4 THEN {micros} END"
 
 
 def labelled(rows: DataFrame, label: str) -> DataFrame:
