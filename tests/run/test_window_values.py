@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import reduce
@@ -47,14 +48,22 @@ def batch_of(spark: SparkSession, columns: str, rows: list[tuple[Any, ...]]) -> 
     return timed(spark.createDataFrame(given, f"at timestamp, {columns}"), "at")
 
 
+def closed(events: DataFrame) -> DataFrame:
+    """Return events as what the state gives out of windows that are over."""
+    return events.select(sf.lit("close").alias("kind"), "*", sf.lit(None).cast("string").alias("other"))
+
+
 @pytest.mark.parametrize("keeps_rows", [False, True])
 def test_values_of_several_batches_are_those_of_one(spark: SparkSession, *, keeps_rows: bool) -> None:
     batches = [batch_of(spark, *one) for given in BATCHES for one in given.items()]
     schemas = [block_schema(rows, WINDOW, keeps_rows=keeps_rows) for rows in batches]
     events = [window_events(rows, WINDOW, keeps_rows=keeps_rows) for rows in batches]
-    none = sf.lit(None).cast("string").alias("other")
-    results = reduce(lambda one, other: one.union(other), events).select(sf.lit("close").alias("kind"), "*", none)
-    rows = window_rows(results, WINDOW, schema_of(reduce(merged_schema, schemas)), keeps_rows=keeps_rows)
+    rows = window_rows(
+        closed(reduce(lambda one, other: one.union(other), events)),
+        WINDOW,
+        schema_of(reduce(merged_schema, schemas)),
+        keeps_rows=keeps_rows,
+    )
     [row] = rows.collect()
     assert row[2:8] == (19 + 2**60 + 1, 9, 2**60 + 1, 20 + 2**64, 1, 2**64)
     assert (row["about"], row["exactly"]) == (3, 3)
@@ -66,3 +75,13 @@ def test_a_time_of_day_is_no_time_of_an_event(spark: SparkSession) -> None:
     assert [row[0] for row in rows.where("_flow_ts IS NOT NULL").select("at").collect()] == texts[:2]
     reasons = [row["reason"] for row in untimely(rows, "at", requires_time=False).collect()]
     assert reasons == ["12:30 could not be parsed", " T1:30:05 could not be parsed"]
+
+
+def test_rows_that_are_remembered_may_lack_a_column_that_a_new_aggregation_needs(spark: SparkSession) -> None:
+    batch = batch_of(spark, "number int", [(1,), (2,)])
+    added = Aggregation("max", "most", "price"), Aggregation("count_col", "prices", "price"), Aggregation("count", "n")
+    window = replace(WINDOW, group_by=("shop",), aggregations=added)
+    schema = schema_of(block_schema(batch, WINDOW, keeps_rows=True))
+    rows = window_rows(closed(window_events(batch, WINDOW, keeps_rows=True)), window, schema, keeps_rows=True)
+    assert [(row["prices"], row["n"]) for row in rows.collect()] == [(0, 2)]
+    assert not {"most", "shop"} & set(rows.columns)

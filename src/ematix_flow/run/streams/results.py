@@ -41,7 +41,7 @@ def window_rows(
     remembered = _values(results.where("kind = 'close'"), schema if keeps_rows else _with_lists(schema, window))
     size = sf.sum(SIZE).alias(SIZE)
     if keeps_rows:
-        remembered = partial_frame(remembered, window, (KEY, START, END), (size,))
+        remembered = partial_frame(_with_needed(remembered, window), window, (KEY, START, END), (size,))
     untyped = {field.name for field in remembered.schema.fields if not is_typed(field.dataType)}
     groups, is_session = group_names(window), window.kind == SESSION
     by = [sf.col(name) for name in (*((KEY,) if is_session else ()), START, END, *groups)]
@@ -212,6 +212,15 @@ def _with_lists(schema: StructType, window: Window) -> StructType:
     return StructType(
         [StructField(one.name, ArrayType(StringType())) if one.name in texts else one for one in schema.fields]
     )
+
+
+def _with_needed(rows: DataFrame, window: Window) -> DataFrame:
+    """Return rows that were remembered with every column of a window; those of before a new aggregation may lack its column."""
+    from pyspark.sql import functions as sf
+
+    known = {name.lower() for name in rows.columns}
+    names = (*window.group_by, *(one.column for one in window.aggregations if one.column is not None))
+    return rows.withColumns({name: sf.lit(None) for name in names if name.lower() not in known})
 
 
 def _with_types(remembered: DataFrame, untyped: Collection[str]) -> DataFrame:
