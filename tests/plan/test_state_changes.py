@@ -16,6 +16,7 @@ from ematix_flow.plan.stream.state import LAYOUT, RETAINED_FOR, changes_of_state
 
 COUNT = Aggregation(agg="count", as_="n")
 TOTAL = Aggregation(agg="sum", column="amount", as_="total")
+DISTINCT = Aggregation(agg="count_distinct", column="user", as_="users")
 FIXED = Window(kind="tumbling", duration_ms=10, event_time_column="at", group_by=("user",), aggregations=(COUNT, TOTAL))
 REOPENED = replace(FIXED, late_data="reopen", allowed_lateness_ms=50)
 SESSION = Window(
@@ -60,6 +61,8 @@ def _plain(window: Window) -> dict[str, object]:
         (FIXED, {"aggregations": (TOTAL,)}, ["aggregations"]),
         (FIXED, {"aggregations": (COUNT, TOTAL, replace(TOTAL, agg="max", as_="most"))}, ["aggregations"]),
         (FIXED, {"duration_ms": 20}, ["duration_ms"]),
+        (FIXED, {"hop_ms": 10}, []),
+        (replace(FIXED, aggregations=(DISTINCT,)), {"aggregations": (replace(DISTINCT, mode="approximate"),)}, []),
         (FIXED, {"kind": "hopping", "hop_ms": 5}, ["window", "hop_ms"]),
         (FIXED, {"group_by": ()}, ["group_by"]),
         (FIXED, {"late_data": "dlq"}, ["rows are kept for late_data"]),

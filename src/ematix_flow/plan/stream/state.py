@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from ematix_flow.declare.stream.windows import DLQ, REOPEN, SESSION
+from ematix_flow.declare.stream.windows import DLQ, REOPEN, SESSION, TUMBLING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -166,6 +166,7 @@ _MAY_GROW = ("gap_ms", "max_session_duration_ms")
 
 def changes_of_state(before: Mapping[str, object], now: Mapping[str, object]) -> list[StateChange]:
     """Return what of a declaration has changed so that the state of before cannot be used as it is."""
+    before, now = _without_defaults(before), _without_defaults(now)
     # Where rows themselves are remembered, they are grouped and aggregated when their window is over.
     later: tuple[str, ...] = (
         () if not (before.get(RETAINS_ROWS) and now.get(RETAINS_ROWS)) else ("aggregations", "group_by")
@@ -179,6 +180,17 @@ def changes_of_state(before: Mapping[str, object], now: Mapping[str, object]) ->
         for name in dict.fromkeys((*before, *now))
         if name not in later and not _fits(name, before.get(name), now.get(name))
     ]
+
+
+def _without_defaults(definition: Mapping[str, object]) -> dict[str, object]:
+    """Return a definition in which what was written out and goes without saying is left out."""
+    plain = dict(definition)
+    if plain.get("window") == TUMBLING:
+        plain["hop_ms"] = None
+    values = plain.get("aggregations")
+    if isinstance(values, list):
+        plain["aggregations"] = [[*one[:2], None if one[2] == "approximate" else one[2]] for one in values]
+    return plain
 
 
 def _fits(name: str, before: object, now: object) -> bool:
