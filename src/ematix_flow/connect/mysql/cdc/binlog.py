@@ -25,6 +25,7 @@ from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, Write
 from ematix_flow.connect.base.stream_source import REWIND
 from ematix_flow.connect.change_log.tables import TableId
 from ematix_flow.connect.config.redact import safe_text
+from ematix_flow.connect.mysql.cdc.columns import leave_bytes
 from ematix_flow.connect.mysql.cdc.entries import EventHeader, LoggedRows, LoggedTruncate, LogPosition, Transactions
 from ematix_flow.connect.mysql.cdc.statements import Emptied, Unlogged, changes_rows, effect_on, without_comments
 from ematix_flow.connect.mysql.session import MySQLSession, connect, is_transient, read_url
@@ -183,6 +184,7 @@ class _Log:
             case WriteRowsEvent() | UpdateRowsEvent() | DeleteRowsEvent():
                 table = TableId(event.schema, event.table)
                 if table in self._chosen:
+                    leave_bytes(event.columns)
                     change = LoggedRows(table, event, header.at, header.gtid, header.seconds * 1000)
                     self._transactions.changes.append(change)
             case QueryEvent():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pymysql.cursors import SSCursor
@@ -26,6 +27,7 @@ from ematix_flow.connect.change_log.messages import (
 from ematix_flow.connect.change_log.tables import table_named
 from ematix_flow.connect.mysql.cdc.binlog import read_log, readable
 from ematix_flow.connect.mysql.cdc.entries import LoggedRows, LoggedTruncate, LogPosition, TransactionEnd
+from ematix_flow.connect.mysql.cdc.logged_values import ColumnReader
 from ematix_flow.connect.mysql.cdc.values import (
     BINARY,
     BIT,
@@ -43,7 +45,7 @@ from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.errors import RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.mysql.cdc.binlog import LogReader
 
     Values = dict[str, str]
+    _Read = Callable[[Mapping[str, Any], Mapping[str, Any]], Values]
 
 _KINDS = {
     FIELD_TYPE.TIMESTAMP: TIMESTAMP, FIELD_TYPE.TIMESTAMP2: TIMESTAMP, FIELD_TYPE.FLOAT: SINGLE, FIELD_TYPE.BIT: BIT,
@@ -86,22 +89,23 @@ def read_rows(
 
 
 def _changes(reader: LogReader, begin: TransactionEnd, end: LogPosition, tables: Sequence[TableId]) -> Iterator[Change]:
-    for entry in read_log(reader, begin, tables):
-        match entry:
-            case TransactionEnd(position) if position >= end:
-                return
-            case LoggedTruncate():
-                source = _Origin(entry.table, entry.at, entry.at_ms, entry.gtid).source(reader)
-                yield _change(TRUNCATE, None, None, (), source, entry.table)
-            case LoggedRows():
-                yield from _of_event(reader, entry)
+    with closing(ColumnReader(reader)) as values:
+        for entry in read_log(reader, begin, tables):
+            match entry:
+                case TransactionEnd(position) if position >= end:
+                    return
+                case LoggedTruncate():
+                    source = _Origin(entry.table, entry.at, entry.at_ms, entry.gtid).source(reader)
+                    yield _change(TRUNCATE, None, None, (), source, entry.table)
+                case LoggedRows():
+                    yield from _of_event(reader, values, entry)
     message = f"the log of {reader.connection.name!r} ends before {end.file} {end.pos}, which was there before"
     raise RunError(
         message, hint="the server may have been restarted without its newest transactions; run the stream again."
     )
 
 
-def _of_event(reader: LogReader, entry: LoggedRows) -> Iterator[Change]:
+def _of_event(reader: LogReader, values: ColumnReader, entry: LoggedRows) -> Iterator[Change]:
     event = entry.event
     if not event.complete or any(not column.name for column in event.columns):
         message = f"the log does not name the columns of {entry.table}"
@@ -111,35 +115,41 @@ def _of_event(reader: LogReader, entry: LoggedRows) -> Iterator[Change]:
     key = _names(event.primary_key)
     origin = _Origin(entry.table, entry.at, entry.at_ms, entry.gtid)
     number = entry.first
+    read = partial(_values, values, entry.table, event.columns)
     for row in event.rows:
-        for operation, before, after in _events(event, row, key):
+        for operation, before, after in _events(event, row, key, read):
             source = origin.source(reader, number)
             yield _change(operation, before, after, key, source, entry.table)
         number += 1  # a row has one number, and its key may make two changes of it
 
 
-def _events(event: Any, row: Mapping[str, Any], key: Sequence[str]) -> list[tuple[str, Values | None, Values | None]]:
+def _events(
+    event: Any, row: Mapping[str, Any], key: Sequence[str], read: _Read
+) -> list[tuple[str, Values | None, Values | None]]:
     if isinstance(event, WriteRowsEvent):
-        return [(CREATE, None, _values(event, row["values"], row["none_sources"]))]
+        return [(CREATE, None, read(row["values"], row["none_sources"]))]
     if isinstance(event, DeleteRowsEvent):
-        return [(DELETE, _values(event, row["values"], row["none_sources"]), None)]
-    before = _values(event, row["before_values"], row["before_none_sources"])
-    after = _values(event, row["after_values"], row["after_none_sources"])
+        return [(DELETE, read(row["values"], row["none_sources"]), None)]
+    before = read(row["before_values"], row["before_none_sources"])
+    after = read(row["after_values"], row["after_none_sources"])
     if any(before[name] != after[name] for name in key):
         return [(DELETE, before, None), (CREATE, None, after)]
     return [(UPDATE, before, after)]
 
 
-def _values(event: Any, row: Mapping[str, Any], absent: Mapping[str, Any]) -> Values:
+def _values(
+    reader: ColumnReader, table: TableId, columns: Sequence[Any], row: Mapping[str, Any], absent: Mapping[str, Any]
+) -> Values:
     values = {}
-    for column in event.columns:
-        value = row[column.name]
-        if column.type == FIELD_TYPE.SET and value is None and str(absent.get(column.name)) == _EMPTY_SET:
+    for column in columns:
+        value, kind = row[column.name], column.logged_type
+        if kind == FIELD_TYPE.SET and value is None and str(absent.get(column.name)) == _EMPTY_SET:
             value = set()
-        if column.character_set_name == "binary" and isinstance(value, str):
-            value = value.encode()  # the library takes bytes for text where there are none
-        width = FIRST_YEAR if column.type == FIELD_TYPE.YEAR else int(getattr(column, "max_length", 0) or 0)
-        values[column.name] = fragment(value, _KINDS.get(column.type, OTHER), width, tuple(column.set_values or ()))
+        if value is not None:
+            value = reader.value(table, column, value)
+        width = FIRST_YEAR if kind == FIELD_TYPE.YEAR else int(getattr(column, "max_length", 0) or 0)
+        members = reader.members(table, column) if kind == FIELD_TYPE.SET else ()
+        values[column.name] = fragment(value, _KINDS.get(kind, OTHER), width, members)
     return values
 
 

@@ -17,12 +17,13 @@ TIMESTAMP, DATE, SINGLE, BIT, BINARY, YEAR, SET, JSON, OTHER = (
 """Kinds of columns whose values need more than their Python type to be read."""
 
 FIRST_YEAR = 1900
+_NO_INSTANT = datetime(1970, 1, 1)  # noqa: DTZ001 - as the log has 0000-00-00 00:00:00, which a TIMESTAMP begins a second behind
 _SINGLE_DIGITS = range(6, 10)
 
 
 def fragment(value: Any, kind: str, width: int = 0, members: tuple[str, ...] = ()) -> str:
     """Return a value as JSON; one that is no value of its kind, such as the day 0000-00-00, is NULL."""
-    if value is None or (kind in (TIMESTAMP, DATE) and isinstance(value, str)):
+    if value is None or (kind in (TIMESTAMP, DATE) and (isinstance(value, str) or value == _NO_INSTANT)):
         return "null"
     match kind:
         case "single":
