@@ -9,6 +9,7 @@ import pytest
 
 from ematix_flow.connect.mysql.cdc.logged_values import clock
 from ematix_flow.connect.mysql.cdc.values import TIMESTAMP, fragment
+from ematix_flow.errors import RunError, StreamLostError
 from tests.connect.change_messages import drained
 from tests.connect.test_mysql_cdc import opened, run  # noqa: F401 - fixtures
 
@@ -88,3 +89,26 @@ def test_times_are_read_from_their_bytes(packed: int, digits: int, time: timedel
 def test_the_instant_that_is_none_is_null() -> None:
     assert fragment(datetime(1970, 1, 1), TIMESTAMP) == "null"  # noqa: DTZ001
     assert fragment(datetime(1970, 1, 1, 0, 0, 1), TIMESTAMP) == '"1970-01-01T00:00:01Z"'  # noqa: DTZ001
+
+
+@pytest.mark.service
+def test_what_the_log_has_otherwise_is_said(
+    run: Statement,  # noqa: F811
+    opened: Callable[..., MySQLChanges],  # noqa: F811
+) -> None:
+    run("CREATE TABLE t (id int PRIMARY KEY, what text)")
+    run("CREATE TABLE packed (id int PRIMARY KEY, what varchar(1000) COMPRESSED)")
+    source, other = opened("t"), opened("packed")
+    (_, position), (_, behind) = drained(source, source.start("earliest")), drained(other, other.start("earliest"))
+    run("INSERT INTO packed VALUES (1, 'a')")
+    with pytest.raises(RunError, match="cannot be read behind bin") as unknown:
+        other.ahead(behind, 1)
+    assert "COMPRESSED" in str(unknown.value.hint)
+    run("SET GLOBAL log_bin_compress = 1")
+    try:
+        run("INSERT INTO t VALUES (1, repeat('a', 2000))")
+    finally:
+        run("SET GLOBAL log_bin_compress = 0")
+    run("INSERT INTO t VALUES (2, 'b')")
+    with pytest.raises(StreamLostError, match="compressed changes"):
+        source.ahead(position, 1)

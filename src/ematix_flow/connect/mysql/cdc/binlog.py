@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import struct
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -15,12 +16,13 @@ from pymysqlreplication.event import (
     ExecuteLoadQueryEvent,
     GtidEvent,
     MariadbGtidEvent,
+    NotImplementedEvent,
     QueryEvent,
     RotateEvent,
     XAPrepareEvent,
     XidEvent,
 )
-from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
+from pymysqlreplication.row_event import DeleteRowsEvent, PartialUpdateRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
 from ematix_flow.connect.base.stream_source import REWIND
 from ematix_flow.connect.change_log.tables import TableId
@@ -47,6 +49,12 @@ _REFUSED = {
 }
 _FATAL_READ = 1236
 """The error of a server that cannot read its log where it was asked to."""
+
+_COMPRESSED = frozenset({40, *range(165, 172)})
+"""Events that have others inside: those of a transaction of MySQL, statements and rows of MariaDB."""
+
+_UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, AssertionError, NotImplementedError, struct.error)
+"""What the library raises for what it does not know."""
 
 _FIRST_ID, _IDS = 1 << 31, (1 << 31) - 1
 _SAVEPOINT = re.compile(r"(?P<back>ROLLBACK\s+TO\s+)?(?:SAVEPOINT\s+)?(?P<name>`(?:[^`]|``)+`)", re.IGNORECASE)
@@ -150,19 +158,35 @@ def read_log(reader: LogReader, begin: TransactionEnd, tables: Collection[TableI
         log_pos=begin.first.pos,
         only_events=[
             QueryEvent, ExecuteLoadQueryEvent, XidEvent, XAPrepareEvent, RotateEvent, GtidEvent, MariadbGtidEvent,
-            WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent,
+            WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent, PartialUpdateRowsEvent, NotImplementedEvent,
         ],
+        filter_non_implemented_events=False,
         only_schemas=sorted({table.schema for table in tables}),
         only_tables=sorted({table.name for table in tables}),
         enable_logging=False,
     )  # fmt: skip
     log = _Log(frozenset(tables), begin.first)
     with readable(reader), closing(stream):
-        for event in stream:
+        for event in _events(reader, stream):
             end = LogPosition(stream.log_file, stream.log_pos)
             for entry in log.entries(event, end):
                 if end > begin.position:  # before it only what is prepared matters
                     yield entry
+
+
+def _events(reader: LogReader, stream: Any) -> Iterator[Any]:
+    """Return the events of the log."""
+    while True:
+        try:
+            event = stream.fetchone()
+        except _UNREADABLE as error:
+            message = f"the log of {reader.connection.name!r} cannot be read behind {stream.log_file} {stream.log_pos}: {error}"
+            raise RunError(
+                message, hint="a table may have a type that is not known, such as the COMPRESSED columns of MariaDB."
+            ) from error
+        if event is None:
+            return
+        yield event
 
 
 class _Log:
@@ -171,6 +195,7 @@ class _Log:
     def __init__(self, chosen: frozenset[TableId], begin: LogPosition) -> None:
         self._chosen = chosen
         self._transactions = Transactions(begin)
+        self._file = begin.file
         self._gtid: str | None = None
 
     def entries(self, event: Any, end: LogPosition) -> Iterator[LogEntry]:
@@ -181,12 +206,10 @@ class _Log:
         match event:
             case GtidEvent() | MariadbGtidEvent():
                 self._gtid = str(event.gtid)
+            case NotImplementedEvent() if event.event_type in _COMPRESSED:
+                _refuse_packed("compressed changes", header.at)
             case WriteRowsEvent() | UpdateRowsEvent() | DeleteRowsEvent():
-                table = TableId(event.schema, event.table)
-                if table in self._chosen:
-                    leave_bytes(event.columns)
-                    change = LoggedRows(table, event, header.at, header.gtid, header.seconds * 1000)
-                    self._transactions.changes.append(change)
+                self._keep(event, header)
             case QueryEvent():
                 yield from self._of_statement(str(event.query), _text(event.schema), header, end)
             case ExecuteLoadQueryEvent():
@@ -195,8 +218,27 @@ class _Log:
                 xid = f"X'{event.xid_gtrid.hex()}',X'{event.xid_bqual.hex()}',{event.xid_format_id}"
                 self._transactions.prepare(xid, header)
                 yield from self._transactions.ended(end, header.seconds)
-            case XidEvent() | RotateEvent() | XAPrepareEvent():
+            case RotateEvent():
+                yield from self._of_file(end, header)
+            case XidEvent() | XAPrepareEvent():
                 yield from self._transactions.ended(end, header.seconds)
+
+    def _keep(self, event: Any, header: EventHeader) -> None:
+        """Keep the rows of a table that is read until their transaction has ended."""
+        table = TableId(event.schema, event.table)
+        if table not in self._chosen:
+            return
+        if isinstance(event, PartialUpdateRowsEvent):
+            _refuse_packed("changes of parts of documents", header.at)
+        leave_bytes(event.columns)
+        self._transactions.changes.append(LoggedRows(table, event, header.at, header.gtid, header.seconds * 1000))
+
+    def _of_file(self, end: LogPosition, header: EventHeader) -> Iterator[LogEntry]:
+        """Return what the beginning of a file means; a connection that was opened anew, and goes on in the same one, says it too."""
+        if header.seconds or end.file != self._file:
+            self._transactions.roll_back(None)  # a server that died has not committed what has no end
+            yield from self._transactions.ended(end, header.seconds)
+        self._file = end.file
 
     def _of_statement(self, statement: str, schema: str, header: EventHeader, end: LogPosition) -> Iterator[LogEntry]:
         """Return what a statement means: a table that it empties, and mostly the end of a transaction."""
@@ -259,6 +301,12 @@ def _refuse_unlogged(unlogged: Unlogged, at: LogPosition) -> None:
         f"{REWIND} `earliest` reads the tables again."
     )
     raise StreamLostError(message, hint=hint)
+
+
+def _refuse_packed(what: str, at: LogPosition) -> None:
+    message = f"the log {at.file} has at {at.pos} {what}, which are not read"
+    settings = ", ".join(f"{name} = {value}" for name, value in _REFUSED.items())
+    raise StreamLostError(message, hint=f"no session may have {settings}; {REWIND} `earliest` reads the tables again.")
 
 
 def _load_statement(event: Any) -> tuple[str, str]:
