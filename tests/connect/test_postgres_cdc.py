@@ -42,7 +42,7 @@ def opened(postgres_url: str) -> Iterator[Callable[..., PostgresChanges]]:
     sources = []
 
     def create(query: str, stream: str = "changes", **more: Any) -> PostgresChanges:
-        source = PostgresChanges(PostgresCDCConnection("pg", url=postgres_url, **more), query)
+        source = PostgresChanges(PostgresCDCConnection("pg", **{"url": postgres_url, **more}), query)
         source.read_for(stream)
         sources.append(source)
         return source

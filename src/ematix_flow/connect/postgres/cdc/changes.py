@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import psycopg
 
 from ematix_flow.connect.base.retry import SLOT_BUSY, attempts
+from ematix_flow.connect.base.stream_source import REWIND
 from ematix_flow.connect.change_log.messages import (
     CREATE,
     DELETE,
@@ -46,7 +47,7 @@ from ematix_flow.connect.postgres.cdc.pgoutput import (
 from ematix_flow.connect.postgres.database import Postgres
 from ematix_flow.connect.postgres.session import is_transient, numbered
 from ematix_flow.connect.types.identifiers import quoted
-from ematix_flow.errors import RunError, TransientError
+from ematix_flow.errors import RunError, StreamLostError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -78,6 +79,9 @@ _ABSENT = f'"{ABSENT}"'
 _MOST_ROWS = 2_000_000_000
 _TOGETHER = 1_000
 """Rows of the log that the server sends at a time."""
+
+_UNDEFINED = "42704"
+"""The state of an error of something that is not there, such as a publication at the time of the log that is decoded."""
 
 _IN_USE = "55006"
 """The state of an error of a slot that another connection reads at this moment."""
@@ -156,6 +160,9 @@ def readable(reader: LogReader) -> Iterator[None]:
         if is_in_use(error):
             raise
         message = f"the changes of {reader.connection.name!r} cannot be read: {safe_text(error)}"
+        if error.sqlstate == _UNDEFINED and "publication" in str(error):
+            hint = "it was dropped, and the log from before it was made again cannot be decoded: drop the slot, and"
+            raise StreamLostError(message, hint=f"{hint} {REWIND} `earliest` reads the tables again.") from None
         raise (TransientError if is_transient(error) else RunError)(message) from None
 
 

@@ -20,6 +20,7 @@ from ematix_flow.failpoints import failpoint
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ematix_flow.connect.postgres.cdc.catalog import SourceTable
     from ematix_flow.connect.postgres.session import PostgresSession
 
 PLUGIN = "pgoutput"
@@ -38,6 +39,15 @@ _SLOT = """
 SELECT plugin, database, confirmed_flush_lsn::text, restart_lsn::text, wal_status, active_pid,
   pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint, safe_wal_size
 FROM pg_replication_slots WHERE slot_name = ?
+"""
+_WHOLE = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"
+_PUBLISHES = (
+    "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot FROM pg_publication WHERE pubname = ?"
+)
+_PARTS = """
+SELECT n.nspname, c.relname FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid JOIN pg_class c ON c.oid = r.prrelid
+JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE p.pubname = ? AND (to_jsonb(r) ->> 'prqual' IS NOT NULL OR to_jsonb(r) ->> 'prattrs' IS NOT NULL)
 """
 _PUBLISHED = "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = ?"
 
@@ -125,18 +135,45 @@ def create_slot(session: PostgresSession, name: str) -> None:
     failpoint("cdc.slot_created")
 
 
-def ensure_publication(session: PostgresSession, name: str, tables: Sequence[TableId]) -> None:
+def published_tables(session: PostgresSession, name: str) -> frozenset[TableId] | None:
+    """Return the tables of a publication; None where there is none of that name."""
+    if not session.query("SELECT 1 FROM pg_publication WHERE pubname = ?", (name,)):
+        return None
+    return frozenset(TableId(*row) for row in session.query(_PUBLISHED, (name,)))
+
+
+def publish(session: PostgresSession, name: str, tables: Sequence[TableId]) -> None:
     """Create the publication, or add tables to it; those that were published before stay."""
-    published = {TableId(*row) for row in session.query(_PUBLISHED, (name,))}
-    missing = [table for table in tables if table not in published]
+    published = published_tables(session, name)
+    missing = [table for table in tables if table not in (published or ())]
     # What inherits from a table is no part of it, and may lack the identity that published tables need.
     listed = ", ".join(f"ONLY {sql_name(table)}" for table in missing)
-    if not session.query("SELECT 1 FROM pg_publication WHERE pubname = ?", (name,)):
-        options = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"
-        session.execute(f"CREATE PUBLICATION {quoted(name)} FOR TABLE {listed} WITH ({options})")
+    if published is None:
+        session.execute(f"CREATE PUBLICATION {quoted(name)} FOR TABLE {listed} WITH ({_WHOLE})")
     elif missing:
         session.execute(f"ALTER PUBLICATION {quoted(name)} ADD TABLE {listed}")
     failpoint("cdc.published")
+
+
+def refuse_parts(session: PostgresSession, name: str, tables: Sequence[SourceTable]) -> None:
+    """Refuse a publication that leaves changes of tables out, or has them under the names of their partitions."""
+    roots = [str(table.id) for table in tables if table.is_partitioned]
+    for every_kind, by_root in session.query(_PUBLISHES, (name,)):
+        if not every_kind or (roots and not by_root):
+            what = (
+                "does not publish every kind of change"
+                if not every_kind
+                else f"has the partitions of {', '.join(roots)}"
+            )
+            message = f"publication {name!r} {what}: a stream would lose changes"
+            raise RunError(message, hint=f"ALTER PUBLICATION {quoted(name)} SET ({_WHOLE}).")
+    own = {table.id for table in tables}
+    parts = [str(table) for table in (TableId(*row) for row in session.query(_PARTS, (name,))) if table in own]
+    if parts:
+        message = (
+            f"publication {name!r} has only some rows or columns of {', '.join(parts)}: a stream would lose changes"
+        )
+        raise RunError(message, hint="publish whole tables, without WHERE and lists of columns.")
 
 
 def advance(session: PostgresSession, name: str, lsn: int) -> None:
@@ -165,6 +202,17 @@ def refuse_lost(name: str, status: SlotStatus | None, lsn: int) -> SlotStatus:
         )
         raise StreamLostError(message, hint=f"it was made again, or another reader moved it; {_AGAIN}")
     return status
+
+
+def refuse_unpublished(name: str, tables: Sequence[TableId]) -> None:
+    """Refuse tables that were read before and are no part of the publication: others have got their names since."""
+    if tables:
+        named = ", ".join(map(str, tables))
+        message = (
+            f"{named} is no longer in publication {name!r}: it was made again, changed its name with another table or was "
+            "taken out, and changes of it were not read"
+        )
+        raise StreamLostError(message, hint=_AGAIN)
 
 
 _AGAIN = f"{REWIND} `earliest` reads the tables again."

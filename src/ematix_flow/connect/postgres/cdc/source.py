@@ -29,8 +29,11 @@ from ematix_flow.connect.postgres.cdc.pgoutput import format_lsn, parse_lsn
 from ematix_flow.connect.postgres.cdc.slot import (
     advance,
     create_slot,
-    ensure_publication,
+    publish,
+    published_tables,
     refuse_lost,
+    refuse_parts,
+    refuse_unpublished,
     server_of,
     slot_name,
     slot_status,
@@ -111,8 +114,10 @@ class PostgresChanges(ChangeLogSource):
         with readable(reader):
             session = self._open_session()
             server_of(session)
+            refuse_parts(session, reader.publication, tables)
             # The log is decoded by the publications that there were at its time, so the slot comes second.
-            ensure_publication(session, reader.publication, [table.id for table in tables])
+            if published_tables(session, reader.publication) is None:
+                publish(session, reader.publication, [table.id for table in tables])
             if slot_status(session, reader.slot) is None:
                 create_slot(session, reader.slot)
         self._begun = True
@@ -143,6 +148,8 @@ class PostgresChanges(ChangeLogSource):
         self._refuse_other_log(position, server)
         if position[_LSN] is not None:
             refuse_lost(self.reader.slot, status, parse_lsn(position[_LSN]))
+        if self._begun:
+            self._publish(position)
         pending = self._pending(position) if self._begun else []
         if not pending:
             if position[_LSN] is None:
@@ -293,6 +300,20 @@ class PostgresChanges(ChangeLogSource):
     def _server(self) -> Server:
         with readable(self.reader):
             return server_of(self._open_session())
+
+    def _publish(self, position: Position) -> None:
+        """Add tables to the publication that are new; one that a target has already was read without it for a while."""
+        name, own = self.reader.publication, [table.id for table in self._tables()]
+        with readable(self.reader):
+            session = self._open_session()
+            published = published_tables(session, name) or frozenset()
+            missing = [table for table in own if table not in published]
+            if missing:
+                there = list_tables(session)
+                known = [table for table in missing if table in there]
+                read = position[_TABLES] if _COUNT in position else ()  # `latest` has read nothing yet
+                refuse_unpublished(name, [table for table in known if str(table) in read])
+                publish(session, name, known)
 
     def _status(self) -> SlotStatus | None:
         with readable(self.reader):
