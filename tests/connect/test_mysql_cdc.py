@@ -430,3 +430,17 @@ def test_a_statement_in_the_log_instead_of_rows_is_refused(
     run("LOAD DATA LOCAL INFILE %s INTO TABLE orders", str(tmp_path / "rows.csv"))
     with pytest.raises(StreamLostError, match=r"a statement \(LOAD\) that changed rows of .*\.orders"):
         drained(source, position)
+
+
+def test_a_table_that_is_made_again_begins_without_rows(run: Statement, opened: Callable[..., MySQLChanges]) -> None:
+    run("CREATE TABLE t (id int PRIMARY KEY)")
+    run("INSERT INTO t VALUES (1)")
+    source = opened("t")
+    _, position = drained(source, source.start("earliest"))
+    run("DROP TABLE t")
+    run("CREATE TABLE IF NOT EXISTS other (id int)")
+    run("CREATE TABLE t (id int PRIMARY KEY, what text)")
+    run("INSERT INTO t VALUES (2, 'a')")
+    run("CREATE OR REPLACE TABLE t (id int PRIMARY KEY) AS SELECT 3 AS id")
+    emptied, created = ("t", None, None), ("c", None, {"id": 2, "what": "a"})
+    assert [brief(one) for one in drained(source, position)[0]] == [emptied, created, emptied, ("c", None, {"id": 3})]

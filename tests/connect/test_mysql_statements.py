@@ -31,6 +31,10 @@ def effect(statement: str, schema: str = "shop") -> Emptied | Unlogged | None:
         "SET STATEMENT sql_mode='a FOR b', max_statement_time=1 FOR /* x */ TRUNCATE things",
         "DELETE FROM `shop`.`things`",
         'TRUNCATE TABLE "things"',
+        "CREATE TABLE things (id int)",
+        "CREATE TABLE`shop`.`things`(id int)",
+        "create or replace table things as select 1 AS id",
+        "CREATE TABLE things LIKE other",
     ],
 )
 def test_a_statement_that_empties_a_table(statement: str) -> None:
@@ -82,6 +86,12 @@ def test_a_statement_that_may_change_any_table(statement: str) -> None:
         "UPDATE a JOIN b SET a.note = 'things'",
         "DELETE FROM other WHERE what = 'things'",
         "CREATE TABLE copies (id int) -- TRUNCATE TABLE things",
+        "CREATE TABLE IF NOT EXISTS things (id int)",
+        "CREATE TABLE Things (id int)",
+        "CREATE TABLE things2 (id int)",
+        "CREATE TABLE `else`.things (id int)",
+        "CREATE TABLE copies AS SELECT * FROM things",
+        "CREATE TEMPORARY TABLE things (id int)",
         "ALTER TABLE things ADD COLUMN x int",
         "ALTER TABLE things DROP COLUMN n",
         "ALTER TABLE things COMMENT = 'never DROP PARTITION it''s'",

@@ -34,6 +34,8 @@ _EMPTIES = (
     _pattern(rf"TRUNCATE\b\s*(?:TABLE\b\s*)?{_TABLE}(?:\s+WAIT\s+\d+|\s+NOWAIT)?{_END}"),
     _pattern(rf"DELETE\s+FROM\s+{_TABLE}{_END}"),
 )
+_CREATES = _pattern(rf"CREATE\s+(?:OR\s+REPLACE\s+)?TABLE\b\s*(?!IF\s+NOT\s+EXISTS\b){_TABLE}(?![\w$]).*")
+"""A table that was not there, or is none any more: it begins without rows."""
 _WRITES = (
     _pattern(
         r"(?:INSERT|REPLACE)\s+(?:(?:LOW_PRIORITY|DELAYED|HIGH_PRIORITY|IGNORE)\s+)*(?:INTO\s+)?"
@@ -108,6 +110,10 @@ def effect_on(chosen: Collection[TableId], bare: str, schema: str) -> Effect | N
             # Whether names differ by case depends on the server, so such a statement is none that empties.
             same = tuple(one for one in chosen if _folded(one) == _folded(table))
             return Unlogged(kind, same) if same else None
+    created = _CREATES.fullmatch(bare)
+    if created is not None:
+        table = TableId(_unquoted(created["schema"] or schema), _unquoted(created["table"]))
+        return Emptied(table) if table in chosen else None
     if _NAMED.fullmatch(bare):
         names = {_unquoted(match["name"]).casefold() for match in _TOKEN.finditer(bare) if match["name"]}
         named = tuple(one for one in chosen if one.name.casefold() in names)
