@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -444,3 +445,26 @@ def test_a_table_that_is_made_again_begins_without_rows(run: Statement, opened: 
     run("CREATE OR REPLACE TABLE t (id int PRIMARY KEY) AS SELECT 3 AS id")
     emptied, created = ("t", None, None), ("c", None, {"id": 2, "what": "a"})
     assert [brief(one) for one in drained(source, position)[0]] == [emptied, created, emptied, ("c", None, {"id": 3})]
+
+
+def test_rows_have_what_is_in_the_log_and_not_visible_yet(
+    run: Statement, opened: Callable[..., MySQLChanges], mysql_url: str
+) -> None:
+    run("CREATE TABLE t (id int PRIMARY KEY)")
+    run("CREATE TABLE other (id int PRIMARY KEY)")
+    source, quiet = opened("t"), opened("other")
+    run("SET GLOBAL rpl_semi_sync_master_timeout = 2500, rpl_semi_sync_master_wait_point = 'AFTER_SYNC'")
+    run("SET GLOBAL rpl_semi_sync_master_enabled = 1")
+    try:
+        with connected(mysql_url) as writer, ThreadPoolExecutor(1) as pool:
+            end = run("SHOW MASTER STATUS")
+            written = pool.submit(writer.query, "INSERT INTO t VALUES (1)")
+            while run("SHOW MASTER STATUS") == end:
+                time.sleep(0.01)
+            drained(quiet, quiet.start("earliest"))
+            assert not written.done(), "no other table waits"
+            rows, position = drained(source, source.start("earliest"))
+            written.result()
+    finally:
+        run("SET GLOBAL rpl_semi_sync_master_enabled = 0")
+    assert [brief(one) for one in [*rows, *drained(source, position)[0]]] == [("r", None, {"id": 1})]

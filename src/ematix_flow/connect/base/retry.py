@@ -153,6 +153,10 @@ XA_PREPARED = RetryPolicy(
     "the question whether transactions are over that were prepared when a stream of changes began or found another table",
     seconds=60.0, first_wait=0.05, longest_wait=1.0, jitter=0.5,
 )  # fmt: skip
+SNAPSHOT_BEHIND = RetryPolicy(
+    "the snapshot of a MariaDB that does not show yet what is in its log, as while a replica has not confirmed it",
+    seconds=60.0, first_wait=0.05, longest_wait=1.0, jitter=0.5,
+)  # fmt: skip
 KINESIS_BUSY = RetryPolicy(
     "sending the records that a Kinesis stream refused for the moment",
     attempts=8, first_wait=0.05,

@@ -11,6 +11,7 @@ from pymysql.cursors import SSCursor
 from pymysqlreplication.constants import FIELD_TYPE
 from pymysqlreplication.row_event import DeleteRowsEvent, WriteRowsEvent
 
+from ematix_flow.connect.base.retry import SNAPSHOT_BEHIND, attempts
 from ematix_flow.connect.change_log.messages import (
     CREATE,
     DELETE,
@@ -42,7 +43,7 @@ from ematix_flow.connect.mysql.cdc.values import (
     fragment,
 )
 from ematix_flow.connect.types.identifiers import backticked
-from ematix_flow.errors import RunError
+from ematix_flow.errors import RunError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.change_log.tables import TableId
     from ematix_flow.connect.mysql.cdc.binlog import LogReader
+    from ematix_flow.connect.mysql.session import MySQLSession
 
     Values = dict[str, str]
     _Read = Callable[[Mapping[str, Any], Mapping[str, Any]], Values]
@@ -68,6 +70,10 @@ _COLUMNS = """
 SELECT column_name, data_type, column_key FROM information_schema.columns
 WHERE table_schema = ? AND table_name = ? ORDER BY ordinal_position
 """
+
+
+class _BehindError(TransientError):
+    """A snapshot that lacks what the log has already."""
 
 
 def read_changes(
@@ -164,13 +170,40 @@ def _rows(reader: LogReader, at: LogPosition, table: TableId, *, cleared: bool) 
         kinds = [(str(name), _KINDS_OF_NAMES.get(str(kind).lower(), OTHER)) for name, kind, _ in columns]
         listed = ", ".join(_expression(name, kind) for name, kind in kinds)
         session.wire.query("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        session.wire.query("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        _begin_snapshot(session, reader, at, table)
         cursor = session.wire.cursor(SSCursor)
         cursor.execute(f"SELECT {listed} FROM {backticked(table.schema)}.{backticked(table.name)}")
         source = _Origin(table, at, at_ms, snapshot=True).source(reader)
         for row in cursor:
             after = {name: fragment(value, kind) for (name, kind), value in zip(kinds, row, strict=True)}
             yield _change(READ, None, after, key, source, table)
+
+
+def _begin_snapshot(session: MySQLSession, reader: LogReader, at: LogPosition, table: TableId) -> None:
+    """Begin a transaction that sees what the log has of a table before a position; a commit is in the log before it is seen."""
+    for attempt in attempts(SNAPSHOT_BEHIND, on=(_BehindError,)):
+        with attempt:
+            session.wire.query("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+            if _lacks_changes(session, reader, at, table):
+                session.wire.query("ROLLBACK")
+                message = f"{table} does not show yet what {at.file} has of it before {at.pos}"
+                raise _BehindError(message, hint="a commit waits, perhaps for a replica that has to confirm it.")
+
+
+def _lacks_changes(session: MySQLSession, reader: LogReader, at: LogPosition, table: TableId) -> bool:
+    """Return whether there are changes of a table between the place of a snapshot, which MariaDB knows, and a position."""
+    shown = {str(name).lower(): value for name, value in session.query("SHOW STATUS LIKE 'binlog_snapshot_%'")}
+    if not shown.get("binlog_snapshot_file"):
+        return False
+    place = LogPosition(str(shown["binlog_snapshot_file"]), int(shown["binlog_snapshot_position"]))
+    if place >= at:
+        return False
+    for entry in read_log(reader, TransactionEnd(place), [table]):
+        if not isinstance(entry, TransactionEnd):
+            return True
+        if entry.position >= at:
+            return False
+    return False
 
 
 def _expression(name: str, kind: str) -> str:
