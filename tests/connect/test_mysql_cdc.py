@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -210,6 +211,9 @@ def test_what_is_lost_is_said(run: Statement, opened: Callable[..., MySQLChanges
         source.ahead(position | {"server": "x"}, 1)
     with pytest.raises(StreamLostError, match="was read before"):
         source.ahead(position | {"pos": 2_000_000_000}, 1)
+    for pos in (-5, 0, True):
+        with pytest.raises(RunError, match="is no position in the log"):
+            source.start(json.dumps({"file": position["file"], "pos": pos}))
     run("FLUSH BINARY LOGS")
     newest = run("SHOW MASTER STATUS")[0][0]
     over = time.monotonic() + 30

@@ -49,6 +49,9 @@ IN_DOUBT_SECONDS = 3600
 MOST_COUNTED = 10_000
 """Messages up to which those that wait are counted."""
 
+FIRST_POS = 4
+"""Where the first event of a file begins."""
+
 _SERVER, _FILE, _POS, _TABLES, _COUNT, _SINCE = "server", "file", "pos", "tables", "count", "since"
 
 _ALL_TABLES = """
@@ -304,7 +307,7 @@ class MySQLChanges(ChangeLogSource):
 
     def _requested(self, requested: Position) -> Position:
         file, pos, tables = requested.get(_FILE), requested.get(_POS), requested.get(_TABLES, list(self._tables()))
-        if not isinstance(file, str) or not isinstance(pos, int) or not isinstance(tables, list):
+        if not isinstance(file, str) or not isinstance(pos, int) or pos < FIRST_POS or not isinstance(tables, list):
             message = f"{requested!r:.200} is no position in the log of {self.name!r}"
             raise RunError(message, hint='for example {"file": "bin.000002", "pos": 4}.')
         position = self._position(TransactionEnd(LogPosition(file, pos)), sorted(map(str, tables)), 0)
