@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from ematix_flow.connect.change_log.tables import TableId
 from ematix_flow.errors import RunError, StreamLostError
 from tests.connect.change_messages import brief, drained
 from tests.connect.test_postgres_cdc import opened, run  # noqa: F401 - fixtures
@@ -113,3 +114,16 @@ def test_a_policy_hides_no_rows(run: Statement, opened: Callable[..., PostgresCh
         source.close()
     finally:
         run("DROP OWNED BY limited; DROP ROLE limited")
+
+
+def test_columns_that_the_server_computes_are_known(
+    run: Statement,  # noqa: F811
+    opened: Callable[..., PostgresChanges],  # noqa: F811
+) -> None:
+    run("CREATE TABLE t (id int PRIMARY KEY, twice int GENERATED ALWAYS AS (id * 2) STORED)")
+    run("INSERT INTO t VALUES (1)")
+    source = opened("t")
+    assert source.unlogged_columns() == {TableId("public", "t"): {"twice"}}
+    source.begin()
+    rows, _ = drained(source, source.start("earliest"))
+    assert rows[0]["after"] == {"id": 1}

@@ -11,6 +11,8 @@ from ematix_flow.connect.change_log.messages import COLUMNS
 from ematix_flow.errors import StreamLostError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ematix_flow.connect.base.columns import SourceColumn
     from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.stream_source import Position
@@ -55,6 +57,10 @@ class ChangeLogSource(StreamSource):
     @abstractmethod
     def tables(self) -> tuple[TableId, ...]:
         """Return the tables that the query names and that are there."""
+
+    def unlogged_columns(self) -> Mapping[TableId, frozenset[str]]:
+        """Return the columns whose values the log does not have, by their table."""
+        return {}
 
     @abstractmethod
     def refuse_other_log(self, position: Position) -> None:

@@ -17,7 +17,7 @@ from ematix_flow.declare.table.types import TimestampTZ
 from ematix_flow.errors import FlowError, PlanError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from ematix_flow.connect.base.columns import TableSchema
     from ematix_flow.connect.base.database import Database
@@ -34,12 +34,12 @@ def streams_of(replication: Replication) -> list[Stream]:
     try:
         log, database = _sides(replication)
         with closing(_opened(log, replication)) as source:
-            tables = source.tables()
+            tables, unlogged = source.tables(), source.unlogged_columns()
         if not tables:
             message = f"{replication.tables!r} names no table of {source.name!r}"
             raise PlanError(message, hint="create one, or name others.")
         _refuse_shared(replication, tables)
-        return [_stream(replication, log, database, table) for table in tables]
+        return [_stream(replication, log, database, table, unlogged.get(table, frozenset())) for table in tables]
     except FlowError as error:
         raise error.at(replication.origin) from None
 
@@ -83,13 +83,19 @@ def _opened(log: Connection, replication: Replication) -> ChangeLogSource:
     return source
 
 
-def _stream(replication: Replication, log: Connection, database: Database, table: TableId) -> Stream:
+def _stream(
+    replication: Replication,
+    log: Connection,
+    database: Database,
+    table: TableId,
+    unlogged: Collection[str] = (),
+) -> Stream:
     keywords: dict[str, Any] = {
         "name": stream_name(replication, table),
         "source": log,
         "source_query": str(table),
         "target_connection": replication.into,
-        "target_table": _mirror(replication, database, table),
+        "target_table": _mirror(replication, database, table, unlogged),
         "cdc": replication.cdc,
     }
     if replication.mode != "scd1":
@@ -99,10 +105,12 @@ def _stream(replication: Replication, log: Connection, database: Database, table
     return stream_from_keywords(keywords, replication.origin)
 
 
-def _mirror(replication: Replication, database: Database, table: TableId) -> Table:
-    """Return the table that mirrors one of the source, with a column for deleted rows; types that no target has become texts."""
+def _mirror(replication: Replication, database: Database, table: TableId, unlogged: Collection[str]) -> Table:
+    """Return the table that mirrors what the log has of one, with a column for deleted rows; types that no target has become texts."""
     existing, columns, soft = _schema(database, table), [], replication.cdc.soft_delete_column
     for column in existing.columns:
+        if column.name in unlogged:
+            continue
         is_key = column.name in existing.primary_key and replication.mode != LOG  # which has many rows of a key
         columns.append(
             Column(mirrored_type(database, column), nullable=not is_key, primary_key=is_key, name=column.name)

@@ -47,6 +47,12 @@ WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped AND attgener
 """
 
 
+_GENERATED = """
+SELECT n.nspname, c.relname, array_agg(a.attname::text) FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+JOIN pg_namespace n ON n.oid = c.relnamespace WHERE a.attgenerated <> '' AND NOT a.attisdropped GROUP BY 1, 2
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class SourceTable:
     """A table that can be read."""
@@ -135,6 +141,11 @@ def primary_keys(session: PostgresSession) -> dict[int, tuple[str, ...]]:
 def logged_columns(session: PostgresSession, table: TableId) -> Sequence[tuple[str, int]]:
     """Return name and type of the columns of a table that its log has."""
     return [(str(name), int(oid)) for name, oid in session.query(_COLUMNS, (sql_name(table),))]
+
+
+def generated_columns(session: PostgresSession) -> dict[TableId, frozenset[str]]:
+    """Return the columns that the server computes, which its log does not have, by their table."""
+    return {TableId(schema, name): frozenset(columns) for schema, name, columns in session.query(_GENERATED)}
 
 
 def rows_of(session: PostgresSession, table: TableId) -> str:

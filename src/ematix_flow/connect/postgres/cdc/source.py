@@ -23,7 +23,12 @@ from ematix_flow.connect.change_log.lag import LagLimits, LogLag
 from ematix_flow.connect.change_log.source import ChangeLogSource, epoch_of, in_epoch
 from ematix_flow.connect.change_log.tables import matching, patterns_in
 from ematix_flow.connect.config.project_name import current_project
-from ematix_flow.connect.postgres.cdc.catalog import list_tables, refuse_unidentified, unheard_changes
+from ematix_flow.connect.postgres.cdc.catalog import (
+    generated_columns,
+    list_tables,
+    refuse_unidentified,
+    unheard_changes,
+)
 from ematix_flow.connect.postgres.cdc.changes import LogReader, read_changes, readable, transactions
 from ematix_flow.connect.postgres.cdc.pgoutput import format_lsn, parse_lsn
 from ematix_flow.connect.postgres.cdc.slot import (
@@ -92,6 +97,11 @@ class PostgresChanges(ChangeLogSource):
     def tables(self) -> tuple[TableId, ...]:
         """Return the tables that are read."""
         return tuple(table.id for table in self._tables())
+
+    def unlogged_columns(self) -> Mapping[TableId, frozenset[str]]:
+        """Return the columns that the server computes."""
+        with readable(self.reader):
+            return generated_columns(self._open_session())
 
     def read_for(self, stream: str) -> None:
         """Set the stream, from whose name those of slot and publication follow."""
