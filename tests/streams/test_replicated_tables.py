@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
+
+import pytest
 
 from ematix_flow import CDC, ematix
 from ematix_flow.connect.base.columns import ColumnSchema, TableSchema
@@ -11,11 +14,10 @@ from ematix_flow.declare.connection.databases import PostgresConnection, SQLiteC
 from ematix_flow.declare.table.schema import Column
 from ematix_flow.declare.table.types import TimestampTZ
 from ematix_flow.engine.stream import replication
+from ematix_flow.errors import PlanError
 from ematix_flow.plan.keys import check_soft
 
 if TYPE_CHECKING:
-    import pytest
-
     from ematix_flow.declare.table.schema import Table
 
 SOURCE = PostgresConnection("pg", url="postgresql://h/d")
@@ -43,3 +45,15 @@ def test_a_mirror_has_a_column_for_deleted_rows(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_mirror_lacks_columns_that_the_log_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
     assert mirror(monkeypatch, CDC(), NUMBER, TIME, unlogged=("gone_at",)).column_names == ("id",)
+
+
+def test_names_that_differ_in_case_are_one_mirror_where_the_target_takes_them_for_one() -> None:
+    tables = (TableId("shop", "Orders"), TableId("shop", "orders"))
+    for into, name in ((THERE, "one"), (PostgresConnection("pg2", url="postgresql://h/e"), "two")):
+        declared = ematix.replicate(SOURCE, tables="shop.*", into=into, name=name)
+        with (
+            nullcontext()
+            if name == "two"
+            else pytest.raises(PlanError, match=r"shop\.Orders and shop\.orders would both")
+        ):
+            replication._refuse_shared(declared, tables)

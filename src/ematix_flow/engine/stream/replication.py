@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 LOG = "append"
 
+_FOLDING = ("sqlite", "duckdb")
+"""Kinds of targets to which names that differ in case are one."""
+
 
 def streams_of(replication: Replication) -> list[Stream]:
     """Return a stream for every table that is there; a table without a primary key is refused."""
@@ -47,13 +50,15 @@ def streams_of(replication: Replication) -> list[Stream]:
 def _refuse_shared(replication: Replication, tables: Sequence[TableId]) -> None:
     """Refuse two tables with one mirror, in which each would overwrite the rows of the other."""
     mirrors: dict[tuple[str, str], TableId] = {}
+    folds = resolve_connection(replication.into).kind in _FOLDING
     for table in tables:
         mirror = _mirror_name(replication, table)
-        if mirror in mirrors:
-            message = f"{mirrors[mirror]} and {table} would both be mirrored into {'.'.join(mirror)}"
+        known = (mirror[0].casefold(), mirror[1].casefold()) if folds else mirror
+        if known in mirrors:
+            message = f"{mirrors[known]} and {table} would both be mirrored into {'.'.join(mirror)}"
             hint = "leave schema= out, so that each goes into the schema of its own, or declare two replications."
             raise PlanError(message, hint=hint)
-        mirrors[mirror] = table
+        mirrors[known] = table
 
 
 def stream_name(replication: Replication, table: TableId) -> str:
