@@ -11,7 +11,7 @@ from pymysqlreplication.event import NotImplementedEvent, QueryEvent, RotateEven
 from pymysqlreplication.row_event import PartialUpdateRowsEvent, WriteRowsEvent
 
 from ematix_flow.connect.change_log.tables import TableId
-from ematix_flow.connect.mysql.cdc.binlog import _Log
+from ematix_flow.connect.mysql.cdc.binlog import _Log, next_position
 from ematix_flow.connect.mysql.cdc.entries import LoggedRows, LogPosition, TransactionEnd
 from ematix_flow.errors import StreamLostError
 
@@ -64,3 +64,15 @@ def test_changes_of_parts_of_documents_are_not_passed_over() -> None:
     with pytest.raises(StreamLostError, match="parts of documents"):
         entries(opened(), event(PartialUpdateRowsEvent), 120)
     assert entries(opened(), event(PartialUpdateRowsEvent, table="other"), 120) == []
+
+
+def test_places_grow_where_one_transaction_is_larger_than_32_bits_can_say() -> None:
+    place, places = LogPosition("bin.000001", 900_000_000), []
+    for low in (4_200_000_000, 100_000_000, 100_000_000, 4_000_000_000, 50, 100):
+        place = next_position(place, "bin.000001", low)
+        places.append(place.pos)
+    assert places == [
+        4_200_000_000, 4_394_967_296, 4_394_967_296, 8_294_967_296, 8_589_934_642, 8_589_934_692,
+    ]  # fmt: skip
+    assert next_position(place, "bin.000002", 4) == LogPosition("bin.000002", 4)
+    assert next_position(LogPosition("bin.000002", 500), "bin.000002", 400).pos == 400

@@ -56,6 +56,10 @@ _COMPRESSED = frozenset({40, *range(165, 172)})
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, AssertionError, NotImplementedError, struct.error)
 """What the library raises for what it does not know."""
 
+_ROUND = 1 << 32
+FIRST_POS = 4
+"""Where the first event of a file begins."""
+
 _FIRST_ID, _IDS = 1 << 31, (1 << 31) - 1
 _SAVEPOINT = re.compile(r"(?P<back>ROLLBACK\s+TO\s+)?(?:SAVEPOINT\s+)?(?P<name>`(?:[^`]|``)+`)", re.IGNORECASE)
 """How the log says that a savepoint was set, or that what came after one was rolled back."""
@@ -148,14 +152,15 @@ def read_log(reader: LogReader, begin: TransactionEnd, tables: Collection[TableI
 
     Changes come when their transaction has ended: the log may have some that were rolled back.
     """
+    place = begin.first if begin.first.pos < _ROUND else LogPosition(begin.first.file, FIRST_POS)
     stream = BinLogStreamReader(
         connection_settings={},
         pymysql_wrapper=reader.wire,
         server_id=reader.connection.server_id or _FIRST_ID + secrets.randbelow(_IDS),
         resume_stream=True,
         blocking=False,
-        log_file=begin.first.file,
-        log_pos=begin.first.pos,
+        log_file=place.file,
+        log_pos=place.pos,
         only_events=[
             QueryEvent, ExecuteLoadQueryEvent, XidEvent, XAPrepareEvent, RotateEvent, GtidEvent, MariadbGtidEvent,
             WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent, PartialUpdateRowsEvent, NotImplementedEvent,
@@ -168,10 +173,18 @@ def read_log(reader: LogReader, begin: TransactionEnd, tables: Collection[TableI
     log = _Log(frozenset(tables), begin.first)
     with readable(reader), closing(stream):
         for event in _events(reader, stream):
-            end = LogPosition(stream.log_file, stream.log_pos)
-            for entry in log.entries(event, end):
-                if end > begin.position:  # before it only what is prepared matters
+            place = next_position(place, stream.log_file, stream.log_pos)
+            for entry in log.entries(event, place):
+                if place > begin.position:  # before it only what is prepared matters
                     yield entry
+
+
+def next_position(place: LogPosition, file: str, low: int) -> LogPosition:
+    """Return the place of an event behind another, of which the log has the low 32 bits: one transaction may be larger."""
+    if file != place.file:
+        return LogPosition(file, low)
+    rounds, before = divmod(place.pos, _ROUND)
+    return LogPosition(file, (rounds + (before - low > _ROUND // 2)) * _ROUND + low)
 
 
 def _events(reader: LogReader, stream: Any) -> Iterator[Any]:

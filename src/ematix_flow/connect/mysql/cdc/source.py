@@ -18,6 +18,7 @@ from ematix_flow.connect.change_log.lag import LagLimits, LogLag
 from ematix_flow.connect.change_log.source import ChangeLogSource, epoch_of, in_epoch
 from ematix_flow.connect.change_log.tables import TableId, matching, patterns_in, table_named
 from ematix_flow.connect.mysql.cdc.binlog import (
+    FIRST_POS,
     LogReader,
     bytes_after,
     log_end,
@@ -48,9 +49,6 @@ IN_DOUBT_SECONDS = 3600
 
 MOST_COUNTED = 10_000
 """Messages up to which those that wait are counted."""
-
-FIRST_POS = 4
-"""Where the first event of a file begins."""
 
 _SERVER, _FILE, _POS, _TABLES, _COUNT, _SINCE = "server", "file", "pos", "tables", "count", "since"
 
