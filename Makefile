@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Test processes side by side; 0 runs everything in one. Spark tests share one of them (tests/conftest.py). There are
 # more than cores because tests of servers and deadlines spend half of their time waiting.
-WORKERS ?= 3
+WORKERS ?= 4
 PYTEST = TMPDIR="$$(scripts/scratch.sh)" $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 PYTEST_ARGS ?=
 # What passed on the same committed tree is not run again (tests/continuing.py).
