@@ -85,3 +85,15 @@ def test_rows_that_are_remembered_may_lack_a_column_that_a_new_aggregation_needs
     rows = window_rows(closed(window_events(batch, WINDOW, keeps_rows=True)), window, schema, keeps_rows=True)
     assert [(row["prices"], row["n"]) for row in rows.collect()] == [(0, 2)]
     assert not {"most", "shop"} & set(rows.columns)
+
+
+def test_a_text_that_is_no_number_is_not_summed(spark: SparkSession) -> None:
+    given = [("5", "x"), ("many", "y"), (" 2.5", "z"), (None, None)]
+    rows = spark.createDataFrame([(BEGIN, *one) for one in given], "at timestamp, amount string, word string")
+    summed = timed(rows, "at", ("amount",))
+    assert [row[0] for row in summed.where("_flow_ts IS NOT NULL").select("amount").collect()] == ["5", " 2.5", None]
+    [bad] = untimely(summed, "at", requires_time=False, summed=("amount",)).collect()
+    assert (bad["column_name"], bad["reason"]) == ("amount", "many could not be parsed")
+    assert '"word":"y"' in bad["row_json"]
+    # Numbers are not read as texts.
+    assert timed(rows.selectExpr("at", "1 AS amount"), "at", ("amount",)).where("_flow_ts IS NULL").isEmpty()

@@ -198,6 +198,22 @@ def test_a_text_that_is_no_time_is_a_bad_row(topic: Topic, warehouse: Path) -> N
     assert (column, json.loads(row)["at"]) == ("at", "soon")
 
 
+@pytest.mark.deep
+def test_a_text_that_is_no_number_is_a_bad_row_of_a_sum(topic: Topic, warehouse: Path) -> None:
+    topic.write(
+        [*events((1, "a", 5)), {"at": at(2), "user": "a", "amount": "many"}, *events((10, "a", 5))], partition=0
+    )
+    topic.write(
+        [{"at": at(11), "user": "a", "amount": "2.5"}, {"at": at(30), "user": "a", "amount": None}], partition=0
+    )
+    with pytest.raises(BadRowsError, match="amount: many could not be parsed"):
+        drain(into(topic, warehouse, tumbling()))
+    drain(into(topic, warehouse, tumbling(), transform_on_error="dlq"))
+    assert closed(warehouse, "user, n, total") == [(0.0, "a", 1, 5), (10.0, "a", 2, 7.5)]
+    ((column, row),) = rows_in(warehouse, "SELECT column_name, row_json FROM ematix_flow.rejects")
+    assert (column, json.loads(row)["amount"]) == ("amount", "many")
+
+
 def test_a_source_whose_rows_have_no_time_is_told_beside_one_whose_rows_have(
     sides: tuple[Topic, Topic], warehouse: Path
 ) -> None:

@@ -43,6 +43,12 @@ def aggregates_of(window: Window, fractions: Collection[str] = ()) -> tuple[Aggr
     return tuple(_aggregate(f"a{number}", one, fractions) for number, one in enumerate(window.aggregations))
 
 
+def summed_columns(window: Window | None) -> tuple[str, ...]:
+    """Return the columns whose values have to be numbers."""
+    aggregations = () if window is None else window.aggregations
+    return tuple(dict.fromkeys(one.column for one in aggregations if one.agg in ("sum", "avg") and one.column))
+
+
 def comparable(column: str) -> str:
     """Return the text of a number that may have a fraction; the same as of a whole number that is equal."""
     whole = f"FLOOR({column}) = {column} AND ABS({column}) < 1e15"

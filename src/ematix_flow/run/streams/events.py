@@ -78,8 +78,11 @@ def _own(columns: Iterable[str]) -> list[str]:
     return [name for name in columns if name not in (*OURS, ROW)]
 
 
-def timed(rows: DataFrame, column: str) -> DataFrame:
-    """Return the rows of a stream with their event time in microseconds; NULL for those without one that calendars have."""
+def timed(rows: DataFrame, column: str, summed: Sequence[str] = ()) -> DataFrame:
+    """Return the rows of a stream with their event time in microseconds; NULL for those without one that calendars have.
+
+    Rows with a text that is no number in a column that is `summed` are bad rows, and have none either.
+    """
     from pyspark.sql import functions as sf
 
     kind = rows.schema[column].dataType
@@ -89,7 +92,8 @@ def timed(rows: DataFrame, column: str) -> DataFrame:
     within = f"{TIME} BETWEEN {FIRST_MS * MICROS} AND {LAST_MS * MICROS + MICROS - 1}"
     # In two steps, so that Spark parses a time once.
     micros = rows.withColumn(TIME, sf.expr(_micros(rows, column)))
-    return micros.withColumn(TIME, sf.expr(f"CASE WHEN {within} THEN {TIME} END"))
+    fits = " AND ".join([within, *(f"NOT {_is_no_number(name)}" for name in _texts(rows, summed))])
+    return micros.withColumn(TIME, sf.expr(f"CASE WHEN {fits} THEN {TIME} END"))
 
 
 def is_untimely(column: str, *, requires_time: bool) -> Column:
@@ -100,24 +104,42 @@ def is_untimely(column: str, *, requires_time: bool) -> Column:
     return without if requires_time else without & sf.col(backticked(column)).isNotNull()
 
 
-def untimely(rows: DataFrame, column: str, *, requires_time: bool) -> DataFrame:
-    """Return the rows whose event time is none, as rejects."""
+def untimely(rows: DataFrame, column: str, *, requires_time: bool, summed: Sequence[str] = ()) -> DataFrame:
+    """Return the rows whose event time is none, or that have a text which cannot be summed, as rejects."""
     from pyspark.sql import functions as sf
 
     position = sf.col(POSITION) if POSITION in rows.columns else _none()
     value = sf.col(backticked(column)).cast("string")
     no_year = sf.concat(value, sf.lit(" is not in the years 1 to 9999"))
-    reason = (
-        sf.when(value.isNull(), sf.lit(NO_TIME))
-        .when(sf.expr(f"{_micros(rows, column)} IS NOT NULL"), no_year)
-        .otherwise(sf.concat(value, sf.lit(f" {UNPARSED}")))
+    reason, blamed = (
+        (
+            sf.when(value.isNull(), sf.lit(NO_TIME))
+            .when(sf.expr(f"{_micros(rows, column)} IS NOT NULL"), no_year)
+            .otherwise(sf.concat(value, sf.lit(f" {UNPARSED}")))
+        ),
+        sf.lit(column),
     )
+    for name in _texts(rows, summed):
+        is_bad, text = sf.expr(_is_no_number(name)), sf.col(backticked(name))
+        reason = sf.when(is_bad, sf.concat(text, sf.lit(f" {UNPARSED}"))).otherwise(reason)
+        blamed = sf.when(is_bad, sf.lit(name)).otherwise(blamed)
     return rows.where(is_untimely(column, requires_time=requires_time)).select(
         reason.alias("reason"),
-        sf.lit(column).alias("column_name"),
+        blamed.alias("column_name"),
         position.alias("source_position"),
         _block([name for name in value_fields(rows) if name != TIME]).alias("row_json"),
     )
+
+
+def _texts(rows: DataFrame, names: Sequence[str]) -> list[str]:
+    """Return those of some columns that have texts."""
+    kinds = {field.name: field.dataType.typeName() for field in rows.schema.fields}
+    return [name for name in names if kinds[name] == "string"]
+
+
+def _is_no_number(name: str) -> str:
+    """Return the condition that a text is there and is no number, as the SQL of Spark; it is never NULL."""
+    return f"({backticked(name)} IS NOT NULL AND TRY_CAST({backticked(name)} AS DOUBLE) IS NULL)"
 
 
 def _micros(rows: DataFrame, column: str) -> str:

@@ -18,6 +18,7 @@ from ematix_flow.engine.stream.transform import reader_for
 from ematix_flow.events import RowsWithoutTime, StateChanged, StreamWatermark
 from ematix_flow.plan.columns import ORDER, ORDER_AT
 from ematix_flow.plan.steps import OffsetRange
+from ematix_flow.plan.stream.aggregates import summed_columns
 from ematix_flow.plan.stream.state import LEFT, RIGHT, front_plan, instant_of, state_plan
 
 if TYPE_CHECKING:
@@ -207,7 +208,8 @@ class StateRows:
         from ematix_flow.run.streams.events import untimely
 
         if shown.bad:
-            bad = untimely(frame.rows, frame.column, requires_time=frame.requires_time)
+            summed = summed_columns(self._context.stream.window)
+            bad = untimely(frame.rows, frame.column, requires_time=frame.requires_time, summed=summed)
             rejects.append(self._named(bad, frame.source))
         if shown.timeless:
             self._context.options.bus.emit(RowsWithoutTime(self._context.stream.name, "", shown.timeless))
@@ -347,7 +349,8 @@ class StateRows:
             return None
         several = len(self._parts) > 1 and self._context.stream.window is not None and self.plan.keeps_rows
         label = self._context.source.label_of(part)
-        return timed(labelled(complete, label) if several else complete, time)
+        summed = summed_columns(self._context.stream.window)
+        return timed(labelled(complete, label) if several else complete, time, summed)
 
     def _events(self, part: StreamSource, rows: DataFrame, *, front: bool) -> DataFrame:
         from ematix_flow.run.streams.events import session_events, side_events, window_events
