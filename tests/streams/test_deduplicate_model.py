@@ -30,7 +30,7 @@ pytestmark = [
 
 WITHIN, LATENESS = 6, 10
 """Seconds."""
-KEYS = [(word, number) for word in (None, "a", 'b"\n', "c") for number in (None, 1, 2)]
+KEYS = [(name, number) for name in (None, "a", 'b"\n', "c") for number in (None, 1, 2)]
 
 
 def random_chunks(seed: int, chunks: int, size: int) -> list[list[Event]]:
@@ -45,9 +45,9 @@ def random_chunks(seed: int, chunks: int, size: int) -> list[list[Event]]:
                 events.append(random.choice(known))
                 continue
             behind = random.choice((0, 0, random.randrange(8), random.randrange(60)))
-            word, number = random.choice(KEYS)
+            name, number = random.choice(KEYS)
             second = max(0, (chunk * size + index) * 20 // size - behind)
-            events.append({"word": word, "number": number, "second": second})
+            events.append({"word": name, "number": number, "second": second})
         chosen.append(events)
     return chosen
 
