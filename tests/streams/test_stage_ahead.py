@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.stage import StageSpec
     from ematix_flow.declare.connection.registry import Connection
     from ematix_flow.declare.stream.stream import Stream
+    from ematix_flow.engine.batch.planner import LoadRequest
     from ematix_flow.plan.steps import TargetPlan
     from ematix_flow.records import TaskReport
     from tests.streams.feeds import Topic
@@ -145,8 +147,8 @@ def test_rows_that_would_be_planned_in_another_way_are_staged_anew(
     topic: Topic, warehouse: Connection, orders: Callable[..., Stream], used: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(topic, 3 * MOST)
-    later = property(lambda ahead: ahead._request.now + timedelta(seconds=1))
-    monkeypatch.setattr(StagingAhead, "now", later)
+    planned = staging_ahead.plan_load
+    monkeypatch.setattr(staging_ahead, "plan_load", lambda load, inspect: planned(_later(load), inspect))
     drain(orders())
     assert rows(warehouse) == [*range(3 * MOST)]
     assert used == ["staged anew"] * 2
@@ -190,6 +192,20 @@ def test_what_is_staged_behind_a_load_that_fails_does_not_count(
     drain(orders())
     assert rows(warehouse) == [*range(3 * MOST)]
     assert staging(warehouse) == []
+
+
+def test_every_range_is_loaded_at_a_later_time_than_the_one_before_it(
+    topic: Topic, warehouse: Connection, orders: Callable[..., Stream], used: list[str]
+) -> None:
+    fill(topic, 4 * MOST)
+    drain(orders())
+    times = rows(warehouse, "SELECT _loaded_at FROM shop.ahead ORDER BY id")
+    assert (times, len({*times})) == (sorted(times), 4)
+    assert used == ["taken"] * 3
+
+
+def _later(load: LoadRequest) -> LoadRequest:
+    return replace(load, now=load.now + timedelta(seconds=1))
 
 
 def _torn(*given: Any) -> Any:

@@ -15,7 +15,9 @@ import pytest
 from ematix_flow.commit.interrupts import uninterrupted
 from ematix_flow.events import PostFinished, RunCommitted, RunFailed, RunStarted
 from ematix_flow.records import Counts
+from ematix_flow.serve.cli import main
 from ematix_flow.serve.cli.common.signals import Stop, StoppedError, stopping
+from ematix_flow.serve.cli.common.state import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,6 +152,19 @@ def test_handlers_are_put_back() -> None:
     with stopping():
         assert signal.getsignal(signal.SIGTERM) != before
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_request_that_a_signal_keeps_open_is_told_by_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr(main.os, "_exit", codes.append)
+    monkeypatch.setattr(main, "ignore_signals", lambda: None)
+    monkeypatch.setattr(main.warnings, "showwarning", main.warnings.showwarning)
+    closed: list[str] = []
+    for number in (0, signal.SIGTERM):
+        state = State(close_request=lambda: closed.append("closed"))
+        state.stop.number = number
+        main._leave(state, 0)
+    assert (codes, closed) == ([0, 143], ["closed"])
 
 
 def test_a_run_by_hand_is_told_by_status_and_stops_when_it_is_cancelled(project: Path, flow_process: Flow) -> None:

@@ -160,6 +160,7 @@ def _prepared(pipeline: Pipeline, target: TargetDeclaration, rows: LoadRows, opt
     expect_work(database, target)
     check_online(database, target.table)
     token = rows.token(pipeline, target)
+    ahead = rows.ahead if isinstance(rows, SourceRows) else None
     history = HistoryRow(
         run_id=token.run_id,
         pipeline=history_name(pipeline, target.table),
@@ -167,7 +168,7 @@ def _prepared(pipeline: Pipeline, target: TargetDeclaration, rows: LoadRows, opt
         table=target.table.name,
         mode=target.write.spelled,
         path=NOT_PLANNED,
-        started_at=rows.ahead.now if isinstance(rows, SourceRows) and rows.ahead else options.clock.now(),
+        started_at=(ahead and ahead.now) or options.clock.now(),
         status="running",
     )
     return _Load(pipeline, target, rows, database, token, history, options)

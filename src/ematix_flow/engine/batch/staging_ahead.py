@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -15,6 +16,7 @@ from ematix_flow.run.streams.threads import start_thread
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from ematix_flow.clock import Clock
     from ematix_flow.connect.base.stage import StageSpec
     from ematix_flow.engine.batch.planner import LoadRequest
     from ematix_flow.engine.spark.session import SessionFactory
@@ -31,20 +33,20 @@ _DEADLINE = 5.0
 class StagingAhead:
     """The staging of one load by a thread of its own. It writes staging and nothing else: no run is opened, nothing is committed."""
 
-    def __init__(self, load_request: LoadRequest, spark: SessionFactory) -> None:
+    def __init__(self, load_request: LoadRequest, spark: SessionFactory, clock: Clock) -> None:
         self._request = load_request
         self._spark = spark
+        self._clock = clock
         self._future: Future[Ahead] | None = None
-
-    @property
-    def now(self) -> datetime:
-        """Return the time that its plan has."""
-        return self._request.now
+        self.now: datetime | None = None
+        """The time that its plan has; None until it begins, so that loads have times in the order in which they come."""
 
     def begin(self, before: TargetPlan) -> None:
         """Begin, once; by the engine that has staged the load before it."""
         if self._future is None:
             self._future = Future()
+            self.now = self._clock.now()
+            self._request = replace(self._request, now=self.now)
             spark = self._spark() if before.stage.by.value == SPARK else None
             start_thread("flow-stage-ahead", partial(self._run, self._future), spark)
 

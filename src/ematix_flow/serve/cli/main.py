@@ -203,7 +203,8 @@ def _leave(state: State, code: int) -> None:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):  # closed, or none
             stream.flush()
-    os._exit(code)
+    # A signal may have come after this was agreed upon.
+    os._exit(state.stop.code if state.stop.number and not state.request_closed else code)
 
 
 def _fail(error: BaseException, state: State) -> None:

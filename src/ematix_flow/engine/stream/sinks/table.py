@@ -121,7 +121,8 @@ class TableSink(StreamSink):
         spark = session_for(options)
         database = target_for(declared.connection, declared.table, spark)
         token = token_for(batch.pipeline, declared, batch.slot)
-        following = StagingAhead(request_for(batch.pipeline, declared, batch.source, database, token, options), spark)
+        load_request = request_for(batch.pipeline, declared, batch.source, database, token, options)
+        following = StagingAhead(load_request, spark, options.clock)
         self.ahead = (batch.slot, following)
         return following
 
