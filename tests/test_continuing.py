@@ -66,6 +66,7 @@ def _run(project: Path, processes: int) -> tuple[list[str], int, str]:
     return sorted(ran.read_text().split()) if ran.exists() else [], done.returncode, done.stdout
 
 
+@pytest.mark.deep  # only such runs are continued
 @pytest.mark.slow
 def test_what_passed_on_the_same_tree_is_not_run_again(project: Path) -> None:
     assert _run(project, 2)[:2] == (["0", "1", "2", "3", "end"], 1)
@@ -79,6 +80,7 @@ def test_what_passed_on_the_same_tree_is_not_run_again(project: Path) -> None:
     assert _run(project, 2)[:2] == ([], 0)
 
 
+@pytest.mark.deep
 @pytest.mark.slow
 def test_another_tree_is_run_as_a_whole(project: Path) -> None:
     (project.parent / "mended").touch()

@@ -38,6 +38,7 @@ def consume(config: dict[str, Any], topic: str, count: int) -> list[str]:
     return [(message.value() or b"").decode() for message in messages]
 
 
+@pytest.mark.deep  # of the servers, not of what talks to them
 @pytest.mark.crash
 def test_what_a_kafka_broker_has_acknowledged_survives_its_death() -> None:
     broker = KafkaBroker()
@@ -98,6 +99,7 @@ def test_a_schema_registry_keeps_the_versions_of_a_subject(registry_server: Regi
     assert json.loads(request_registry(f"{registry_server.url}/schemas/ids/{second}")["schema"])["fields"] == fields
 
 
+@pytest.mark.deep
 @pytest.mark.crash
 def test_a_message_that_rabbitmq_has_confirmed_survives_its_death() -> None:
     broker = RabbitMQServer()

@@ -13,6 +13,7 @@ import psycopg
 import pymysql
 import pytest
 
+from tests.depth import deep
 from tests.services import emulators, programs
 from tests.services.azure import AzureServer
 from tests.services.gcs import GcsServer
@@ -83,6 +84,7 @@ def kind(request: pytest.FixtureRequest) -> type[DatabaseServer]:
 
 @pytest.mark.service
 @pytest.mark.crash
+@pytest.mark.deep  # of the servers, not of what talks to them
 @pytest.mark.parametrize("durable", [False, True], ids=["quick", "durable"])
 def test_committed_rows_survive_a_crash_and_open_transactions_do_not(kind: type[DatabaseServer], durable: bool) -> None:
     server = kind(durable=durable)
@@ -137,7 +139,7 @@ def test_a_server_that_cannot_start_shows_its_log(kind: type[DatabaseServer]) ->
 
 @pytest.mark.service
 @pytest.mark.crash
-@pytest.mark.parametrize("kind", [PostgresServer, MariaDBServer, RabbitMQServer])
+@pytest.mark.parametrize("kind", [PostgresServer, deep(MariaDBServer), deep(RabbitMQServer)])
 def test_no_server_outlives_a_killed_test_process(kind: type[Server]) -> None:
     code = (
         f"from {kind.__module__} import {kind.__name__} as kind\n"
