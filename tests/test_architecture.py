@@ -17,6 +17,8 @@ from ematix_flow.plan.metadata_tables import TABLES
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
+pytestmark = pytest.mark.xdist_group("architecture")  # one process reads all modules
+
 SOURCE = Path(__file__).parents[1] / "src"
 
 LAZY_API = {
