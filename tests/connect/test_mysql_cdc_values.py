@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow.connect.mysql.cdc.logged_values import clock
-from ematix_flow.connect.mysql.cdc.values import TIMESTAMP, fragment
+from ematix_flow.connect.mysql.cdc.values import DATE, TIMESTAMP, fragment
 from ematix_flow.errors import RunError, StreamLostError
 from tests.connect.change_messages import drained
 from tests.connect.test_mysql_cdc import opened, run  # noqa: F401 - fixtures
@@ -30,6 +30,10 @@ OTHERS = {
     "ti1": ("time(1)", "'-00:00:59.2'", "-00:00:59.200000"),
     "ti": ("time", "'838:59:59'", "838:59:59"),
     "none": ("timestamp(3) NULL", "0", None),
+    "epoch": ("datetime", "'1970-01-01 00:00:00'", "1970-01-01T00:00:00"),
+    "epoch6": ("datetime(6)", "'1970-01-01 00:00:00'", "1970-01-01T00:00:00"),
+    "epochday": ("date", "'1970-01-01'", "1970-01-01"),
+    "nowhen": ("datetime", "0", None),
     "en": ("enum('x', 'é') CHARACTER SET latin1", "'é'", "é"),
     "se": ("set('b', 'é', 'c') CHARACTER SET latin1", "'é,c'", "é,c"),
     "lon": (f"enum('x', '{'l' * 200}')", f"'{'l' * 200}'", "l" * 200),
@@ -69,6 +73,7 @@ def test_texts_of_every_charset_and_rare_types_are_the_same_in_the_log(
         name: wanted for name, (_, _, wanted) in OTHERS.items() if wanted is not None
     }
     assert (logged["none"], logged["latin1_text"], logged["utf16_text"]) == (None, "Ã\x81", "aé\U0001f600")
+    assert logged["nowhen"] is None
     assert changes[0]["before"] == logged
 
 
@@ -88,6 +93,8 @@ def test_times_are_read_from_their_bytes(packed: int, digits: int, time: timedel
 
 def test_the_instant_that_is_none_is_null() -> None:
     assert fragment(datetime(1970, 1, 1), TIMESTAMP) == "null"  # noqa: DTZ001
+    assert fragment(datetime(1970, 1, 1), DATE) == '"1970-01-01T00:00:00"'  # noqa: DTZ001
+    assert fragment("0000-00-00", DATE) == "null"
     assert fragment(datetime(1970, 1, 1, 0, 0, 1), TIMESTAMP) == '"1970-01-01T00:00:01Z"'  # noqa: DTZ001
 
 

@@ -23,7 +23,7 @@ _SINGLE_DIGITS = range(6, 10)
 
 def fragment(value: Any, kind: str, width: int = 0, members: tuple[str, ...] = ()) -> str:
     """Return a value as JSON; one that is no value of its kind, such as the day 0000-00-00, is NULL."""
-    if value is None or (kind in (TIMESTAMP, DATE) and (isinstance(value, str) or value == _NO_INSTANT)):
+    if value is None or _is_none(value, kind):
         return "null"
     match kind:
         case "single":
@@ -39,6 +39,11 @@ def fragment(value: Any, kind: str, width: int = 0, members: tuple[str, ...] = (
         case "timestamp":
             return f'"{value.isoformat()}Z"'
     return _plain(value.ljust(width, b"\0") if kind == BINARY and isinstance(value, bytes) else value)
+
+
+def _is_none(value: Any, kind: str) -> bool:
+    """Return whether a value is no day or instant; a DATETIME may be the one that a TIMESTAMP has for none."""
+    return (kind in (TIMESTAMP, DATE) and isinstance(value, str)) or (kind == TIMESTAMP and value == _NO_INSTANT)
 
 
 def _plain(value: Any) -> str:
