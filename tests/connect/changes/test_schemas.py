@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import io
 import json
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import fastavro
+import pytest
 
 from ematix_flow import CDC
 from ematix_flow.connect.changes.decoder import ChangeDecoder, ChangeTable
+from ematix_flow.connect.changes.message_list import MessageList
 from ematix_flow.connect.changes.schemas import ChangeReader
 from ematix_flow.connect.formats.avro import AvroDecoder
 from ematix_flow.connect.schema_registry.base import AVRO, Registry, Schema
+from ematix_flow.declare.table.types import Bytes, Numeric
+from ematix_flow.engine.stream.sinks.new_columns import new_columns
+from ematix_flow.plan.steps import OffsetRange
 
 if TYPE_CHECKING:
     from ematix_flow.connect.schema_registry.base import SchemaId
@@ -25,6 +31,7 @@ DECIMAL = {
     "connect.name": "io.debezium.data.VariableScaleDecimal",
 }
 BITS = {"type": "bytes", "connect.name": "io.debezium.data.Bits", "connect.parameters": {"length": "5"}}
+BYTE = {"type": "bytes", "connect.version": 1}
 DATE = {"type": "int", "connect.name": "io.debezium.time.Date"}
 ROW = {
     "type": "record",
@@ -94,12 +101,17 @@ class OneSchema(Registry):
         return self.known
 
 
-def row_of(schema: dict[str, Any], message: dict[str, Any]) -> list[Any]:
-    """Return the columns of the row that a message of Avro writes."""
+def written(schema: dict[str, Any], message: dict[str, Any]) -> tuple[ChangeReader, bytes]:
+    """Return a message of Avro, and what reads it."""
     body = io.BytesIO()
     fastavro.schemaless_writer(body, fastavro.parse_schema(schema), message)
-    reader = ChangeReader(AvroDecoder(OneSchema(json.dumps(schema))))
-    decoded = ChangeDecoder(CDC(), ChangeTable("t", KINDS, ("id",)), reader).decode([body.getvalue()])
+    return ChangeReader(AvroDecoder(OneSchema(json.dumps(schema)))), body.getvalue()
+
+
+def row_of(schema: dict[str, Any], message: dict[str, Any]) -> list[Any]:
+    """Return the columns of the row that a message of Avro writes."""
+    reader, body = written(schema, message)
+    decoded = ChangeDecoder(CDC(), ChangeTable("t", KINDS, ("id",)), reader).decode([body])
     assert decoded.wrong == [None]
     return [column.to_pylist()[0] for column in decoded.columns[: len(KINDS)]]
 
@@ -110,3 +122,21 @@ def test_columns_may_have_types_that_an_earlier_one_described() -> None:
 
 def test_a_flattened_row_has_its_types_too() -> None:
     assert row_of(FLAT, {**VALUES, "__op": "c"}) == EXPECTED
+
+
+@pytest.mark.parametrize("connector", [{}, {"connect.name": "org.apache.kafka.connect.data.Decimal"}])
+def test_a_decimal_of_avro_becomes_a_column_that_takes_it(connector: dict[str, Any]) -> None:
+    price = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2, **connector}
+    fields = [{"name": "id", "type": "long"}, {"name": "price", "type": ["null", price]}, {"name": "b", "type": BYTE}]
+    row = {"type": "record", "name": "Value", "fields": fields}
+    envelope = {**ENVELOPE, "fields": [{"name": "after", "type": row}, {"name": "op", "type": "string"}]}
+    after = {"id": 1, "price": Decimal("12.34"), "b": b"\x01"}
+    reader, body = written(envelope, {"after": after, "op": "c"})
+    known = (("id", "big_int"),)
+    lacking = ChangeDecoder(CDC(), ChangeTable("t", known, ("id",)), reader)
+    added = new_columns(MessageList("m", [(body, "{}")]), OffsetRange("m", "{}", "{}"), lacking)
+    assert {one.name: one.type for one in added} == {"price": Numeric(38, 18), "b": Bytes()}
+    table = ChangeTable("t", (*known, *((str(one.name), one.type.kind) for one in added)), ("id",))
+    decoded = ChangeDecoder(CDC(), table, reader).decode([body])
+    assert decoded.wrong == [None]
+    assert [column.to_pylist()[0] for column in decoded.columns[:3]] == ["1", "12.34", b"\x01"]

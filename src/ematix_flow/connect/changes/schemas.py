@@ -75,7 +75,7 @@ def _described(schema: Any, named: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 def _column(field: dict[str, Any], named: dict[str, dict[str, Any]]) -> dict[str, Any]:
     described = _described(field["type"], named)
-    # fastavro reads Avro's own logical types, so only those of connectors are left to be read.
-    name = described.get("connect.name", "") if "logicalType" not in described else ""
-    parameters = described.get("connect.parameters")
+    if "logicalType" in described:  # fastavro reads Avro's own, so only those of connectors are left to be read
+        return {"field": field["name"]}
+    name, parameters = described.get("connect.name", ""), described.get("connect.parameters")
     return {"field": field["name"], "name": name, "type": described.get("type"), "parameters": parameters}
