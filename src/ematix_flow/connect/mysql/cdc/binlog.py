@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pymysql
 from pymysql.cursors import Cursor, DictCursor
-from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.event import (
     ExecuteLoadQueryEvent,
     GtidEvent,
@@ -29,6 +28,7 @@ from ematix_flow.connect.change_log.tables import TableId
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.mysql.cdc.columns import leave_bytes
 from ematix_flow.connect.mysql.cdc.entries import EventHeader, LoggedRows, LoggedTruncate, LogPosition, Transactions
+from ematix_flow.connect.mysql.cdc.log_stream import ROUND, PlacedStream
 from ematix_flow.connect.mysql.cdc.statements import Emptied, Unlogged, changes_rows, effect_on, without_comments
 from ematix_flow.connect.mysql.session import MySQLSession, connect, is_transient, read_url
 from ematix_flow.errors import RunError, StreamLostError, TransientError
@@ -56,7 +56,6 @@ _COMPRESSED = frozenset({40, *range(165, 172)})
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, AssertionError, NotImplementedError, struct.error)
 """What the library raises for what it does not know."""
 
-_ROUND = 1 << 32
 FIRST_POS = 4
 """Where the first event of a file begins."""
 
@@ -152,15 +151,14 @@ def read_log(reader: LogReader, begin: TransactionEnd, tables: Collection[TableI
 
     Changes come when their transaction has ended: the log may have some that were rolled back.
     """
-    place = begin.first if begin.first.pos < _ROUND else LogPosition(begin.first.file, FIRST_POS)
-    stream = BinLogStreamReader(
+    place = begin.first if begin.first.pos < ROUND else LogPosition(begin.first.file, FIRST_POS)
+    stream = PlacedStream(
+        place,
         connection_settings={},
         pymysql_wrapper=reader.wire,
         server_id=reader.connection.server_id or _FIRST_ID + secrets.randbelow(_IDS),
         resume_stream=True,
         blocking=False,
-        log_file=place.file,
-        log_pos=place.pos,
         only_events=[
             QueryEvent, ExecuteLoadQueryEvent, XidEvent, XAPrepareEvent, RotateEvent, GtidEvent, MariadbGtidEvent,
             WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent, PartialUpdateRowsEvent, NotImplementedEvent,
@@ -173,32 +171,28 @@ def read_log(reader: LogReader, begin: TransactionEnd, tables: Collection[TableI
     log = _Log(frozenset(tables), begin.first)
     with readable(reader), closing(stream):
         for event in _events(reader, stream):
-            place = next_position(place, stream.log_file, stream.log_pos)
-            for entry in log.entries(event, place):
-                if place > begin.position:  # before it only what is prepared matters
+            for entry in log.entries(event, stream.place):
+                if stream.place > begin.position:  # before it only what is prepared matters
                     yield entry
 
 
-def next_position(place: LogPosition, file: str, low: int) -> LogPosition:
-    """Return the place of an event behind another, of which the log has the low 32 bits: one transaction may be larger."""
-    if file != place.file:
-        return LogPosition(file, low)
-    rounds, before = divmod(place.pos, _ROUND)
-    return LogPosition(file, (rounds + (before - low > _ROUND // 2)) * _ROUND + low)
-
-
-def _events(reader: LogReader, stream: Any) -> Iterator[Any]:
+def _events(reader: LogReader, stream: PlacedStream) -> Iterator[Any]:
     """Return the events of the log."""
     while True:
         try:
             event = stream.fetchone()
         except _UNREADABLE as error:
-            message = f"the log of {reader.connection.name!r} cannot be read behind {stream.log_file} {stream.log_pos}: {error}"
+            message = f"the log of {reader.connection.name!r} cannot be read behind {stream.place.file} {stream.place.pos}: {error}"
             raise RunError(
                 message, hint="a table may have a type that is not known, such as the COMPRESSED columns of MariaDB."
             ) from error
         if event is None:
             return
+        if isinstance(event, RotateEvent) and stream.place.pos >= ROUND:  # only 32 bits can be asked for
+            message = (
+                f"the connection to {reader.connection.name!r} was lost behind {stream.place.file} {stream.place.pos}"
+            )
+            raise TransientError(message, hint="the log is read again from before.")
         yield event
 
 
