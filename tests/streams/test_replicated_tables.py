@@ -47,6 +47,11 @@ def test_a_mirror_lacks_columns_that_the_log_does_not_have(monkeypatch: pytest.M
     assert mirror(monkeypatch, CDC(), NUMBER, TIME, unlogged=("gone_at",)).column_names == ("id",)
 
 
+def test_a_key_that_the_log_does_not_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(PlanError, match=r"the log of shop\.orders does not have id of its primary key"):
+        mirror(monkeypatch, CDC(), NUMBER, TIME, unlogged=("id", "gone_at"))
+
+
 def test_names_that_differ_in_case_are_one_mirror_where_the_target_takes_them_for_one() -> None:
     tables = (TableId("shop", "Orders"), TableId("shop", "orders"))
     for into, name in ((THERE, "one"), (PostgresConnection("pg2", url="postgresql://h/e"), "two")):

@@ -113,6 +113,7 @@ def _stream(
 def _mirror(replication: Replication, database: Database, table: TableId, unlogged: Collection[str]) -> Table:
     """Return the table that mirrors what the log has of one, with a column for deleted rows; types that no target has become texts."""
     existing, columns, soft = _schema(database, table), [], replication.cdc.soft_delete_column
+    _refuse_unlogged_key(table, existing, unlogged)
     for column in existing.columns:
         if column.name in unlogged:
             continue
@@ -123,6 +124,14 @@ def _mirror(replication: Replication, database: Database, table: TableId, unlogg
     if soft is not None and soft not in {column.name for column in columns}:
         columns.append(Column(TimestampTZ(), nullable=True, name=soft))
     return Table(*_mirror_name(replication, table), tuple(columns))
+
+
+def _refuse_unlogged_key(table: TableId, existing: TableSchema, unlogged: Collection[str]) -> None:
+    """Refuse a table of whose key the log lacks a part: rows that differ only there would overwrite each other."""
+    lacking = [name for name in existing.primary_key if name in unlogged]
+    if lacking:
+        message = f"the log of {table} does not have {', '.join(lacking)} of its primary key, which the server computes"
+        raise PlanError(message, hint="leave the table out: name the others in tables=.")
 
 
 def _mirror_name(replication: Replication, table: TableId) -> tuple[str, str]:
