@@ -25,10 +25,16 @@ THERE = SQLiteConnection("there", path="t.db")
 NUMBER, TIME = ColumnSchema("id", "bigint", nullable=False), ColumnSchema("gone_at", "timestamp", nullable=True)
 
 
-def mirror(monkeypatch: pytest.MonkeyPatch, cdc: CDC, *columns: ColumnSchema, unlogged: tuple[str, ...] = ()) -> Table:
+def mirror(
+    monkeypatch: pytest.MonkeyPatch,
+    cdc: CDC,
+    *columns: ColumnSchema,
+    unlogged: tuple[str, ...] = (),
+    name: str | None = None,
+) -> Table:
     """Return the table that mirrors one with some columns."""
     monkeypatch.setattr(replication, "_schema", lambda *_: TableSchema(columns, ("id",), ()))
-    declared = ematix.replicate(SOURCE, tables="shop.*", into=THERE, cdc=cdc, name=f"m{len(columns)}")
+    declared = ematix.replicate(SOURCE, tables="shop.*", into=THERE, cdc=cdc, name=name or f"m{len(columns)}")
     stream = replication._stream(declared, *replication._sides(declared), TableId("shop", "orders"), unlogged)
     table = stream.targets[0].declared_table
     assert table is not None
@@ -41,6 +47,8 @@ def test_a_mirror_has_a_column_for_deleted_rows(monkeypatch: pytest.MonkeyPatch)
     assert table.columns[-1] == Column(TimestampTZ(), nullable=True, name="gone_at")
     check_soft(table, "gone_at")
     assert mirror(monkeypatch, soft, NUMBER, TIME).column_names == ("id", "gone_at")
+    hard = CDC(soft_delete_column="gone_at")
+    assert mirror(monkeypatch, hard, NUMBER, name="hard").column_names == ("id",), "nothing would fill the column"
 
 
 def test_a_mirror_lacks_columns_that_the_log_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:

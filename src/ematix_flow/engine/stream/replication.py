@@ -112,7 +112,7 @@ def _stream(
 
 def _mirror(replication: Replication, database: Database, table: TableId, unlogged: Collection[str]) -> Table:
     """Return the table that mirrors what the log has of one, with a column for deleted rows; types that no target has become texts."""
-    existing, columns, soft = _schema(database, table), [], replication.cdc.soft_delete_column
+    existing, columns, soft = _schema(database, table), [], replication.cdc.soft_column
     _refuse_unlogged_key(table, existing, unlogged)
     for column in existing.columns:
         if column.name in unlogged:
