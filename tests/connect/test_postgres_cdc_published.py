@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 
 from ematix_flow.connect.change_log.tables import TableId
-from ematix_flow.errors import RunError, StreamLostError
+from ematix_flow.errors import DeclareError, RunError, StreamLostError
 from tests.connect.change_messages import brief, drained
 from tests.connect.test_postgres_cdc import opened, run  # noqa: F401 - fixtures
+from tests.crash.harness import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +71,7 @@ def test_a_table_that_was_made_again_or_changed_names_is_not_taken_for_the_same(
     assert [brief(one) for one in drained(source, after)[0]] == [("c", None, {"id": 2})]
 
 
-def test_a_stream_that_begins_at_the_end_publishes_what_is_not(
+def test_a_stream_that_begins_at_the_end_has_every_change_of_tables_that_were_not_published(
     run: Statement,  # noqa: F811
     opened: Callable[..., PostgresChanges],  # noqa: F811
 ) -> None:
@@ -76,9 +79,48 @@ def test_a_stream_that_begins_at_the_end_publishes_what_is_not(
     run("ALTER PUBLICATION own SET (publish_via_partition_root = true)")
     source = opened("public.*", publication="own")
     source.begin()
-    _, position = drained(source, source.start("latest"))
+    position = source.first_position("latest")
     run("INSERT INTO t VALUES (1)")
-    assert [brief(one) for one in drained(source, position)[0]] == [("c", None, {"id": 1})]
+    changes, position = drained(source, position)
+    assert [brief(one) for one in changes] == [("c", None, {"id": 1})]
+    run("CREATE TABLE later (id int PRIMARY KEY)")
+    moved = opened("public.*", publication="own").seek(position, "latest")
+    run("INSERT INTO later VALUES (1)")
+    again = opened("public.*", publication="own")
+    again.begin()
+    assert [brief(one) for one in drained(again, moved)[0]] == [("c", None, {"id": 1})]
+    run("DROP TABLE later; CREATE TABLE later (id int PRIMARY KEY)")
+    with pytest.raises(StreamLostError, match=r"public\.later is no longer in publication"):
+        again.ahead(moved, 10)
+
+
+def test_a_transaction_that_is_open_while_its_table_is_published_is_before_the_end(
+    run: Statement,  # noqa: F811
+    opened: Callable[..., PostgresChanges],  # noqa: F811
+    postgres_url: str,
+) -> None:
+    run("CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE a (id int PRIMARY KEY); CREATE PUBLICATION own FOR TABLE a")
+    source = opened("t, a", publication="own")
+    source.begin()
+    with ThreadPoolExecutor(1) as pool:
+        with psycopg.connect(postgres_url) as other:
+            other.execute("INSERT INTO t VALUES (1)")
+            first = pool.submit(source.first_position, "latest")
+            wait_until(lambda: run("SELECT 1 FROM pg_publication_tables WHERE tablename = 't'") or first.done(), 60)
+            other.execute("INSERT INTO t VALUES (2)")
+        position = first.result(60)
+    run("INSERT INTO t VALUES (3)")
+    assert [brief(one) for one in drained(source, position)[0]] == [("c", None, {"id": 3})]
+
+
+def test_a_table_without_an_identity_is_not_published_where_a_stream_is_moved_to_the_end(
+    run: Statement,  # noqa: F811
+    opened: Callable[..., PostgresChanges],  # noqa: F811
+) -> None:
+    run("CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE loose (id int); CREATE PUBLICATION own FOR TABLE a")
+    with pytest.raises(DeclareError, match=r"public\.loose has no replica identity"):
+        opened("public.*", publication="own").seek(None, "latest")
+    run("INSERT INTO loose VALUES (1); DELETE FROM loose")
 
 
 def test_a_publication_that_was_dropped_is_said(

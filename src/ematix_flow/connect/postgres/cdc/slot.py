@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -123,10 +124,10 @@ def slot_status(session: PostgresSession, name: str) -> SlotStatus | None:
     )
 
 
-def create_slot(session: PostgresSession, name: str) -> None:
-    """Create the slot; from now on the server keeps the log for it."""
+def create_slot(session: PostgresSession, name: str, *, temporary: bool = False) -> None:
+    """Create the slot, when all transactions have ended that are open; from now on the server keeps the log for it."""
     try:
-        session.query("SELECT pg_create_logical_replication_slot(?, ?)", (name, PLUGIN))
+        session.query("SELECT pg_create_logical_replication_slot(?, ?, ?)", (name, PLUGIN, temporary))
     except psycopg.errors.DuplicateObject:
         return  # another run of the stream was first
     except psycopg.errors.ConfigurationLimitExceeded as error:
@@ -153,6 +154,17 @@ def publish(session: PostgresSession, name: str, tables: Sequence[TableId]) -> N
     elif missing:
         session.execute(f"ALTER PUBLICATION {quoted(name)} ADD TABLE {listed}")
     failpoint("cdc.published")
+
+
+def publish_missing(session: PostgresSession, name: str, tables: Sequence[TableId]) -> None:
+    """Add tables that a publication lacks; then no transaction is open any more that has changed them without it."""
+    published = published_tables(session, name)
+    if published is None or published.issuperset(tables):
+        return
+    publish(session, name, tables)
+    passing = f"flow_published_{uuid.uuid4().hex}"
+    create_slot(session, passing, temporary=True)
+    session.query("SELECT pg_drop_replication_slot(?)", (passing,))
 
 
 def refuse_parts(session: PostgresSession, name: str, tables: Sequence[SourceTable]) -> None:

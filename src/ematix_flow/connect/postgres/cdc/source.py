@@ -35,6 +35,7 @@ from ematix_flow.connect.postgres.cdc.slot import (
     advance,
     create_slot,
     publish,
+    publish_missing,
     published_tables,
     refuse_lost,
     refuse_parts,
@@ -148,6 +149,15 @@ class PostgresChanges(ChangeLogSource):
             return self._requested(from_text(where), server, tables)
         message = f"{where!r} is no position in the log of a database, which is not ordered by time"
         raise RunError(message, hint='say earliest (the rows of the tables), latest, or {"lsn": "0/16B3748"}.')
+
+    def first_position(self, where: str) -> Position:
+        """Return the position at which a target begins; the end of the log only where that has all changes of the tables."""
+        if where == LATEST:
+            tables = self._tables()
+            refuse_unidentified(tables)
+            with readable(self.reader):
+                publish_missing(self._open_session(), self.reader.publication, [table.id for table in tables])
+        return self.start(where)
 
     def ahead(self, position: Position, most: int, end_offset: Position | None = None) -> Position:
         """Return the end of the transactions that follow, or the position with another table."""
@@ -321,8 +331,7 @@ class PostgresChanges(ChangeLogSource):
             if missing:
                 there = list_tables(session)
                 known = [table for table in missing if table in there]
-                read = position[_TABLES] if _COUNT in position else ()  # `latest` has read nothing yet
-                refuse_unpublished(name, [table for table in known if str(table) in read])
+                refuse_unpublished(name, [table for table in known if str(table) in position[_TABLES]])
                 publish(session, name, known)
 
     def _status(self) -> SlotStatus | None:
