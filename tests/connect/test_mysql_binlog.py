@@ -28,7 +28,14 @@ ITEMS = TableId("shop", "items")
 
 
 def event(kind: type, *, timestamp: int = 1, **more: Any) -> Any:
-    fields = {"schema": "shop", "table": "items", "columns": [], "packet": SimpleNamespace(event_size=10), **more}
+    fields = {
+        "schema": "shop",
+        "table": "items",
+        "dbms": "mariadb",
+        "columns": [],
+        "packet": SimpleNamespace(event_size=10),
+        **more,
+    }
     return MagicMock(spec=kind, timestamp=timestamp, **fields)
 
 

@@ -237,7 +237,7 @@ class _Log:
             return
         if isinstance(event, PartialUpdateRowsEvent):
             _refuse_packed("changes of parts of documents", header.at)
-        leave_bytes(event.columns)
+        leave_bytes(event.columns, own_types=event.dbms == "mariadb")
         self._transactions.changes.append(LoggedRows(table, event, header.at, header.gtid, header.seconds * 1000))
 
     def _of_file(self, end: LogPosition, header: EventHeader) -> Iterator[LogEntry]:

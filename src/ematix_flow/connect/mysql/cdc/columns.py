@@ -12,13 +12,16 @@ BYTES = "binary"
 """The charset of columns that have no text; of all columns as the library is told, so that it leaves their bytes alone."""
 
 
-def leave_bytes(columns: list[Any]) -> None:
-    """Let the library hand over texts and times of columns as they are in the log, before it reads a row."""
+def leave_bytes(columns: list[Any], *, own_types: bool) -> None:
+    """Let the library hand over texts and times of columns as they are in the log, before it reads a row.
+
+    A server with types of its own has some of them as bytes.
+    """
     for column in columns:
         if hasattr(column, "logged_type"):
             continue
         column.logged_type, column.charset = column.type, _charset(column)
-        column.character_set_name = BYTES
+        column.character_set_name, column.own_types = BYTES, own_types
         if column.type == FIELD_TYPE.TIME2:
             column.type, column.bytes = FIELD_TYPE.BIT, 3 + (column.fsp + 1) // 2
             column.bits = 8 * column.bytes

@@ -5,10 +5,12 @@ Texts are in the charset of their column. What Python does not know of charsets 
 
 from __future__ import annotations
 
+import codecs
 import socket
 import uuid
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pymysqlreplication.constants import FIELD_TYPE
 
@@ -40,9 +42,25 @@ _OWN_TYPES: dict[str, Callable[[bytes], str]] = {
 """Types of MariaDB that the log has as BINARY of a length, and a query as text."""
 _OWN_LENGTHS = (4, 16)
 
+_MOST_TEXTS, _LONGEST_TEXT = 20_000, 256
+"""How many texts are kept that the server has converted, and how many bytes they have at most."""
+
 _COLUMNS = """
 SELECT column_name, data_type, character_set_name FROM information_schema.columns WHERE table_schema = ? AND table_name = ?
 """
+
+
+@dataclass(frozen=True, slots=True)
+class _Charsets:
+    """What a server has said of its charsets, which do not change."""
+
+    characters: dict[str, str | None] = field(default_factory=dict)
+    """The 256 characters of a charset; None of one with more."""
+    texts: dict[tuple[str, bytes], str] = field(default_factory=dict)
+
+
+_known: dict[str, _Charsets] = {}
+"""By the URL of the server: a process reads many ranges of its log."""
 
 
 class ColumnReader:
@@ -52,8 +70,7 @@ class ColumnReader:
         self._reader = reader
         self._session: MySQLSession | None = None
         self._catalogs: dict[TableId, dict[str, tuple[str, str | None]]] = {}
-        self._characters: dict[str, str | None] = {}
-        """The 256 characters of a charset; None of one with more."""
+        self._charsets = _known.setdefault(reader.connection.url, _Charsets())
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -80,8 +97,10 @@ class ColumnReader:
         """Return the members of a SET."""
         if not column.set_values:
             return ()
-        charset = self._charset(table, column)
-        return tuple(self.text(_raw(member), charset) for member in column.set_values)
+        if not hasattr(column, "members"):
+            charset = self._charset(table, column)
+            column.members = tuple(self.text(_raw(member), charset) for member in column.set_values)
+        return cast("tuple[str, ...]", column.members)
 
     def text(self, data: bytes, charset: str) -> str:
         """Return a text that is in a charset."""
@@ -91,23 +110,35 @@ class ColumnReader:
             except UnicodeDecodeError:
                 return self._converted(data, charset)
         characters = self._table(charset)
-        return self._converted(data, charset) if characters is None else "".join([characters[byte] for byte in data])
+        if characters is None:
+            return self._converted(data, charset)
+        return codecs.charmap_decode(data, "strict", characters)[0]
 
     def _table(self, charset: str) -> str | None:
-        if charset not in self._characters:
+        known = self._charsets.characters
+        if charset not in known:
             single = self._query(
                 "SELECT maxlen = 1 FROM information_schema.character_sets WHERE character_set_name = ?", charset
             )
             every = self._converted(bytes(range(256)), charset) if single and single[0][0] else ""
-            self._characters[charset] = every if len(every) == 256 else None  # noqa: PLR2004 - one for each byte
-        return self._characters[charset]
+            known[charset] = every if len(every) == 256 else None  # noqa: PLR2004 - one for each byte
+        return known[charset]
 
     def _converted(self, data: bytes, charset: str) -> str:
-        return str(self._query(f"SELECT CONVERT(_{charset} X'{data.hex()}' USING utf8mb4)")[0][0])
+        """Return a text as the server converts it, which takes a round trip."""
+        known = self._charsets.texts
+        text = known.get((charset, data))
+        if text is None:
+            text = str(self._query(f"SELECT CONVERT(_{charset} X'{data.hex()}' USING utf8mb4)")[0][0])
+            if len(known) >= _MOST_TEXTS:
+                known.clear()
+            if len(data) <= _LONGEST_TEXT:
+                known[charset, data] = text
+        return text
 
     def _bytes(self, table: TableId, column: Any, data: bytes) -> bytes | str:
         width = int(getattr(column, "max_length", 0) or 0)
-        if column.logged_type != FIELD_TYPE.STRING or width not in _OWN_LENGTHS:
+        if not column.own_types or column.logged_type != FIELD_TYPE.STRING or width not in _OWN_LENGTHS:
             return data
         kind, _ = self._catalog(table).get(column.name, ("", None))
         return _OWN_TYPES[kind](data.ljust(width, b"\0")) if kind in _OWN_TYPES else data
