@@ -10,6 +10,8 @@ import psycopg
 import pytest
 
 from ematix_flow.connect.change_log.tables import TableId
+from ematix_flow.connect.postgres.cdc import source as cdc_source
+from ematix_flow.connect.postgres.cdc.slot import published_tables
 from ematix_flow.errors import DeclareError, RunError, StreamLostError
 from tests.connect.change_messages import brief, drained
 from tests.connect.test_postgres_cdc import opened, run  # noqa: F401 - fixtures
@@ -92,6 +94,31 @@ def test_a_stream_that_begins_at_the_end_has_every_change_of_tables_that_were_no
     run("DROP TABLE later; CREATE TABLE later (id int PRIMARY KEY)")
     with pytest.raises(StreamLostError, match=r"public\.later is no longer in publication"):
         again.ahead(moved, 10)
+
+
+def test_a_publication_is_queried_when_the_log_goes_on(
+    run: Statement,  # noqa: F811
+    opened: Callable[..., PostgresChanges],  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queries: list[str] = []
+    monkeypatch.setattr(cdc_source, "published_tables", lambda *given: queries.append("") or published_tables(*given))
+    run("CREATE TABLE t (id int PRIMARY KEY)")
+    source = opened("t")
+    source.begin()
+    _, position = drained(source, source.start("earliest"))
+    server = source._server()
+    monkeypatch.setattr(source, "_server", lambda: server)
+    source.ahead(position, 10)
+    queries.clear()
+    for _ in range(3):
+        source.ahead(position, 10)
+    assert not queries
+    monkeypatch.undo()
+    run("DROP TABLE t; CREATE TABLE t (id int PRIMARY KEY)")
+    for _ in range(2):
+        with pytest.raises(StreamLostError, match=r"public\.t is no longer in publication"):
+            source.ahead(position, 10)
 
 
 def test_a_transaction_that_is_open_while_its_table_is_published_is_before_the_end(

@@ -90,6 +90,8 @@ class PostgresChanges(ChangeLogSource):
         self._chosen: tuple[SourceTable, ...] | None = None
         self._quiet: tuple[int, int] | None = None
         """A part of the log that has no change: it is not decoded again while nothing is written."""
+        self._published_at: int | None = None
+        """The end of the log at which all tables were published."""
 
     def catalog(self) -> Postgres:
         """Return the database whose log is read."""
@@ -168,8 +170,9 @@ class PostgresChanges(ChangeLogSource):
         self._refuse_other_log(position, server)
         if position[_LSN] is not None:
             refuse_lost(self.reader.slot, status, parse_lsn(position[_LSN]))
-        if self._begun:
+        if self._begun and self._published_at != server.end_lsn:
             self._publish(position)
+            self._published_at = server.end_lsn
         pending = self._pending(position) if self._begun else []
         if not pending:
             if position[_LSN] is None:
