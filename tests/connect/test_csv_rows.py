@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from operator import add
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.formats.csv import dialect_of, read_rows
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ematix_flow.connect.formats.csv import _with_null_spelling, dialect_of, read_rows
+from ematix_flow.connect.formats.csv_records import Dialect, grammar_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,3 +42,57 @@ def test_rows_that_are_filled_up_stay_in_their_places(tmp_path: Path) -> None:
         {"a": "1", "b": None}, {"a": "2", "b": "x\ny"}, {"a": "3", "b": None}, {"a": "1", "b": "b"},
     ]  # fmt: skip
     assert [text for text, _ in rows.bad] == ["4,5,6"]
+
+
+DIALECTS = [
+    Dialect(escape="\\"),
+    Dialect(escape="\\", delimiter="\t", quote="'"),
+    Dialect(escape="^", delimiter="]"),
+    Dialect(escape="-", quote="^", delimiter="|"),
+    Dialect(escape="\\", terminator=";"),
+    Dialect(escape="N"),
+]
+NULLS = [r"^\\N$", r"^(NA|\\N|\^N|-N|N)$", r"\\N", r"^\\N,\\N$", "^N.", "é", "^$", ""]
+FIELDS = ["", "N", "EN", "EN", "EN", "ENa", "aEN", "EEN", "EDEN", "DEN", "E\n", "\nEN", "EQ", "aQ", "aQEN", "QaQ", "QENQ", "QDENDQ",
+          "Q\nEN\nQ", "QEQDENQ", "Q", "\xc3\xa9E\xc3\xa9", "\xffEN"]  # fmt: skip
+"""With E, Q and D for the escape, the quote and the delimiter of a dialect."""
+ENDS = ["D", "D", "\n", "\r\n", "\r", ";"]
+
+
+@st.composite
+def spelled(draw: st.DrawFn) -> tuple[Dialect, bytes]:
+    """Return a dialect and whole records, mostly of what has a meaning in it."""
+    dialect = replace(draw(st.sampled_from(DIALECTS)), null_regex=draw(st.sampled_from(NULLS)))
+    text = "".join(draw(st.lists(st.builds(add, st.sampled_from(FIELDS), st.sampled_from(ENDS)), max_size=12)))
+    for name, character in (("E", dialect.escape), ("Q", dialect.quote), ("D", dialect.delimiter)):
+        text = text.replace(name, character)
+    data = text.encode("latin1") + dialect.ends[0]
+    match = grammar_of(dialect).records.match(data)
+    assert match is not None
+    return dialect, match.group()
+
+
+def field_by_field(records: bytes, dialect: Dialect) -> bytes:
+    """Return what the records become if every field is inspected on its own."""
+    escape, field = dialect.escape.encode(), grammar_of(dialect).field
+    result, offset = b"", 0
+    while offset < len(records):
+        match = field.match(records, offset)
+        text = match.group() if match is not None else b""
+        offset += len(text) + 1
+        spelling = pa.scalar(text.decode(errors="replace"))
+        bare = not text.startswith(dialect.quote.encode())
+        if bare and pc.match_substring_regex(spelling, dialect.null_regex).as_py():
+            text = text.replace(escape, escape * 2)
+        result += text + records[offset - 1 : offset]
+    return result
+
+
+@pytest.mark.slow
+@settings(max_examples=400)
+@given(spelled())
+@example((Dialect(escape="\\", null_regex=r"^\\N$"), b'\\N,"\\N",a\\N\n\\,,\\N,"\\",\\N"\r\na"\\N,\\N\n'))
+def test_null_is_recognised_as_if_every_field_were_alone(file: tuple[Dialect, bytes]) -> None:
+    dialect, records = file
+    expected = field_by_field(records, dialect) if dialect.null_regex else records
+    assert _with_null_spelling(records, dialect) == expected

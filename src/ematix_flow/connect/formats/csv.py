@@ -6,16 +6,15 @@ Records are found first, and with them quotes that do not belong; pyarrow splits
 from __future__ import annotations
 
 import csv
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.formats.csv_records import WHOLE, Dialect, grammar_of, records_of
+from ematix_flow.connect.formats.csv_records import WHOLE, Dialect, bare_escapes_of, grammar_of, records_of
 from ematix_flow.connect.formats.text import LONGEST_RECORD, NOT_UTF8, ParsedRows
 from ematix_flow.declare.connection.file_names import has_tabs
 from ematix_flow.errors import DeclareError, RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -86,28 +85,32 @@ def read_rows(path: str, dialect: Dialect, byte_range: ByteRange = WHOLE) -> Ite
 
 def _with_null_spelling(records: bytes, dialect: Dialect) -> bytes:
     r"""Return records in which a bare field that is the spelling of NULL, such as `\N`, keeps what would be an escape."""
-    escape, quote = dialect.escape.encode(), dialect.quote.encode()
-    if not dialect.null_regex or escape == quote or escape not in records:
+    escape = dialect.escape.encode()
+    if not dialect.null_regex or dialect.escape == dialect.quote or escape not in records:
         return records
-    parts: list[bytes] = []
-    field, offset = grammar_of(dialect).field, 0
-    while offset < len(records):
-        match = field.match(records, offset)
-        text = match.group() if match is not None else b""
-        offset += len(text)
-        if escape in text and not text.startswith(quote) and _means_null(text, dialect.null_regex):
-            text = text.replace(escape, escape * 2)
-        parts += (text, records[offset : offset + 1])
-        offset += 1
+    # Nothing but the fields with an escape is handled in Python: a block has a million fields.
+    parts = bare_escapes_of(dialect).split(records)
+    ends = (dialect.delimiter.encode(), *dialect.ends)
+    known = frozenset((b"", *ends))
+    fields = [
+        rest if before[-1:] in known else before[max(map(before.rfind, ends)) + 1 :] + rest
+        for before, rest in zip(parts[1::3], parts[2::3], strict=True)
+    ]
+    nulls = _meaning_null(set(fields), dialect.null_regex)
+    retained = {field: field[field.find(escape) :].replace(escape, escape * 2) for field in nulls if escape in field}
+    if not retained:
+        return records
+    parts[2::3] = [retained.get(field, rest) for field, rest in zip(fields, parts[2::3], strict=True)]
     return b"".join(parts)
 
 
-@lru_cache(maxsize=1024)
-def _means_null(text: bytes, null_regex: str) -> bool:
+def _meaning_null(fields: Iterable[bytes], null_regex: str) -> list[bytes]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    return bool(pc.match_substring_regex(pa.scalar(text.decode(errors="replace")), null_regex).as_py())
+    several = list(fields)
+    texts = pa.array([field.decode(errors="replace") for field in several], pa.string())
+    return [several[index] for index in pc.indices_nonzero(pc.match_substring_regex(texts, null_regex)).to_pylist()]
 
 
 def _in_lines(chunk: bytes, dialect: Dialect) -> bytes:

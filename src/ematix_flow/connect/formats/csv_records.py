@@ -113,6 +113,20 @@ def grammar_of(dialect: Dialect) -> Grammar:
     return Grammar(patterns[0], patterns[1], re.compile(comment) if comment else None, patterns[2])
 
 
+@lru_cache(maxsize=8)
+def bare_escapes_of(dialect: Dialect) -> re.Pattern[bytes]:
+    """Return the pattern of what is before an escape that is in no quotes, and of the rest of its field from there.
+
+    A search goes on behind a field, so that a quote is behind an end only where it opens a field. The last rest is empty.
+    """
+    quote, escape = re.escape(dialect.quote.encode()), re.escape(dialect.escape.encode())
+    ends = b"".join(re.escape(one) for one in (dialect.delimiter.encode(), *dialect.ends))
+    run = b"[^%b%b]" % (quote, escape)
+    quoted = b"(?<![^%b])%b%b*+(?:%b.%b*+)*+%b" % (ends, quote, run, escape, run, quote)
+    rest = b"(?:%b.[^%b%b]*+)++" % (escape, ends, escape)
+    return re.compile(b"((?:%b++|%b|%b)*+)(%b|)" % (run, quoted, quote, rest), re.DOTALL)
+
+
 class _UnclosedError(Exception):
     """The record at a line does not end."""
 
