@@ -13,11 +13,10 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ematix_flow.connect.formats.json_lines import written
-from ematix_flow.connect.formats.values import text_of, tree
+from ematix_flow.connect.formats.json_documents import documents
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
 AS_DIGITS = ("bytes",)
 """Kinds that text files hold as something else than their value: these are read back as hexadecimal digits."""
@@ -171,41 +170,13 @@ def json_objects(batch: pa.RecordBatch) -> pa.Array:
 
 def _json_pair(name: str, column: pa.Array) -> pa.Array:
     """Return a field of an object with a comma before it, NULL where there is none."""
-    value = _json_nested(column) if pa.types.is_nested(column.type) else as_text(column)
+    value = documents(column) if pa.types.is_nested(column.type) else as_text(column)
     if not (_is_number(column.type) or pa.types.is_nested(column.type)):
         value = _json_text(value)
     if pa.types.is_floating(column.type):
         finite = pc.is_finite(column)
         value = pc.if_else(finite, value, pc.binary_join_element_wise('"', value, '"', ""))
     return pc.binary_join_element_wise(f",{json.dumps(name, ensure_ascii=False)}:", value, "")
-
-
-def _json_nested(column: pa.Array) -> pa.Array:
-    """Return objects and lists as JSON, values in them as beside them; fields that only other rows have are not there."""
-    values = column.to_pylist()
-    return pa.array([None if value is None else _document(value, column.type) for value in values], pa.string())
-
-
-def _document(value: Any, kind: pa.DataType) -> str:
-    """Return a value as JSON: numbers with all their digits, maps as objects, bytes as hexadecimal digits."""
-    if value is None:
-        return "null"
-    if pa.types.is_map(kind):
-        return _object((_key(key), _document(item, kind.item_type)) for key, item in value)
-    if pa.types.is_struct(kind):
-        return _object((f.name, _document(value[f.name], f.type)) for f in kind if value[f.name] is not None)
-    if pa.types.is_nested(kind):
-        return f"[{', '.join(_document(item, kind.value_type) for item in value)}]"
-    return str(written(tree(value.hex() if isinstance(value, bytes) else value)))
-
-
-def _object(pairs: Iterable[tuple[str, str]]) -> str:
-    inner = ", ".join(f"{json.dumps(name, ensure_ascii=False)}: {value}" for name, value in pairs)
-    return f"{{{inner}}}"
-
-
-def _key(key: Any) -> str:
-    return key.hex() if isinstance(key, bytes) else text_of(key)
 
 
 def _json_text(column: pa.Array) -> pa.Array:
