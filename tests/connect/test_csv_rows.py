@@ -52,7 +52,7 @@ DIALECTS = [
     Dialect(escape="\\", terminator=";"),
     Dialect(escape="N"),
 ]
-NULLS = [r"^\\N$", r"^(NA|\\N|\^N|-N|N)$", r"\\N", r"^\\N,\\N$", "^N.", "é", "^$", ""]
+NULLS = ["N", r"^\\N$", r"^(NA|\\N|\^N|-N|N)$", r"\\N", r"^\\N,\\N$", "^N.", "é", "^$", ""]
 FIELDS = ["", "N", "EN", "EN", "EN", "ENa", "aEN", "EEN", "EDEN", "DEN", "E\n", "\nEN", "EQ", "aQ", "aQEN", "QaQ", "QENQ", "QDENDQ",
           "Q\nEN\nQ", "QEQDENQ", "Q", "\xc3\xa9E\xc3\xa9", "\xffEN"]  # fmt: skip
 """With E, Q and D for the escape, the quote and the delimiter of a dialect."""
@@ -81,8 +81,9 @@ def field_by_field(records: bytes, dialect: Dialect) -> bytes:
         text = match.group() if match is not None else b""
         offset += len(text) + 1
         spelling = pa.scalar(text.decode(errors="replace"))
-        bare = not text.startswith(dialect.quote.encode())
-        if bare and pc.match_substring_regex(spelling, dialect.null_regex).as_py():
+        parting = (dialect.delimiter.encode(), dialect.quote.encode(), *dialect.ends)
+        whole = not any(one in text for one in parting)
+        if whole and pc.match_substring_regex(spelling, dialect.null_regex).as_py():
             text = text.replace(escape, escape * 2)
         result += text + records[offset - 1 : offset]
     return result
@@ -96,3 +97,8 @@ def test_null_is_recognised_as_if_every_field_were_alone(file: tuple[Dialect, by
     dialect, records = file
     expected = field_by_field(records, dialect) if dialect.null_regex else records
     assert _with_null_spelling(records, dialect) == expected
+
+
+def test_an_escaped_delimiter_stays_one_in_a_field_in_which_a_loose_pattern_finds_null() -> None:
+    dialect = Dialect(escape="\\", null_regex="NA|NULL")
+    assert _with_null_spelling(b"1,BAN\\,ANA\n2,\\NA\n", dialect) == b"1,BAN\\,ANA\n2,\\\\NA\n"

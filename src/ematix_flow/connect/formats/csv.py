@@ -97,7 +97,13 @@ def _with_null_spelling(records: bytes, dialect: Dialect) -> bytes:
         for before, rest in zip(parts[1::3], parts[2::3], strict=True)
     ]
     nulls = _meaning_null(set(fields), dialect.null_regex)
-    retained = {field: field[field.find(escape) :].replace(escape, escape * 2) for field in nulls if escape in field}
+    # An escape in front of what ends a field is one, even where a loose pattern finds NULL in the field.
+    parting = (*ends, dialect.quote.encode())
+    retained = {
+        field: field[field.find(escape) :].replace(escape, escape * 2)
+        for field in nulls
+        if escape in field and not any(one in field for one in parting)
+    }
     if not retained:
         return records
     parts[2::3] = [retained.get(field, rest) for field, rest in zip(fields, parts[2::3], strict=True)]
