@@ -46,6 +46,7 @@ LIKE_POSTGRES = """
     extract(second FROM s + INTERVAL '1.5 seconds') ; extract(epoch FROM s) / 60 ; floor(extract(epoch FROM s) / 60)
     date_part('dow', d) ; date_part('year', s) / 5 ; date_part('epoch', s)
     l[1] ; l[9] ; l[b] ; l[a] ; l[z] ; l[b + 1] ; l[length('a')] ; l[CAST(b AS INT) + 1] ; l[b + 1] / 2 ; ARRAY[1, 2, 3]
+    (ARRAY[ARRAY[1, 2], ARRAY[3, 4]])[1][2] ; (ARRAY[ARRAY[1, 2], ARRAY[3, 4]])[CAST(b AS INT)][1]
     array_position(l, 9) ; array_position(l, 3) ; array_append(l, 5) ; array_to_string(l, ',') ; to_hex(255)
     '{"a": {"b": 1}}'::json -> 'a' ->> 'b' ; '{"a": "b"}'::json ->> 'a' ; '{"a": [1, 2]}'::json ->> 'a' IS NULL
 """
@@ -59,7 +60,8 @@ OF: dict[str, str] = {
         regexp_extract(t, '(l)(o)', 2) ; regexp_extract(t, 'z') ; 'a\\b' LIKE 'a\\b' ; list_contains(l, 9) ; list_position(l, 9)
         list_sort(l) ; list_concat(l, l) ; array_length(l) ; contains(t, 'll') ; ends_with(t, 'lo') ; ifnull(n, 'x') ; unicode('a')
         json_extract_string('{{"a": {{"b": true}}}}', '$.a.b') ; '{{"a": [1, 2]}}' ->> '$.a[0]' ; bit_count(7) ; levenshtein('a', 'b')
-        try_cast('x' AS INT) ; a / b ; x % 2
+        try_cast('x' AS INT) ; a / b ; x % 2 ; string_split(string_split('a:b,c:d', ',')[2], ':')[1] ; [[1, 2], [3, 4]][b][b]
+        l[0] ; [{{'p': 1}}, {{'p': 2}}][2]['p']
     """,
     "postgres": f"""
         {NUMBERS} {LIKE_POSTGRES}

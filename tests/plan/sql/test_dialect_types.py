@@ -20,6 +20,7 @@ RELATIONS = {
         "strange": "a type of tomorrow",
         "payload": "struct<x:bigint,y:struct<z:bigint>>",
         "l": "array<bigint>",
+        "ls": "array<array<bigint>>",
         "items": "array<struct<q:bigint,p:double>>",
         "m": "map<string,bigint>",
         "Amount": "bigint",
@@ -208,12 +209,30 @@ def test_an_operand_of_no_known_type_is_refused(operand: str) -> None:
         ("l[a]", "postgres", "GET(l, (a) - 1)"),
         ("l[a]", "duckdb", "GET(l, IF((a) < 0, SIZE(l) + (a), (a) - 1))"),
         ("l[a] / 2", "datafusion", "GET(l, IF((a) < 0, SIZE(l) + (a), (a) - 1)) DIV 2"),
-        ("l[1 + 1]", "postgres", "GET(l, 1)"),
-        ("l[CAST(a AS INT)]", "postgres", "GET(l, CAST(a AS INT) + -1)"),
+        ("l[1 + 1]", "postgres", "GET(l, (1 + 1) - 1)"),
+        ("l[CAST(a AS INT)]", "postgres", "GET(l, (CAST(a AS INT)) - 1)"),
+        ("unheard_of(a)[CAST(a AS INT)]", "postgres", "GET(UNHEARD_OF(a), (CAST(a AS INT)) - 1)"),
+        ("ls[a][b] / 2", "postgres", "(GET(GET(ls, (a) - 1), (b) - 1) DIV 2)"),
+        ("ls[CAST(a AS INT)][1]", "postgres", "GET(GET(ls, (CAST(a AS INT)) - 1), 0)"),
         ("m[t]", "duckdb", "m[t]"),
     ],
 )
 def test_a_computed_index_counts_from_one(written: str, dialect: str, expected: str) -> None:
+    assert expected in typed(f"SELECT {written} AS v FROM source", dialect)
+
+
+@pytest.mark.parametrize("dialect", ["datafusion", "postgres", "duckdb"])
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("ls[1][2]", "GET(GET(ls, 0), 1)"),
+        ("ls[2][1] / 2", "GET(GET(ls, 1), 0)"),
+        ("ls[0][1]", "GET(GET(ls, -1), 0)"),
+        ("items[1]['p']", "GET(items, 0)['p']"),
+        ("strange['tags'][1]['name']", "GET(strange['tags'], 0)['name']"),
+    ],
+)
+def test_an_index_within_an_index_counts_from_one_too(written: str, expected: str, dialect: str) -> None:
     assert expected in typed(f"SELECT {written} AS v FROM source", dialect)
 
 

@@ -52,7 +52,8 @@ def annotated(tree: exp.Expr, dialect: str, relations: Types, returned: Mapping[
             kind = exp.DataType.build("DECIMAL")  # so that a sum divided by a count is no whole number
         if (
             kind is not None
-            and not isinstance(node.parent, exp.Dot | exp.Bracket | exp.Lateral)
+            and not isinstance(node.parent, exp.Dot | exp.Lateral)
+            and not (isinstance(node.parent, exp.Bracket) and not _is_call(node.parent.parent))
             and not _is_call(node.parent)
         ):
             node.replace(exp.cast(node.copy(), kind, dialect="spark"))

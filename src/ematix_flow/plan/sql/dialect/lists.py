@@ -8,13 +8,6 @@ from ematix_flow.plan.sql.dialect.refusal import refusal
 from ematix_flow.plan.sql.dialect.typed import ELEMENT, typed_call
 
 _POSITIONS = ("list_position", "list_indexof", "array_indexof")
-_COUNTED = "counted"
-
-
-def note_counted(query: exp.Query) -> None:
-    """Note the elements whose index sqlglot has counted from zero already: those that it knows to be a whole number."""
-    for node in query.find_all(exp.Bracket):
-        node.meta[_COUNTED] = all(index.type is None for index in node.expressions)
 
 
 def translate_element(node: exp.Bracket, dialect: str, where: str) -> None:
@@ -28,8 +21,11 @@ def translate_element(node: exp.Bracket, dialect: str, where: str) -> None:
         raise refusal(dialect, where, "a part of a list has no such notation", "use slice() with dialect='spark'.")
     if index.is_string:
         return
-    if node.meta.get(_COUNTED):
+    if dialect == "mysql":  # which has no lists: they count as in Spark
         node.replace(exp.Anonymous(this="GET", expressions=[node.this.copy(), index.copy()]))
+    elif isinstance(index, exp.Literal) and index.is_int:
+        at = exp.Literal.number(int(index.name) - 1)
+        node.replace(exp.Anonymous(this="GET", expressions=[node.this.copy(), at]))
     else:
         node.replace(typed_call(ELEMENT, dialect, where, node.copy()))
 

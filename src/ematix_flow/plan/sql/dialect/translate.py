@@ -8,12 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.dialects.postgres import Postgres
 
 from ematix_flow.plan.sql.dialect.aggregates import translate_aggregate
 from ematix_flow.plan.sql.dialect.decimals import with_digits
 from ematix_flow.plan.sql.dialect.functions import translate_function
-from ematix_flow.plan.sql.dialect.lists import note_counted, translate_element
+from ematix_flow.plan.sql.dialect.lists import translate_element
 from ematix_flow.plan.sql.dialect.refusal import refusal, written_at
 from ematix_flow.plan.sql.dialect.texts import translate_text
 from ematix_flow.plan.sql.dialect.times import check_unit
@@ -38,13 +39,21 @@ if TYPE_CHECKING:
 
 
 class _AsWritten(Postgres):
-    """PostgreSQL whose formats of times stay as they are written: DataFusion's are others."""
+    """PostgreSQL whose formats of times and indices stay as they are written: DataFusion's formats are others."""
 
     TIME_MAPPING: dict[str, str] = {}  # noqa: RUF012 - as its base declares it
+    INDEX_OFFSET = 0
+
+
+class _IndicesAsWritten(DuckDB):
+    """DuckDB whose indices stay as they are written; counted from zero, some could not be told from others."""
+
+    INDEX_OFFSET = 0
 
 
 READ_AS: dict[str, str | type[Dialect]] = {
-    "datafusion": _AsWritten, "spark": "spark", "duckdb": "duckdb", "postgres": _AsWritten, "mysql": "mysql",
+    "datafusion": _AsWritten, "spark": "spark", "duckdb": _IndicesAsWritten, "postgres": _AsWritten,
+    "mysql": "mysql",
 }  # fmt: skip
 """How each dialect is read; DataFusion follows PostgreSQL, and has some functions of its own."""
 
@@ -60,7 +69,6 @@ def translate(query: exp.Query, dialect: str, text: str) -> None:
         _without_expr(query)
         return
     with_digits(query, dialect)
-    note_counted(query)
     # From the inside outwards, so that a node is replaced with all that was replaced in it.
     for node in reversed(list(query.walk())):
         where = written_at(node, text)

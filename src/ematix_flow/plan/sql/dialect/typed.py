@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.annotate_types import annotate_types
 
 from ematix_flow.plan.sql.dialect.annotate import CALL, UNKNOWN, annotated
 from ematix_flow.plan.sql.dialect.decimals import UNBOUNDED
@@ -50,6 +51,12 @@ def _has_any_digits(node: exp.Expr) -> bool:
     """Return whether a value comes from a numeric without digits, and has not been rounded to some."""
     kinds = [kind for kind in node.find_all(exp.DataType) if kind.sql() == UNBOUNDED]
     return any(kind.find_ancestor(exp.Round, exp.Floor, exp.Ceil) is None for kind in kinds)
+
+
+def _is_surely_whole(node: exp.Expr) -> bool:
+    """Return whether an expression is a whole number whatever it is computed from."""
+    kind = annotate_types(node.copy(), dialect="spark").type
+    return kind is not None and kind.this in _WHOLE
 
 
 def typed_call(rule: str, dialect: str, where: str, node: exp.Expr) -> exp.Expr:
@@ -252,9 +259,9 @@ class _Typed:
 
     def _element(self) -> exp.Expr:
         """Return the element at an index that is computed, counted from one; a map is read by its key."""
-        if not self._all({exp.DType.ARRAY}):
-            if self._all({exp.DType.MAP}):
-                return self._node
+        if self._all({exp.DType.MAP}):
+            return self._node
+        if not self._all({exp.DType.ARRAY}) and not _is_surely_whole(self._node.expressions[0]):
             reason = "an index into what is not known to be a list or a map"
             raise refusal(self._dialect, self._where, reason, "write the number, or use get() with dialect='spark'.")
         values, index = self._node.this, exp.paren(self._node.expressions[0])
