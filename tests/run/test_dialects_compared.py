@@ -114,6 +114,8 @@ ROWS = [
     "SELECT v FROM three EXCEPT SELECT 2",
     "SELECT w, count(*) AS c FROM three GROUP BY 1 ORDER BY 1",
     "SELECT w FROM three WHERE v NOT IN (1, NULL)",
+    "SELECT q.e / 2 AS r, floor(q.e) / 2 AS f FROM (SELECT v * 7 / 2 AS e FROM three) q ORDER BY r",
+    "WITH q AS (SELECT round(w * 1.25, 1) AS e FROM three) SELECT CAST(e AS BIGINT) AS r FROM q ORDER BY r",
 ]
 ROWS_OF = {
     "duckdb": [

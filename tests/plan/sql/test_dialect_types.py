@@ -236,6 +236,41 @@ def test_an_index_within_an_index_counts_from_one_too(written: str, expected: st
     assert expected in typed(f"SELECT {written} AS v FROM source", dialect)
 
 
+@pytest.mark.parametrize(
+    ("written", "dialect", "expected"),
+    [
+        ("WITH q AS (SELECT round(x * a, 2) AS e FROM source) SELECT e / 2 AS v FROM q", "datafusion", "SELECT e / 2"),
+        ("WITH q AS (SELECT a / 2 AS e FROM source) SELECT floor(e) AS v FROM q", "datafusion", "CAST(e AS DOUBLE)"),
+        ("SELECT e / 2 AS v FROM (SELECT m[t] AS e FROM source) q", "datafusion", "(e DIV 2)"),
+        ("SELECT coalesce(e, 1) / 2 AS v FROM (SELECT a / 2 AS e FROM source) q", "datafusion", "(COALESCE(e, 1) DIV 2)"),
+        ("SELECT floor(a) AS a FROM (SELECT a / 2 AS a FROM source) q", "datafusion", "SELECT CAST(a AS DOUBLE)"),
+        ("SELECT e / 2 AS v FROM (SELECT a / 2 AS e FROM source UNION ALL SELECT b / 2 FROM source) q", "datafusion", "(e DIV 2)"),
+        ("SELECT floor(x) AS e FROM source ORDER BY e / 2", "datafusion", "ORDER BY e / 2"),
+        ("SELECT e / 2 AS v FROM source CROSS JOIN UNNEST(ls[a]) AS q(e)", "postgres", "(e DIV 2)"),
+        ("SELECT n * 100 / d AS v FROM (SELECT a + 1 AS n, b + 1 AS d FROM source) q", "mysql", "AS DECIMAL(24, 4))"),
+        ("SELECT CAST(e AS BIGINT) AS v FROM (SELECT concat(a, '1') AS e FROM source) q", "postgres", "CAST(e AS BIGINT)"),
+        ("SELECT CAST(e AS TEXT) AS v FROM (SELECT t::timestamp AS e FROM source) q", "postgres", "CAST(e AS STRING)"),
+        ("SELECT a // 2 AS e, e // 2 AS v FROM source", "duckdb", "e DIV 2"),
+        ("SELECT CAST(round(e, 1) AS BIGINT) AS v FROM (SELECT floor(cents) / 4 AS e FROM source) q", "postgres", "CAST(ROUND(ROUND(e, 1)) AS BIGINT)"),
+        ("SELECT CAST(round(trunc(cents) / 4, 1) AS BIGINT) AS v FROM source", "postgres", "CAST(ROUND(ROUND("),
+    ],
+)  # fmt: skip
+def test_what_a_name_stands_for_is_known_before_what_is_done_with_it(written: str, dialect: str, expected: str) -> None:
+    assert expected in typed(written, dialect)
+
+
+def test_a_name_has_the_type_that_the_expression_has_in_the_end() -> None:
+    with pytest.raises(PlanError, match="write a DOUBLE as different texts"):
+        typed("SELECT q.e || '%' AS v FROM (SELECT floor(x) AS e FROM source) q", "postgres")
+
+
+def test_what_remains_of_no_known_type_is_left_or_refused_as_before() -> None:
+    query = "SELECT round(strange) / 2 AS v, e || 'a' AS w FROM (SELECT strange, concat(strange, t) AS e FROM source) q"
+    assert "SELECT ROUND(strange) / 2 AS v, e || 'a' AS w" in typed(query)
+    with pytest.raises(PlanError, match=r"line 1, column 8\).*/ depends on the type"):
+        typed("SELECT e / 2 AS v FROM (SELECT strange || 'a' AS f, strange AS e FROM source) q", "postgres")
+
+
 def test_an_index_into_what_is_not_known_to_be_a_list_is_refused() -> None:
     with pytest.raises(PlanError, match=r"\(duckdb, line 1, column 8\).*not known to be a list"):
         typed("SELECT strange[a] AS v FROM source", "duckdb")

@@ -6,12 +6,15 @@ import re
 from typing import TYPE_CHECKING, TypeVar
 
 from sqlglot import exp
+from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.optimizer.qualify import qualify
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from sqlglot.optimizer.annotate_types import TypeAnnotator
 
 _Tree = TypeVar("_Tree", bound=exp.Expr)
 Types = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
@@ -37,14 +40,23 @@ _KNOWN_FUNCTIONS = {
 """What functions of Spark return that sqlglot does not know, or that a translation has just written."""
 
 
-def annotated(tree: exp.Expr, dialect: str, relations: Types, returned: Mapping[str, str]) -> exp.Expr:
-    """Return a copy of a query whose parts have the types that the dialect gives them, as far as they can be known."""
+def annotated(
+    tree: exp.Expr, dialect: str, relations: Types, returned: Mapping[str, str], *, strictly: bool = False
+) -> exp.Expr:
+    """Return a copy of a query whose parts have the types that the dialect gives them, as far as they can be known.
+
+    sqlglot takes a number of unknown type for a double once it is rounded, but not `strictly`.
+    """
     schema: dict[str, object] = {name: {column: _type(kind) for column, kind in columns} for name, columns in relations}
     known = qualify(
         _with_decimals(tree), schema=schema, dialect="spark", validate_qualify_columns=False, quote_identifiers=False
     )
-    known = annotate_types(_without_digits(known), schema=schema, dialect="spark")
-    elements = _elements(known)
+    rules = {
+        **Spark.EXPRESSION_METADATA,
+        exp.Round: {"annotator": _annotate_round if strictly else _annotate_any_round},
+    }
+    known = annotate_types(_without_digits(known), schema=schema, expression_metadata=rules, dialect="spark")
+    elements = _elements(known, returned)
     # sqlglot has no types for these, so what is known of them is written down as casts.
     for node in reversed(list(known.walk())):
         kind = _part_type(node, elements, returned)
@@ -57,7 +69,21 @@ def annotated(tree: exp.Expr, dialect: str, relations: Types, returned: Mapping[
             and not _is_call(node.parent)
         ):
             node.replace(exp.cast(node.copy(), kind, dialect="spark"))
-    return annotate_types(known, schema=schema, dialect="spark")
+    return annotate_types(known, schema=schema, expression_metadata=rules, dialect="spark")
+
+
+def _annotate_round(_: TypeAnnotator, node: exp.Expr) -> exp.Expr:
+    """Give a rounded number its type: that of a decimal, or a double."""
+    kind = node.this.type or UNKNOWN
+    node.type = kind if kind.is_type(exp.DType.DECIMAL, exp.DType.UNKNOWN) else exp.DType.DOUBLE
+    return node
+
+
+def _annotate_any_round(annotator: TypeAnnotator, node: exp.Expr) -> exp.Expr:
+    """Give a rounded number its type; what is not known is a double, as for sqlglot."""
+    if _annotate_round(annotator, node).is_type(exp.DType.UNKNOWN):
+        node.type = exp.DType.DOUBLE
+    return node
 
 
 def _is_call(node: exp.Expr | None) -> bool:
@@ -97,12 +123,13 @@ def _with_decimals(tree: exp.Expr) -> exp.Expr:
     return exact
 
 
-def _elements(tree: exp.Expr) -> dict[tuple[str, str], exp.DataType]:
+def _elements(tree: exp.Expr, returned: Mapping[str, str]) -> dict[tuple[str, str], exp.DataType]:
     """Return the types of columns that LATERAL VIEW EXPLODE makes of lists, by the names of view and column."""
     elements = {}
     for lateral in tree.find_all(exp.Lateral):
         alias = lateral.args.get("alias")
-        element = _element_type(lateral.this.this.type) if isinstance(lateral.this, exp.Explode) else None
+        values = lateral.this.this if isinstance(lateral.this, exp.Explode) else None
+        element = _element_type(_type_of(values, {}, returned)) if values is not None else None
         if alias is not None and element is not None and len(alias.columns) == 1:
             elements[alias.name.lower(), alias.columns[0].name.lower()] = element
     return elements
@@ -125,10 +152,8 @@ def _part_type(
             return elements.get((node.table.lower(), node.name.lower()))
         case exp.Func() if _returned_by(node, returned):
             return exp.DataType.build(_returned_by(node, returned), dialect="spark")
-        case exp.Floor() | exp.Ceil() | exp.Mode() | exp.ArgMax() | exp.ArgMin() | exp.Round() if node.this is not None:
-            kind = _type_of(node.this, elements, returned)
-            is_decimal = kind is not None and kind.is_type(exp.DType.DECIMAL)
-            return kind if is_decimal or not isinstance(node, exp.Round) else None
+        case exp.Floor() | exp.Ceil() | exp.Mode() | exp.ArgMax() | exp.ArgMin() if node.this is not None:
+            return _type_of(node.this, elements, returned)
         case exp.Anonymous() if str(node.this).lower() == "get":
             return _element_type(_type_of(node.expressions[0], elements, returned))
         case exp.Bracket():

@@ -6,12 +6,13 @@ are known. DataFusion's and PostgreSQL's `7 / 2` is 3, and `7.0 / 2` is not.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
+from sqlglot.optimizer.scope import traverse_scope
 
 from ematix_flow.plan.sql.dialect.annotate import CALL, UNKNOWN, annotated
 from ematix_flow.plan.sql.dialect.decimals import UNBOUNDED
@@ -84,14 +85,32 @@ def _with_types(sql: str, relations: Types, functions: tuple[tuple[str, str], ..
     returned = {name.lower(): kind for name, kind in functions}
     for number, call in enumerate(_typed_calls(tree)):
         call.append("expressions", exp.Literal.number(number))
-    # From the inside outwards: what an inner one becomes decides the type of the outer one.
+    # From the inside outwards: what an inner one becomes decides the type of the outer one, also by way of a name.
     while inner := [call for call in _typed_calls(tree) if not any(one is not call for one in _typed_calls(call))]:
-        known = _operand_types(tree, inner[0].expressions[1].name, relations, returned)
-        for call in inner:
+        types = partial(_operand_types, tree, inner[0].expressions[1].name, relations, returned)
+        known = types(strictly=True)
+        ready = [call for call in inner if _are_known(known.get(call.expressions[4].name, []))]
+        if not ready:
+            known, ready = types(strictly=False), _in_first_query(tree, inner)
+        for call in ready:
             rule, dialect, where, node, number = call.expressions
             meaning = _Typed(dialect.name, where.name, node, known.get(number.name, []))
             call.replace(meaning.of(rule.name))
     return tree.sql(dialect="spark")
+
+
+def _are_known(types: list[exp.DataType]) -> bool:
+    return bool(types) and not any(kind.is_type(exp.DType.UNKNOWN) for kind in types)
+
+
+def _in_first_query(tree: exp.Expr, calls: list[exp.Anonymous]) -> list[exp.Anonymous]:
+    """Return the calls of the first query that has some, in the order in which queries read others."""
+    try:
+        queries = [scope.expression for scope in traverse_scope(tree)]
+    except SqlglotError:
+        return calls
+    within = ([call for call in calls if call.find_ancestor(exp.Query) is query] for query in queries)
+    return next(filter(None, within), calls)
 
 
 def _typed_calls(tree: exp.Expr) -> list[exp.Anonymous]:
@@ -99,11 +118,11 @@ def _typed_calls(tree: exp.Expr) -> list[exp.Anonymous]:
 
 
 def _operand_types(
-    tree: exp.Expr, dialect: str, relations: Types, returned: Mapping[str, str]
+    tree: exp.Expr, dialect: str, relations: Types, returned: Mapping[str, str], *, strictly: bool
 ) -> dict[str, list[exp.DataType]]:
     """Return the types of the operands of typed expressions by the number of the call; none where they are unknown."""
     try:
-        known = annotated(tree, dialect, relations, returned)
+        known = annotated(tree, dialect, relations, returned, strictly=strictly)
     except SqlglotError:
         return {}
     return {
