@@ -55,6 +55,9 @@ OF: dict[str, str] = {
         {NUMBERS} {LIKE_POSTGRES}
         round(x, 0) ; round(x / 10, 1) ; round(2.675e0, 2) ; round(1.005e0, 2) ; round(1234.567e0, -2) ; a // b ; -a // b ; m / b
         strftime(s, '%d.%m.%Y %j %A %a %B %b %I %p %f') ; strftime(s, 'at %H o''clock') ; strptime('31/01/2024', '%d/%m/%Y')
+        strptime('1/5/2024 3:4 PM', '%m/%d/%Y %I:%M %p') ; strptime('20240105 0304', '%Y%m%d %H%M') ; strptime('2024 31', '%Y %j')
+        strptime('2024-1-5T3:4:5+0200', '%Y-%m-%dT%H:%M:%S%z') ; strptime('2024-01-05 03:04:05-02', '%Y-%m-%d %H:%M:%S%z')
+        strptime('2024-01-05 03:04:05 +05:30', '%Y-%m-%d %H:%M:%S %z') ; strftime(s, '%Y年%m月_%d')
         dayname(d) ; monthname(d) ; weekday(d) ; isodow(d) ; dayofweek(d) ; weekofyear(d) ; last_day(d) ; epoch(s) ; to_timestamp(1.5)
         printf('%s-%s', t, n) ; printf('%05d', a) ; regexp_matches(t, 'L', 'i') ; regexp_full_match(t, 'hello', 'i')
         regexp_extract(t, '(l)(o)', 2) ; regexp_extract(t, 'z') ; 'a\\b' LIKE 'a\\b' ; list_contains(l, 9) ; list_position(l, 9)
@@ -66,7 +69,9 @@ OF: dict[str, str] = {
     "postgres": f"""
         {NUMBERS} {LIKE_POSTGRES}
         to_char(s, 'YYYY-MM-DD HH24:MI:SS.MS US') ; to_char(s, 'FMDay, FMDD Mon DDD Q') ; to_char(s, 'HH12:MI AM "at"')
-        to_date('2024-02-03', 'YYYY-MM-DD') ; to_timestamp('03 Feb 2024', 'DD Mon YYYY') ; concat('a', true) ; 'a' || true
+        to_date('2024-02-03', 'YYYY-MM-DD') ; to_timestamp('03 Feb 2024', 'DD Mon YYYY') ; to_date('2024-1-5', 'YYYY-MM-DD')
+        to_date('20240105', 'YYYYMMDD') ; to_timestamp('2024-1-5 3:4:5', 'YYYY-MM-DD HH24:MI:SS') ; to_char(s, 'YYYY年MM月_DD')
+        to_date('2024年1月', 'YYYY年MM月') ; concat('a', true) ; 'a' || true
         format('%s-%s%%', a, n) ; btrim('xyaxy', 'xy') ; regexp_like(t, 'L', 'i') ; regexp_count(t, 'l')
         t !~ 'l' ; t ~* 'L+' ; array_length(l, 1) ; array_length(ARRAY[]::bigint[], 1) ; cardinality(l) ; array_prepend(4, l) ; 3 = ANY(l)
         a / nullif(b, 0) ; a # b ; factorial(5) / 7 ; div(a, 2) ; make_date(2024, 2, 3) ; timestamp '2024-01-31 12:00:00+02'
@@ -81,6 +86,7 @@ OF: dict[str, str] = {
         timestampdiff(MONTH, '2024-01-31', '2024-02-29') ; substring(t, -3) ; substring(t, -3, 2) ; substring_index('a.b.c', '.', -1)
         lpad(t, 7, 'x') ; rpad(t, 3, 'x') ; trim(LEADING 'H' FROM t) ; hex(255) ; md5('a') ; concat(a, t, m) ; concat_ws(',', 'a', NULL)
         json_unquote(json_extract('{{"a": "b"}}', '$.a')) ; json_extract('{{"a": 7}}', '$.a') > 5 ; json_extract('{{"a": "b"}}', '$.a') = 'b'
+        str_to_date('1/5/2024', '%m/%d/%Y') ; str_to_date('20240105', '%Y%m%d') ; str_to_date('2024-1-5 3:4:5', '%Y-%m-%d %H:%i:%s')
         CAST(s AS DATE) ; CAST(d AS CHAR) ; if(a > 3, 'y', 'n') ; conv('ff', 16, 10)
     """,
 }

@@ -34,40 +34,66 @@ _SPLIT = {
     ),
     "": re.compile(r"%[-.0-9]*.|.", re.DOTALL),
 }
-_PLAIN = re.compile(r"[^\w%\[\]{}#'\"]|\d")
+_PLAIN = re.compile(r"[^A-Za-z%\[\]{}#'\"]")
 """What stands for itself in the formats of every system."""
+_LETTERS = re.compile(r"([A-Za-z])\1*|.")
+_TWO_DIGITS = ("MM", "dd", "HH", "hh", "mm", "ss", "DDD")
+"""What is written with all of these digits, and read with fewer, too."""
+_DIGITS = re.compile(r"[yDdHhmsS]+|MM?|\d|'\d.*|'.*\d'", re.DOTALL)
+_OFFSET = "%z"
+_COLON_IN_OFFSET = "([+-][0-9]{2}):([0-9]{2})$"
 
 
 def translate_format(node: exp.Func, dialect: str, where: str) -> None:
     """Replace a function that writes or reads a time in a format, whose format was read as it was written."""
     names = {exp.TimeToStr: "DATE_FORMAT", exp.StrToDate: "TO_DATE", exp.StrToTime: "TO_TIMESTAMP"}
     name = "FROM_UNIXTIME" if isinstance(node, exp.UnixToTime) else names[type(node)]
-    written = node.args.get("format")
+    written, value = node.args.get("format"), node.this.copy()
+    if written is None:
+        return
     if not isinstance(written, exp.Literal):
         reason = "the format of a time that is computed cannot be read here"
         raise refusal(dialect, where, reason, "write the format out, or use dialect='spark'.")
-    java = exp.Literal.string(_java(written.name, dialect, where, reads=name.startswith("TO_")))
+    reads, text = name.startswith("TO_"), written.name
+    has_offset = dialect == "duckdb" and reads and text.endswith(_OFFSET) and not text.endswith("%" + _OFFSET)
+    pattern = _java(text.removesuffix(_OFFSET) if has_offset else text, dialect, where, reads=reads)
+    if has_offset:  # +02, +0200 or +02:00, of which Java's x reads two
+        parts = [exp.Literal.string(one) for one in (_COLON_IN_OFFSET, "$1$2")]
+        pattern, value = pattern + "x", exp.Anonymous(this="REGEXP_REPLACE", expressions=[value, *parts])
+    java = exp.Literal.string(pattern)
     # Types are put into the query as text, which is read once more.
     sample = exp.Anonymous(this="DATE_FORMAT", expressions=[exp.column("v"), java]).sql(dialect="spark")
     if parse_one(sample, dialect="spark").sql(dialect="spark") != sample:
         raise _unknown(written.name, dialect, where)
-    node.replace(exp.Anonymous(this=name, expressions=[node.this.copy(), java]))
+    node.replace(exp.Anonymous(this=name, expressions=[value, java]))
 
 
 def _java(written: str, dialect: str, where: str, *, reads: bool) -> str:
     """Return a format as Java's."""
-    parts, java = _PARTS[dialect], ""
+    parts = _PARTS[dialect]
+    letters: list[str] = []
     for part in _SPLIT.get(dialect, _SPLIT[""]).findall(written):
         if part in parts and not (reads and parts[part] in _ONLY_WRITTEN):
-            java += parts[part]
+            letters += [run.group() for run in _LETTERS.finditer(parts[part])]
         elif _PLAIN.fullmatch(part):
-            java += part
+            letters.append(part)
         elif (text := _text(part, dialect)) is not None:
-            quoted = "'" + text.replace("'", "''") + "'"
-            java = java[:-1] + quoted[1:] if java.endswith("'") else java + quoted
+            letters.append("'" + text.replace("'", "''") + "'")
         else:
             raise _unknown(part, dialect, where)
+    java = ""
+    for one in _with_fewer_digits(letters) if reads else letters:
+        java = java[:-1] + one[1:] if java.endswith("'") and one.startswith("'") else java + one
     return java
+
+
+def _with_fewer_digits(letters: list[str]) -> list[str]:
+    """Return the parts of a format with one letter for a number that may have fewer digits; not where another one is next to it."""
+    read = []
+    for before, one, after in zip(["", *letters], letters, [*letters[1:], ""], strict=False):
+        is_alone = not (_DIGITS.fullmatch(before) or _DIGITS.fullmatch(after))
+        read.append(one[0] if one in _TWO_DIGITS and is_alone else one)
+    return read
 
 
 def _text(part: str, dialect: str) -> str | None:

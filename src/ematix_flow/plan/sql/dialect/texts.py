@@ -107,7 +107,7 @@ def _json(node: exp.JSONExtract, dialect: str, where: str) -> None:
     user = _user_of(node)
     is_number = isinstance(user, exp.Cast) and user.to.this not in exp.DataType.TEXT_TYPES
     is_call = isinstance(user, exp.Anonymous) and str(user.this).lower().startswith("json")
-    is_compared = dialect == "mysql" and isinstance(user, exp.Binary)  # where quotes do not count
+    is_compared = dialect == "mysql" and isinstance(user, exp.Binary)  # where quotes do not count, but in IN
     if not (isinstance(user, _IN_JSON) or is_number or is_call or is_compared):
         reason = f"a part of a JSON text is JSON again in {dialect}, with quotes around a text"
         hint = "take its text: ->> , JSON_UNQUOTE(...) or json_extract_string."
