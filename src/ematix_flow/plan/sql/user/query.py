@@ -127,7 +127,7 @@ def _is_column(column: exp.Column, column_name: str) -> bool:
 def adapted(tree: _Tree, dialect: str, written_in: str) -> _Tree:
     """Return the tree in words that the dialect has too, with the meaning that they had where they were written."""
     if written_in != dialect:
-        with_digits(tree, written_in)
+        with_digits(tree, written_in, dialect)
     if dialect == "mysql":
         for node in list(tree.find_all(exp.RegexpLike)):
             if node.args.get("flag") is None:
