@@ -22,12 +22,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 NUMBERS = """
     -a % 3 ; mod(-a, 3) ; round(m) ; round(-2.5) ; round(2.5) ; ceil(x) ; floor(-x) ; floor(x + 1) / 2 ; ceil(a) ; abs(-m) ; power(a, b)
+    floor(sqrt(x)) / 2 ; ceil(-sqrt(x)) ; floor(floor(exp(x)) / 2) ; ceil(abs(-m)) ; floor(power(10e0, 300))
     sqrt(a) ; ln(b) ; exp(1) ; degrees(1) ; atan2(1, 2) ; a & b ; sign(-a) ; greatest(a, 9) ; least(a, b) ; nullif(a, 7) ; coalesce(n, t)
     CAST(2.675 AS DECIMAL(10, 2)) ; CAST(2.5 AS DECIMAL(10, 0)) ; CAST(m * 1.0 AS DECIMAL(10, 4)) ; m * m ; a + m
 """
 LIKE_POSTGRES = """
     x::numeric ; '1.55'::numeric ; trunc(-x) ; trunc(-2.567) ; trunc(m) / 2 ; round(m, 1) ; cbrt(27) ; log(a * 100 / 7) ; log(2, 8)
-    a / b + a % b ; CAST(x AS BIGINT) ; CAST(x * 1.0 AS BIGINT) ; CAST(m AS INT) ; CAST(-x AS INT) ; floor(x * 1e300) ; x ^ 2
+    trunc(trunc(-exp(x)) / 2) ; trunc(abs(-m)) / 2 ; a / b + a % b ; CAST(x AS BIGINT) ; CAST(x * 1.0 AS BIGINT) ; CAST(m AS INT) ; CAST(-x AS INT) ; floor(x * 1e300) ; x ^ 2
     greatest(a, NULL, 9) ; least(NULL, a) ; a IS DISTINCT FROM NULL ; n IN ('a', NULL) ; a NOT IN (1, NULL) ; coalesce(NULL, 1)
     position('' IN t) ; strpos(t, 'z') ; substring(t FROM 2 FOR 3) ; substr(t, 10) ; left(t, 2) ; right(t, 9) ; lpad(t, 7, 'x')
     rpad(t, 3, 'x') ; repeat(t, 2) ; reverse(t) ; replace(t, 'l', '') ; translate(t, 'lo', 'x') ; trim('  a ') ; ascii('a') ; chr(65)

@@ -92,10 +92,42 @@ _SMALL = "IF(ABS(x) < 9007199254740992, CAST({} AS DOUBLE), x)"
         ("ceil(a)", "mysql", "SELECT a AS v"),
         ("ceil(2.5)", "postgres", "CEIL(2.5)"),
         ("trunc(2.5)", "postgres", "IF((2.5) < 0, CEIL(2.5), FLOOR(2.5))"),
+        ("floor(ceil(cents)) / 8", "postgres", "FLOOR(CEIL(cents)) / 8"),
     ],
 )
 def test_the_whole_part_of_a_double_is_a_double(written: str, dialect: str, expected: str) -> None:
     assert expected in typed(f"SELECT {written} AS v FROM source", dialect)
+
+
+def once(value: str, result: str) -> str:
+    return f"GET(TRANSFORM(ARRAY({value}), flow_value -> {result}), 0)"
+
+
+_SMALL_ONE = _SMALL.format("FLOOR(flow_value)").replace("x", "flow_value")
+_CUT_ONE = "IF((flow_value) < 0, CEIL(flow_value), FLOOR(flow_value))"
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("floor(random() * 6)", once("RAND() * 6", _SMALL_ONE)),
+        ("trunc(abs(cents)) / 8", once("ABS(cents)", _CUT_ONE) + " / 8"),
+        ("floor(abs(items[1]['p'])) / 2", once("ABS(GET(items, 0)['p'])", _SMALL_ONE) + " / 2"),
+        ("CAST(trunc(abs(trunc(abs(cents)))) AS BIGINT)", once(f"ABS({once('ABS(cents)', _CUT_ONE)})", _CUT_ONE)),
+        ("ceil((SELECT max(w) FROM users) / 2.5)", "(SELECT MAX(w) FROM users) / 2.5"),
+    ],
+)
+def test_what_is_computed_for_the_whole_part_is_computed_once(written: str, expected: str) -> None:
+    assert expected in typed(f"SELECT {written} AS v FROM source", "postgres")
+
+
+@pytest.mark.parametrize("function", ["floor", "ceil", "trunc"])
+@pytest.mark.parametrize("operand", ["x", "cents"])
+def test_whole_parts_of_whole_parts_do_not_multiply(function: str, operand: str) -> None:
+    nested = operand
+    for _ in range(6):
+        nested = f"{function}({nested})"
+    assert len(typed(f"SELECT {nested} AS v FROM source", "duckdb")) < 1500
 
 
 @pytest.mark.parametrize(

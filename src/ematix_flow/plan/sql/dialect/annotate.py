@@ -11,6 +11,8 @@ from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.optimizer.qualify import qualify
 
+from ematix_flow.plan.sql.dialect.once import value_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -54,6 +56,9 @@ def annotated(
     rules = {
         **Spark.EXPRESSION_METADATA,
         exp.Round: {"annotator": _annotate_round if strictly else _annotate_any_round},
+        exp.Floor: {"annotator": _annotate_whole_part},
+        exp.Ceil: {"annotator": _annotate_whole_part},
+        exp.Anonymous: {"annotator": _annotate_once},
     }
     known = annotate_types(_without_digits(known), schema=schema, expression_metadata=rules, dialect="spark")
     elements = _elements(known, returned)
@@ -70,6 +75,19 @@ def annotated(
         ):
             node.replace(exp.cast(node.copy(), kind, dialect="spark"))
     return annotate_types(known, schema=schema, expression_metadata=rules, dialect="spark")
+
+
+def _annotate_whole_part(_: TypeAnnotator, node: exp.Expr) -> exp.Expr:
+    """Give the whole part of a number the type of the number."""
+    node.type = node.this.type or UNKNOWN
+    return node
+
+
+def _annotate_once(_: TypeAnnotator, node: exp.Expr) -> exp.Expr:
+    """Give the whole part of a number that is written once the type of the number."""
+    value = value_of(node)
+    node.type = (value.type if value is not None else None) or UNKNOWN
+    return node
 
 
 def _annotate_round(_: TypeAnnotator, node: exp.Expr) -> exp.Expr:
@@ -152,7 +170,7 @@ def _part_type(
             return elements.get((node.table.lower(), node.name.lower()))
         case exp.Func() if _returned_by(node, returned):
             return exp.DataType.build(_returned_by(node, returned), dialect="spark")
-        case exp.Floor() | exp.Ceil() | exp.Mode() | exp.ArgMax() | exp.ArgMin() if node.this is not None:
+        case exp.Mode() | exp.ArgMax() | exp.ArgMin() if node.this is not None:
             return _type_of(node.this, elements, returned)
         case exp.Anonymous() if str(node.this).lower() == "get":
             return _element_type(_type_of(node.expressions[0], elements, returned))

@@ -16,6 +16,7 @@ from sqlglot.optimizer.scope import traverse_scope
 
 from ematix_flow.plan.sql.dialect.annotate import CALL, UNKNOWN, annotated
 from ematix_flow.plan.sql.dialect.decimals import UNBOUNDED
+from ematix_flow.plan.sql.dialect.once import once
 from ematix_flow.plan.sql.dialect.refusal import refusal
 from ematix_flow.plan.sql.dialects import as_operand
 
@@ -263,14 +264,19 @@ class _Typed:
         if self._all(_WHOLE):
             is_same = self._dialect == "mysql" or (self._dialect == "duckdb" and is_cut)
             return as_operand(value) if is_same else exp.cast(value, "DOUBLE")
+        if not is_cut and not self._all(_FLOATING):
+            return self._node
+        return once(value, lambda one: self._whole_part_of(one, is_cut=is_cut))
+
+    def _whole_part_of(self, value: exp.Expr, *, is_cut: bool) -> exp.Expr:
         below = exp.LT(this=exp.paren(value.copy()), expression=exp.Literal.number(0))
         cut = exp.If(this=below, true=exp.Ceil(this=value.copy()), false=exp.Floor(this=value.copy()))
-        whole = cut if is_cut else self._node
+        whole = cut if is_cut else type(self._node)(this=value.copy())
         if not self._all(_FLOATING):
             return whole
         # Doubles from here on are whole, and may be more than a BIGINT holds.
         small = exp.LT(this=exp.Abs(this=value.copy()), expression=exp.Literal.number(2**53))
-        return exp.If(this=small, true=exp.cast(whole.copy(), "DOUBLE"), false=value.copy())
+        return exp.If(this=small, true=exp.cast(whole, "DOUBLE"), false=value.copy())
 
     def _average(self) -> exp.Expr:
         self._check_known("avg()")
