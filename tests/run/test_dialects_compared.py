@@ -28,7 +28,8 @@ NUMBERS = """
 """
 LIKE_POSTGRES = """
     x::numeric ; '1.55'::numeric ; trunc(-x) ; trunc(-2.567) ; trunc(m) / 2 ; round(m, 1) ; cbrt(27) ; log(a * 100 / 7) ; log(2, 8)
-    trunc(trunc(-exp(x)) / 2) ; trunc(abs(-m)) / 2 ; a / b + a % b ; CAST(x AS BIGINT) ; CAST(x * 1.0 AS BIGINT) ; CAST(m AS INT) ; CAST(-x AS INT) ; floor(x * 1e300) ; x ^ 2
+    trunc(trunc(-exp(x)) / 2) ; trunc(abs(-m)) / 2
+    a / b + a % b ; CAST(x AS BIGINT) ; CAST(x * 1.0 AS BIGINT) ; CAST(m AS INT) ; CAST(-x AS INT) ; floor(x * 1e300) ; x ^ 2
     greatest(a, NULL, 9) ; least(NULL, a) ; a IS DISTINCT FROM NULL ; n IN ('a', NULL) ; a NOT IN (1, NULL) ; coalesce(NULL, 1)
     position('' IN t) ; strpos(t, 'z') ; substring(t FROM 2 FOR 3) ; substr(t, 10) ; left(t, 2) ; right(t, 9) ; lpad(t, 7, 'x')
     rpad(t, 3, 'x') ; repeat(t, 2) ; reverse(t) ; replace(t, 'l', '') ; translate(t, 'lo', 'x') ; trim('  a ') ; ascii('a') ; chr(65)
@@ -64,7 +65,7 @@ OF: dict[str, str] = {
         regexp_extract(t, '(l)(o)', 2) ; regexp_extract(t, 'z') ; 'a\\b' LIKE 'a\\b' ; list_contains(l, 9) ; list_position(l, 9)
         list_sort(l) ; list_concat(l, l) ; array_length(l) ; contains(t, 'll') ; ends_with(t, 'lo') ; ifnull(n, 'x') ; unicode('a')
         json_extract_string('{{"a": {{"b": true}}}}', '$.a.b') ; '{{"a": [1, 2]}}' ->> '$.a[0]' ; bit_count(7) ; levenshtein('a', 'b')
-        try_cast('x' AS INT) ; a / b ; x % 2 ; string_split(string_split('a:b,c:d', ',')[2], ':')[1] ; [[1, 2], [3, 4]][b][b]
+        try_cast('x' AS INT) ; a / b ; x % 2 ; string_split(string_split('a:b,c:d', ',')[b], ':')[1] ; [[1, 2], [3, 4]][b][b]
         l[0] ; [{{'p': 1}}, {{'p': 2}}][2]['p']
     """,
     "postgres": f"""
@@ -75,7 +76,8 @@ OF: dict[str, str] = {
         to_date('2024年1月', 'YYYY年MM月') ; concat('a', true) ; 'a' || true
         format('%s-%s%%', a, n) ; btrim('xyaxy', 'xy') ; regexp_like(t, 'L', 'i') ; regexp_count(t, 'l')
         t !~ 'l' ; t ~* 'L+' ; array_length(l, 1) ; array_length(ARRAY[]::bigint[], 1) ; cardinality(l) ; array_prepend(4, l) ; 3 = ANY(l)
-        a / nullif(b, 0) ; a # b ; factorial(5) / 7 ; div(a, 2) ; make_date(2024, 2, 3) ; timestamp '2024-01-31 12:00:00+02'
+        string_to_array('a.b', '.') ; string_to_array('', '.') ; string_to_array(n, '.') ; cardinality(string_to_array('', '.'))
+        (string_to_array((string_to_array('a,b:c', ','))[b], ':'))[2] ; a / nullif(b, 0) ; a # b ; factorial(5) / 7 ; div(a, 2) ; make_date(2024, 2, 3) ; timestamp '2024-01-31 12:00:00+02'
         extract(epoch FROM s)::bigint / 60 ; extract(year FROM d)::text ; (d - '2024-01-01'::date) / 2 ; width_bucket(5, 0, 10, 5) / 2
     """,
     "mysql": f"""

@@ -246,6 +246,8 @@ def test_an_operand_of_no_known_type_is_refused(operand: str) -> None:
         ("unheard_of(a)[CAST(a AS INT)]", "postgres", "GET(UNHEARD_OF(a), (CAST(a AS INT)) - 1)"),
         ("ls[a][b] / 2", "postgres", "(GET(GET(ls, (a) - 1), (b) - 1) DIV 2)"),
         ("ls[CAST(a AS INT)][1]", "postgres", "GET(GET(ls, (CAST(a AS INT)) - 1), 0)"),
+        ("string_split(t, ',')[a]", "duckdb", "GET(SPLIT(t, CONCAT('\\\\Q', ',', '\\\\E')), IF((a) < 0,"),
+        ("(string_to_array(t, ','))[a]", "postgres", "GET((IF(t = '', CAST(ARRAY() AS ARRAY<STRING>), SPLIT(t, "),
         ("m[t]", "duckdb", "m[t]"),
     ],
 )

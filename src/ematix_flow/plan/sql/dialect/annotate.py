@@ -37,7 +37,7 @@ _KNOWN_FUNCTIONS = {
     "ARRAY_POSITION": "BIGINT", "WIDTH_BUCKET": "BIGINT", "CRC32": "BIGINT", "DATEDIFF": "INT", "SIZE": "INT",
     "CARDINALITY": "INT", "OCTET_LENGTH": "INT", "SPLIT_PART": "STRING", "SUBSTRING_INDEX": "STRING", "CONV": "STRING",
     "DATE_FORMAT": "STRING", "FROM_UNIXTIME": "STRING", "UUID": "STRING", "TO_DATE": "DATE", "TO_TIMESTAMP": "TIMESTAMP",
-    "TIMESTAMP_SECONDS": "TIMESTAMP",
+    "TIMESTAMP_SECONDS": "TIMESTAMP", "REGEXP_SPLIT": "ARRAY<STRING>",
 }  # fmt: skip
 """What functions of Spark return that sqlglot does not know, or that a translation has just written."""
 

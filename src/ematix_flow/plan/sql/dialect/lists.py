@@ -43,6 +43,10 @@ def translate_search(node: exp.Func, dialect: str) -> None:
             node.replace(exp.If(this=missing, true=exp.Null(), false=match))
         case exp.ArraySize() if dialect == "postgres" and node.args.get("expression"):
             node.replace(exp.func("NULLIF", exp.ArraySize(this=node.this.copy()), exp.Literal.number(0)))
+        case exp.StringToArray() if (
+            dialect == "postgres" and not node.args.get("null") and _is_written(node.expression)
+        ):
+            _split(node)
         case exp.ArrayDistinct() if dialect == "duckdb":
             node.set("this", exp.Anonymous(this="ARRAY_COMPACT", expressions=[node.this]))
 
@@ -51,3 +55,15 @@ def _position(node: exp.Func, values: exp.Expr, value: exp.Expr) -> None:
     """Return NULL for a value that is not in the list, where Spark returns 0."""
     match = exp.Anonymous(this="ARRAY_POSITION", expressions=[values.copy(), value.copy()])
     node.replace(exp.func("NULLIF", match, exp.Literal.number(0)))
+
+
+def _is_written(text: exp.Expr) -> bool:
+    return text.is_string and bool(text.name)
+
+
+def _split(node: exp.StringToArray) -> None:
+    """Return the parts of a text; an empty text has none."""
+    parts = exp.Split(this=node.this.copy(), expression=node.expression.copy())
+    is_empty = exp.EQ(this=node.this.copy(), expression=exp.Literal.string(""))
+    none = exp.cast(exp.Array(), "ARRAY<STRING>", dialect="spark")
+    node.replace(exp.If(this=is_empty, true=none, false=parts))
