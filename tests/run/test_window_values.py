@@ -93,7 +93,7 @@ def test_a_text_that_is_no_number_is_not_summed(spark: SparkSession) -> None:
     summed = timed(rows, "at", ("amount",))
     assert [row[0] for row in summed.where("_flow_ts IS NOT NULL").select("amount").collect()] == ["5", " 2.5", None]
     [bad] = untimely(summed, "at", requires_time=False, summed=("amount",)).collect()
-    assert (bad["column_name"], bad["reason"]) == ("amount", "many could not be parsed")
+    assert (bad["column_name"], bad["reason"]) == ("amount", "many is no number that could be summed")
     assert '"word":"y"' in bad["row_json"]
     # Numbers are not read as texts.
     assert timed(rows.selectExpr("at", "1 AS amount"), "at", ("amount",)).where("_flow_ts IS NULL").isEmpty()

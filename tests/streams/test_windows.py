@@ -23,6 +23,7 @@ from ematix_flow.declare.stream.udf import udf
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.review.stream import dry_run_stream, preview_stream, validate_stream
 from ematix_flow.engine.spark.session import session_for
+from ematix_flow.engine.stream import dead_letters
 from ematix_flow.engine.stream.control import stream_status
 from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.errors import BadRowsError, FlowError, PlanError, StreamLostError, UnsupportedError
@@ -206,12 +207,17 @@ def test_a_text_that_is_no_number_is_a_bad_row_of_a_sum(topic: Topic, warehouse:
     topic.write(
         [{"at": at(11), "user": "a", "amount": "2.5"}, {"at": at(30), "user": "a", "amount": None}], partition=0
     )
-    with pytest.raises(BadRowsError, match="amount: many could not be parsed"):
+    with pytest.raises(BadRowsError, match="amount: many is no number that could be summed"):
         drain(into(topic, warehouse, tumbling()))
-    drain(into(topic, warehouse, tumbling(), transform_on_error="dlq"))
+    stream = into(topic, warehouse, tumbling(), transform_on_error="dlq")
+    drain(stream)
     assert closed(warehouse, "user, n, total") == [(0.0, "a", 1, 5), (10.0, "a", 2, 7.5)]
     ((column, row),) = rows_in(warehouse, "SELECT column_name, row_json FROM ematix_flow.rejects")
     assert (column, json.loads(row)["amount"]) == ("amount", "many")
+    with pytest.raises(UnsupportedError, match="is a row that its windows count, and no row of its table"):
+        dead_letters.replay(stream, dead_letters.Selection())
+    assert rows_in(warehouse, "SELECT status FROM ematix_flow.rejects") == [("pending",)]
+    assert len(closed(warehouse, "user")) == 2
 
 
 def test_a_source_whose_rows_have_no_time_is_told_beside_one_whose_rows_have(

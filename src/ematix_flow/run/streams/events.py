@@ -44,6 +44,9 @@ JSON_OPTIONS = {
 NO_TIME = "has no event time"
 """The reason of a reject that needs a time."""
 
+NO_NUMBER = "is no number that could be summed"
+"""How the reason of a reject ends whose text cannot be summed; no row of a table is refused so."""
+
 BUCKETS = 16
 """Into how many parts the groups of a window are divided, so that several tasks can remember them."""
 
@@ -121,7 +124,7 @@ def untimely(rows: DataFrame, column: str, *, requires_time: bool, summed: Seque
     )
     for name in _texts(rows, summed):
         is_bad, text = sf.expr(_is_no_number(name)), sf.col(backticked(name))
-        reason = sf.when(is_bad, sf.concat(text, sf.lit(f" {UNPARSED}"))).otherwise(reason)
+        reason = sf.when(is_bad, sf.concat(text, sf.lit(f" {NO_NUMBER}"))).otherwise(reason)
         blamed = sf.when(is_bad, sf.lit(name)).otherwise(blamed)
     return rows.where(is_untimely(column, requires_time=requires_time)).select(
         reason.alias("reason"),

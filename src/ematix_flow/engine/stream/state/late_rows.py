@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.base.stream_source import LATE
 from ematix_flow.engine.stream.state.backfill import count_late
 from ematix_flow.errors import StreamLostError, UnsupportedError
+from ematix_flow.run.streams.events import NO_NUMBER
 from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ def refuse_uncounted(stream: Stream, dead_letters: Sequence[Reject]) -> None:
         return
     time = options.event_time_column
     for dead_letter in dead_letters:
-        if dead_letter.is_message or dead_letter.column_name == time:
+        is_event = dead_letter.column_name == time or dead_letter.reason.endswith(NO_NUMBER)
+        if dead_letter.is_message or is_event:
             what = "windows count" if stream.window is not None else "join pairs"
             message = (
                 f"dead letter {dead_letter.reject_id[:12]} of stream {stream.name!r} is a row that its {what},"
