@@ -87,6 +87,15 @@ def test_rows_that_are_remembered_may_lack_a_column_that_a_new_aggregation_needs
     assert not {"most", "shop"} & set(rows.columns)
 
 
+def test_rows_that_are_remembered_may_have_a_text_that_a_new_aggregation_cannot_sum(spark: SparkSession) -> None:
+    batch = batch_of(spark, "number string", [("5",), ("many",), (None,), (" 2.5",)])
+    added = Aggregation("sum", "total", "number"), Aggregation("avg", "mean", "number"), Aggregation("count", "n")
+    window = replace(WINDOW, aggregations=(*added, Aggregation("max", "most", "number")))
+    schema = schema_of(block_schema(batch, WINDOW, keeps_rows=True))
+    rows = window_rows(closed(window_events(batch, WINDOW, keeps_rows=True)), window, schema, keeps_rows=True)
+    assert [tuple(row)[2:6] for row in rows.collect()] == [(7.5, 3.75, 4, "many")]
+
+
 def test_a_text_that_is_no_number_is_not_summed(spark: SparkSession) -> None:
     given = [("5", "x"), ("many", "y"), (" 2.5", "z"), (None, None)]
     rows = spark.createDataFrame([(BEGIN, *one) for one in given], "at timestamp, amount string, word string")

@@ -11,6 +11,7 @@ from ematix_flow import Aggregation, Dedupe, Join, Source, StateStore, Window
 from ematix_flow.declare.stream.build import stream_from_keywords
 from ematix_flow.engine.stream.sinks.front import Front
 from ematix_flow.engine.stream.sinks.stateful import StatefulSink
+from ematix_flow.engine.stream.state import rows as state_rows
 from ematix_flow.errors import DeclareError
 from tests.depth import STATE_CHANGES, deep
 from tests.streams.feeds import Topic, at, drain, duckdb_at, rows_in
@@ -98,6 +99,29 @@ def test_what_is_interrupted_goes_on_where_it_was(
                 drain(stream)
         drain(stream)
     assert closed(warehouse) == EXPECTED
+
+
+@pytest.mark.deep
+def test_a_text_that_an_earlier_version_let_into_the_front_is_a_bad_row_behind_it(
+    topic: Topic, warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = deduplicated(topic, warehouse, transform_on_error="dlq")
+    topic.write([event(1, 1), {**event(2, 2), "amount": "many"}, b"{torn", event(3, 12)], partition=0)
+
+    def interrupted(self: Front, *given: Any) -> None:
+        raise InterruptedError(self, given)
+
+    with monkeypatch.context() as patched:
+        # What earlier versions did not look at.
+        patched.setattr(state_rows, "summed_columns", lambda _: ())
+        patched.setattr(Front, "_apply", interrupted)
+        with pytest.raises(InterruptedError):
+            drain(stream)
+    drain(stream)
+    assert closed(warehouse) == [("a", 1, 1)]
+    rejects = dict(rows_in(warehouse, "SELECT column_name, row_json FROM ematix_flow.rejects"))
+    assert len(rejects) == 2
+    assert json.loads(rejects["amount"]) == {**event(2, 2), "amount": "many"}
 
 
 @pytest.fixture

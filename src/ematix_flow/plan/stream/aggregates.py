@@ -38,9 +38,15 @@ class Aggregate:
     """Whether what is remembered is a list of values."""
 
 
-def aggregates_of(window: Window, fractions: Collection[str] = ()) -> tuple[Aggregate, ...]:
-    """Return the aggregations of a window in their order; `fractions` are the columns whose numbers may have some."""
-    return tuple(_aggregate(f"a{number}", one, fractions) for number, one in enumerate(window.aggregations))
+def aggregates_of(
+    window: Window, fractions: Collection[str] = (), texts: Collection[str] = ()
+) -> tuple[Aggregate, ...]:
+    """Return the aggregations of a window in their order.
+
+    `fractions` are the columns whose numbers may have some, and `texts` those of which only the texts that are numbers
+    are summed.
+    """
+    return tuple(_aggregate(f"a{number}", one, fractions, texts) for number, one in enumerate(window.aggregations))
 
 
 def summed_columns(window: Window | None) -> tuple[str, ...]:
@@ -65,16 +71,19 @@ def partial_columns(aggregates: Sequence[Aggregate]) -> tuple[tuple[str, str], .
     return (*(column for one in aggregates for column in one.partial), (ROWS, "COUNT(1)"))
 
 
-def _aggregate(name: str, declared: Aggregation, fractions: Collection[str]) -> Aggregate:
+def _aggregate(name: str, declared: Aggregation, fractions: Collection[str], texts: Collection[str]) -> Aggregate:
     column = "1" if declared.column is None else backticked(declared.column)
+    number = f"TRY_CAST({column} AS DOUBLE)" if declared.column in texts else column
     match declared.agg:
         case "count" | "count_col":
             return Aggregate(declared.as_, ((name, f"COUNT({column})"),), f"CAST(SUM({name}) AS BIGINT)")
-        case "sum" | "min" | "max":
+        case "sum":
+            return Aggregate(declared.as_, ((name, f"SUM({number})"),), f"SUM({name})", name)
+        case "min" | "max":
             function = declared.agg.upper()
             return Aggregate(declared.as_, ((name, f"{function}({column})"),), f"{function}({name})", name)
         case "avg":
-            partial = ((f"{name}s", f"SUM(CAST({column} AS DOUBLE))"), (f"{name}n", f"COUNT({column})"))
+            partial = ((f"{name}s", f"SUM(CAST({number} AS DOUBLE))"), (f"{name}n", f"COUNT({number})"))
             return Aggregate(declared.as_, partial, f"SUM({name}s) / NULLIF(SUM({name}n), 0)")
         case "first" | "last":
             return _by_time(name, declared, column)

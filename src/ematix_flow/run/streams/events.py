@@ -137,7 +137,7 @@ def untimely(rows: DataFrame, column: str, *, requires_time: bool, summed: Seque
 def _texts(rows: DataFrame, names: Sequence[str]) -> list[str]:
     """Return those of some columns that have texts."""
     kinds = {field.name: field.dataType.typeName() for field in rows.schema.fields}
-    return [name for name in names if kinds[name] == "string"]
+    return [name for name in names if kinds.get(name) == "string"]
 
 
 def _is_no_number(name: str) -> str:
@@ -249,7 +249,7 @@ def partial_frame(rows: DataFrame, window: Window, by: Sequence[str], more: Sequ
     nothing = {f"SUM({backticked(name)})" for name in untyped}
     columns = [
         sf.expr("MAX(NULL)" if text in nothing else text).alias(name)
-        for name, text in partial_columns(aggregates_of(window, _fractions(rows)))
+        for name, text in partial_columns(aggregates_of(window, _fractions(rows), _texts(rows, rows.columns)))
     ]
     return rows.groupBy(*groups, *(sf.col(name) for name in by)).agg(*columns, *more)
 

@@ -37,6 +37,10 @@ class Front:
         begun = self.folder.last_batch()
         return NO_RANGE if begun is None else self.folder.range_of(begun) or NO_RANGE
 
+    def rejects_of(self, name: str) -> str:
+        """Return where rows of a range are that came through and do not fit what follows."""
+        return f"{self.folder.path}/rejects/{name}"
+
     def start(self, read: str) -> None:
         """Start the query; `read` is the range that the next one has read last."""
         name = self.name
@@ -65,12 +69,13 @@ class Front:
                 return
             manifest = manifest_of(self.folder, name)
             assert manifest is not None  # noqa: S101 - written before the range was read
-            windows, schemas = self._state.pass_on(cached, self._following, name, manifest.schemas, manifest.watermark)
+            passed = self._state.pass_on(cached, self._following, name, manifest, self.rejects_of(name))
             following = replace(
                 manifest,
-                schemas=schemas,
+                schemas=passed.schemas,
+                rejects=manifest.rejects or passed.rejects,
                 files=self._following.sizes(f"{self._following.input}/{name}"),
-                windows=open_windows([*manifest.windows, *windows], manifest.watermark),
+                windows=open_windows([*manifest.windows, *passed.windows], manifest.watermark),
             )
             write_manifest(self._following, name, following)
         finally:

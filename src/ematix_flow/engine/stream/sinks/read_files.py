@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base.stream_source import EARLIEST, as_text
 from ematix_flow.connect.files.stream_source import FileStream
+from ematix_flow.engine.batch.new_files import refuse_changed
 from ematix_flow.engine.stream.sinks.shaped_files import some_of
 from ematix_flow.errors import RunError
 from ematix_flow.plan.new_files import choose_files, refused
@@ -17,7 +18,7 @@ from ematix_flow.records import FileScope
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ematix_flow.connect.base.stream_source import Position
+    from ematix_flow.connect.base.stream_source import Position, StreamSource
     from ematix_flow.engine.stream.sinks.base import StreamContext
     from ematix_flow.records import SourceFile
 
@@ -120,3 +121,16 @@ def end_with(context: StreamContext, end: Position, files: Mapping[str, NewFiles
         if isinstance(part, FileStream) and part.full_id in files and not files[part.full_id].all:
             end = context.source.with_part_position(end, part, part.position_of(files[part.full_id].files_then))
     return end
+
+
+def has_rows(part: StreamSource, files: Mapping[str, NewFiles]) -> bool:
+    """Return whether there is something to read of a source: a folder may only have lost files."""
+    return not isinstance(part, FileStream) or bool(files[part.full_id].files)
+
+
+def refuse_changed_files(parts: Iterable[StreamSource], files: Mapping[str, NewFiles]) -> None:
+    """Refuse files of sources that have changed while they were read."""
+    for part in parts:
+        chosen = files.get(part.full_id)
+        if isinstance(part, FileStream) and chosen is not None:
+            refuse_changed(part.files, tuple(chosen.paths[file] for file in chosen.files), chosen.files)

@@ -318,9 +318,8 @@ class StatefulSink(StreamSink):
         is_first = self.folder.range_of(batch - 1) != name
         if as_text(without_state(self.position)) != as_text(manifest.begin if is_first else manifest.end):
             raise self._disagreement(batch)
-        given = self.state.given_out(
-            results, kinds, manifest.schemas, self.folder if manifest.rejects and is_first else None, name
-        )
+        rejects_in = self._rejects_of(name) if manifest.rejects and is_first else []
+        given = self.state.given_out(results, kinds, manifest.schemas, rejects_in)
         before = self.position.get(STATE, {})
         deployment = {DEPLOYMENT: before[DEPLOYMENT]} if DEPLOYMENT in before else {}
         end = manifest.end | {STATE: {"id": self.folder.query_id(), "batch": batch, "range": name} | deployment}
@@ -331,6 +330,15 @@ class StatefulSink(StreamSink):
         failpoint("state.loaded")
         self.position, self.previously_loaded = end, True
         self.counts = _sum(self.counts, counts)
+
+    def _rejects_of(self, name: str) -> list[str]:
+        """Return the folders with what of a range is no row: of its messages, and of what came through in front."""
+        assert self.folder is not None  # noqa: S101 - opened before
+        folders = [
+            f"{self.folder.path}/rejects/{name}",
+            *(() if self.front is None else (self.front.rejects_of(name),)),
+        ]
+        return [folder for folder in folders if self.folder.sizes(folder)]
 
     def _forget_ranges(self) -> None:
         assert self.folder is not None  # noqa: S101 - opened before

@@ -5,14 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ematix_flow.errors import RunError
+from ematix_flow.plan.stream.aggregates import summed_columns
 from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame, SparkSession
 
     from ematix_flow.declare.stream.windows import Window
+    from ematix_flow.run.streams.input import EventFrame
 
 _COLUMNS = "reason string, column_name string, source_position string, row_json string"
+
+
+def bad_rows(frame: EventFrame, window: Window | None) -> DataFrame:
+    """Return the rows of a range that a state does not take, as rejects: with a time that is none, or a text that cannot be summed."""
+    from ematix_flow.run.streams.events import untimely
+
+    return untimely(frame.rows, frame.column, requires_time=frame.requires_time, summed=summed_columns(window))
 
 
 def write_rejects(frames: list[DataFrame], path: str) -> None:
@@ -24,9 +35,9 @@ def write_rejects(frames: list[DataFrame], path: str) -> None:
     rejects.write.mode("overwrite").json(path)
 
 
-def read_rejects(spark: SparkSession, path: str) -> DataFrame:
-    """Return what was written down."""
-    return spark.read.json(path, schema=_COLUMNS)
+def read_rejects(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Return what was written down in some folders."""
+    return spark.read.json(list(paths), schema=_COLUMNS)
 
 
 def windows_of(rows: DataFrame, window: Window) -> int:

@@ -9,10 +9,10 @@ from ematix_flow.connect.base.event_time import EVENT_TIME
 from ematix_flow.connect.base.stream_source import as_text
 from ematix_flow.connect.files.stream_source import FileStream
 from ematix_flow.declare.stream.windows import DLQ, SESSION
-from ematix_flow.engine.batch.new_files import refuse_changed
 from ematix_flow.engine.stream.frames import StreamFrames
 from ematix_flow.engine.stream.sinks.ranges import GivenOut, RangeSummary
-from ematix_flow.engine.stream.state.refused_rows import read_rejects, windows_of, write_rejects
+from ematix_flow.engine.stream.sinks.read_files import has_rows, refuse_changed_files
+from ematix_flow.engine.stream.state.refused_rows import bad_rows, read_rejects, windows_of, write_rejects
 from ematix_flow.engine.stream.state.source_times import LINE, SourceClock, newest_event
 from ematix_flow.engine.stream.transform import reader_for
 from ematix_flow.events import RowsWithoutTime, StateChanged, StreamWatermark
@@ -22,7 +22,7 @@ from ematix_flow.plan.stream.aggregates import summed_columns
 from ematix_flow.plan.stream.state import LEFT, RIGHT, front_plan, instant_of, state_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ematix_flow.engine.stream.sinks.base import StreamContext
     from ematix_flow.engine.stream.sinks.ranges import RangeInput
     from ematix_flow.engine.stream.sinks.read_files import NewFiles
+    from ematix_flow.engine.stream.state.manifest import Manifest
     from ematix_flow.run.streams.choices import Choice
     from ematix_flow.run.streams.input import EventFrame, TimeSpan
     from ematix_flow.run.streams.query import StateFolder
@@ -84,7 +85,7 @@ class StateRows:
             for part in self._parts:
                 begin, end = (self._position_of(part, one) for one in (span.begin, span.end))
                 waiting[part.full_id] = part.waiting(end) if part.line else {}
-                if as_text(begin) != as_text(end) and _has_rows(part, span.files):
+                if as_text(begin) != as_text(end) and has_rows(part, span.files):
                     offset_range = OffsetRange(part.source_id, as_text(begin), as_text(end))
                     range_rows = self._rows_of(part, offset_range, span.files)
                     lines, is_new = tuple(waiting[part.full_id]), part.full_id not in times
@@ -99,7 +100,7 @@ class StateRows:
             write_watermark(folder, span.name, watermark)
             if rejects:
                 write_rejects(rejects, span.rejects)
-            self._refuse_changed(span.files)
+            refuse_changed_files(self._parts, span.files)
         finally:
             self.close()
         self._emit_watermark(times, watermark)
@@ -161,12 +162,6 @@ class StateRows:
         paths = tuple(chosen.paths[file] for file in chosen.files)
         return self._frames[part.full_id].of_files(part.files.described(paths, {}))
 
-    def _refuse_changed(self, files: Mapping[str, NewFiles]) -> None:
-        for part in self._parts:
-            chosen = files.get(part.full_id)
-            if isinstance(part, FileStream) and chosen is not None:
-                refuse_changed(part.files, tuple(chosen.paths[file] for file in chosen.files), chosen.files)
-
     def _read(
         self,
         part: StreamSource,
@@ -205,12 +200,8 @@ class StateRows:
 
     def _note(self, frame: EventFrame, shown: TimeSpan, times: dict[str, int], rejects: list[DataFrame]) -> None:
         """Add what the event times of a source show."""
-        from ematix_flow.run.streams.events import untimely
-
         if shown.bad:
-            summed = summed_columns(self._context.stream.window)
-            bad = untimely(frame.rows, frame.column, requires_time=frame.requires_time, summed=summed)
-            rejects.append(self._named(bad, frame.source))
+            rejects.append(self._named(bad_rows(frame, self._context.stream.window), frame.source))
         if shown.timeless:
             self._context.options.bus.emit(RowsWithoutTime(self._context.stream.name, "", shown.timeless))
         if shown.newest is not None:
@@ -238,27 +229,34 @@ class StateRows:
         results: DataFrame,
         folder: StateFolder,
         name: str,
-        schemas: Mapping[str, str],
-        watermark: int | None,
-    ) -> tuple[list[tuple[int, int]], dict[str, str]]:
-        """Write rows that deduplication lets through as lines of what follows it; return their windows, and the types."""
+        manifest: Manifest,
+        rejects: str,
+    ) -> RangeSummary:
+        """Write rows that deduplication lets through as lines of what follows it, and as `rejects` those that do not fit it.
+
+        There are such rows where an earlier version, or another declaration, has taken them up.
+        """
         from ematix_flow.run.streams.events import timed
         from ematix_flow.run.streams.input import EventFrame, write_range, write_watermark
         from ematix_flow.run.streams.results import passed_rows
         from ematix_flow.run.streams.schemas import merged_schema, schema_of
 
         folder.remove(f"{folder.input}/{name}")
-        merged, frames, time = dict(schemas), [], self._options.event_time_column
+        merged, frames, time = dict(manifest.schemas), list[EventFrame](), self._options.event_time_column
+        window = self._context.stream.window
         for side, part in {self._side(part): part for part in self._parts}.items():
-            known = schemas.get(f"{_FRONT}{side}")
+            known = manifest.schemas.get(f"{_FRONT}{side}")
             if known is not None:
-                rows = timed(passed_rows(results, side, schema_of(known)), time)
+                rows = timed(passed_rows(results, side, schema_of(known)), time, summed_columns(window))
                 merged[side] = merged_schema(merged.get(side), self._schema(rows, front=False))
                 frames.append(EventFrame(side, rows, time, partial(self._events, part, front=False)))
         shown = write_range(folder, name, frames)
-        write_watermark(folder, name, watermark)
-        is_fixed = self.plan.operator == "window"
-        return [one for span in shown.values() for one in span.windows if is_fixed], merged
+        bad = [bad_rows(frame, window) for frame in frames if shown[frame.source].bad]
+        if bad:
+            write_rejects(bad, rejects)
+        write_watermark(folder, name, manifest.watermark)
+        windows = [one for span in shown.values() for one in span.windows if self.plan.operator == "window"]
+        return RangeSummary({}, manifest.watermark, merged, bool(bad), windows)
 
     def kinds(self, results: DataFrame) -> dict[str, int]:
         """Return how many results of each kind there are."""
@@ -269,10 +267,9 @@ class StateRows:
         results: DataFrame,
         kinds: Mapping[str, int],
         schemas: Mapping[str, str],
-        rejects_in: StateFolder | None,
-        name: str,
+        rejects_in: Sequence[str],
     ) -> GivenOut:
-        """Return the rows that a batch of the state gives out, and what it rejects."""
+        """Return the rows that a batch of the state gives out, and what it rejects, besides what was written down before."""
         from ematix_flow.run.streams.results import late_count, late_rejects
         from ematix_flow.run.transform.frame_sql import together
 
@@ -286,9 +283,7 @@ class StateRows:
             given.rows = given.rows.persist()
             given.cached.append(given.rows)
             windows = windows_of(given.rows, stream.window)
-        rejects = []
-        if rejects_in is not None:
-            rejects.append(read_rejects(results.sparkSession, f"{rejects_in.path}/rejects/{name}"))
+        rejects = [read_rejects(results.sparkSession, rejects_in)] if rejects_in else []
         late = late_count(results, keeps_rows=self.plan.keeps_rows) if kinds.get("late") else 0
         if late and self._options.late_data == DLQ:
             given.keeps_late = not rejects or stream.transform.on_error != "fail"
@@ -386,11 +381,6 @@ class StateRows:
                 bus.emit(StreamWatermark(name, "", part.query, instant_of(times[part.full_id] - self.plan.lateness)))
         if watermark is not None:
             bus.emit(StreamWatermark(name, "", "_global", instant_of(watermark)))
-
-
-def _has_rows(part: StreamSource, files: Mapping[str, NewFiles]) -> bool:
-    """Return whether there is something to read of a source: a folder may only have lost files."""
-    return not isinstance(part, FileStream) or bool(files[part.full_id].files)
 
 
 def _called(side: str) -> str:
