@@ -12,8 +12,9 @@ import pytest
 from ematix_flow import Aggregation, StateStore, Watermark, Window
 from ematix_flow.engine.stream.control import stream_status
 from ematix_flow.engine.stream.options import StreamOptions
+from ematix_flow.engine.stream.state.backfill import backfill_stream
 from ematix_flow.engine.stream.state.redeploy import redeploy_stream
-from ematix_flow.errors import PlanError, StreamLostError
+from ematix_flow.errors import PlanError, RefusedError, StreamLostError
 from ematix_flow.failpoints import REDEPLOY_NAMES, FailpointError, arm
 from tests.depth import STATE_CHANGES, deep
 from tests.streams.feeds import BEGIN, at, drain, duckdb_at, rows_in
@@ -97,6 +98,30 @@ def test_an_added_aggregation_is_complete_in_open_windows_and_null_in_those_give
     topic.write(events((60, "z", 0)), partition=0)
     drain(now)
     assert closed(warehouse, "user, n, most")[5:] == [(40.0, "z", 1, 0)]
+
+
+@pytest.mark.deep
+def test_rows_that_a_new_sum_cannot_take_are_not_left_out_of_open_windows(topic: Topic, warehouse: Path) -> None:
+    total = (*WITHOUT, Aggregation(agg="sum", column="amount", as_="total"))
+    keys = {"target_primary_key": ["window_start", "user"]}
+    topic.write([*events((1, "a", 5)), {"at": at(2), "user": "a", "amount": "many"}], partition=0)
+    drain(into(topic, warehouse, tumbling(aggregations=WITHOUT), **keys))
+    with pytest.raises(
+        RefusedError, match=r"1 row of the messages of what is open would be missing.* 'amount'"
+    ) as raised:
+        redeployed(into(topic, warehouse, tumbling(aggregations=total), **keys))
+    assert "transform_sql" in str(raised.value.hint)
+    sql = "SELECT at, user, TRY_CAST(amount AS DOUBLE) AS amount FROM source"
+    mended = into(topic, warehouse, tumbling(aggregations=total), transform_sql=sql, **keys)
+    assert redeployed(mended).done
+    topic.write(events((20, "a", 1)), partition=0)
+    drain(mended)
+    assert closed(warehouse, "user, n, total") == [(0.0, "a", 2, 5)]
+    # A backfill goes on without them, and says so.
+    summed = into(topic, warehouse, tumbling(aggregations=total), **keys)
+    with pytest.warns(UserWarning, match=r"1 row of the messages that were read again is a bad row \(1 by 'amount'\)"):
+        backfill_stream(summed, BEGIN, BEGIN + timedelta(seconds=10), StreamOptions())
+    assert closed(warehouse, "user, n, total") == [(0.0, "a", 1, 5)]
 
 
 @pytest.mark.deep

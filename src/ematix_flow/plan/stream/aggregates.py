@@ -21,6 +21,9 @@ KEY, START, END = "_flow_key", "_flow_start", "_flow_end"
 LABEL = "_flow_source"
 """Column of the source of a row, where rows of several are remembered."""
 
+SUMMED = ("sum", "avg")
+"""Aggregations whose values have to be numbers."""
+
 ROWS = "n"
 """Column of how many events something remembered stands for."""
 
@@ -52,7 +55,7 @@ def aggregates_of(
 def summed_columns(window: Window | None) -> tuple[str, ...]:
     """Return the columns whose values have to be numbers."""
     aggregations = () if window is None else window.aggregations
-    return tuple(dict.fromkeys(one.column for one in aggregations if one.agg in ("sum", "avg") and one.column))
+    return tuple(dict.fromkeys(one.column for one in aggregations if one.agg in SUMMED and one.column))
 
 
 def comparable(column: str) -> str:

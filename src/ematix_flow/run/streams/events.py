@@ -122,7 +122,8 @@ def untimely(rows: DataFrame, column: str, *, requires_time: bool, summed: Seque
         ),
         sf.lit(column),
     )
-    for name in _texts(rows, summed):
+    # The first one that is to blame is told.
+    for name in reversed(_texts(rows, summed)):
         is_bad, text = sf.expr(_is_no_number(name)), sf.col(backticked(name))
         reason = sf.when(is_bad, sf.concat(text, sf.lit(f" {NO_NUMBER}"))).otherwise(reason)
         blamed = sf.when(is_bad, sf.lit(name)).otherwise(blamed)

@@ -39,6 +39,8 @@ class RangeSummary:
     """Beginning and end of the windows of a fixed length that got events."""
     newest: int | None = None
     """The newest event of the range."""
+    bad: Mapping[str, int] = field(default_factory=dict)
+    """Of a range that is read again, how many of its rows are bad ones, by the column that is to blame."""
 
 
 @dataclass

@@ -36,6 +36,7 @@ from ematix_flow.engine.stream.sinks.table import (
 from ematix_flow.engine.stream.sinks.table_schema import key_columns
 from ematix_flow.engine.stream.state.folder import state_folder
 from ematix_flow.engine.stream.state.manifest import NOTHING, manifest_of
+from ematix_flow.engine.stream.state.refused_rows import warn_of_bad
 from ematix_flow.engine.stream.state.replay import Replay, beginning_of, refuse_files
 from ematix_flow.engine.stream.state.rows import StateRows
 from ematix_flow.errors import PlanError, RefusedError, StreamLostError, UnsupportedError
@@ -286,6 +287,7 @@ def _run(
             replay.begin()
             replay.messages(begin, end, writer.choice)
             replay.time(writer.until)
+            warn_of_bad(context.stream, replay.bad)
             writer.state.refuse_missing()
     except Exception as error:
         raise translate_spark_error(error) from error

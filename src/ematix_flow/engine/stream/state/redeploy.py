@@ -24,6 +24,7 @@ from ematix_flow.engine.stream.sinks.stateful import changed_state
 from ematix_flow.engine.stream.sinks.table import TableSink, open_table_sink
 from ematix_flow.engine.stream.state.folder import DEPLOYMENT, DEPLOYMENTS, deployed, state_folder
 from ematix_flow.engine.stream.state.manifest import NOTHING, Manifest, TimeIndex, manifest_of, write_manifest
+from ematix_flow.engine.stream.state.refused_rows import refuse_unsummed
 from ematix_flow.engine.stream.state.replay import Replay, beginning_of, position_of_time, refuse_files
 from ematix_flow.engine.stream.state.rows import StateRows
 from ematix_flow.errors import (
@@ -290,6 +291,7 @@ def _built(
         else:
             replay.messages(beginning.begin, end, _choice(state.plan, old))
             replay.time(old.given_out)
+        refuse_unsummed(context.stream, old.manifest.definition, replay.bad)
         state.refuse_missing(_old_groups(old) if _follows_sessions(old, state.plan) else ())
     batch = folder.last_done()
     if batch is None or folder.watermark_of(batch) != old.given_out:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from ematix_flow.errors import RunError
-from ematix_flow.plan.stream.aggregates import summed_columns
+from ematix_flow.errors import RefusedError, RunError
+from ematix_flow.plan.stream.aggregates import SUMMED, summed_columns
 from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from ematix_flow.declare.stream.stream import Stream
     from ematix_flow.declare.stream.windows import Window
-    from ematix_flow.run.streams.input import EventFrame
+    from ematix_flow.run.streams.input import EventFrame, TimeSpan
 
 _COLUMNS = "reason string, column_name string, source_position string, row_json string"
 
@@ -24,6 +27,43 @@ def bad_rows(frame: EventFrame, window: Window | None) -> DataFrame:
     from ematix_flow.run.streams.events import untimely
 
     return untimely(frame.rows, frame.column, requires_time=frame.requires_time, summed=summed_columns(window))
+
+
+def count_bad(frames: Sequence[EventFrame], spans: Mapping[str, TimeSpan], window: Window | None) -> dict[str, int]:
+    """Return how many rows of a range a state does not take, by the column that is to blame."""
+    bad = Counter[str]()
+    for frame in frames:
+        if spans[frame.source].bad:
+            counts = bad_rows(frame, window).groupBy("column_name").count().collect()
+            bad.update({row[0]: int(row[1]) for row in counts})
+    return bad
+
+
+def refuse_unsummed(stream: Stream, definition: Mapping[str, object], bad: Mapping[str, int]) -> None:
+    """Refuse a new state without rows that the one before has: they are bad ones by a sum that its `definition` has not."""
+    known = definition.get("aggregations")
+    before = {one[1] for one in known if one[0] in SUMMED} if isinstance(known, list) else set()
+    new = {name: bad[name] for name in summed_columns(stream.window) if name in bad and name not in before}
+    if new:
+        rows = quantity(sum(new.values()), "row")
+        message = (
+            f"the state of stream {stream.name!r} cannot be built anew: {rows} of the messages of what is open would be"
+            f" missing, as the texts in {', '.join(map(repr, new))} are no numbers and are summed now"
+        )
+        hint = "make them numbers or NULL in transform_sql=, or declare the stream as before until they have been given out."
+        raise RefusedError(message, hint=hint, origin=stream.origin)
+
+
+def warn_of_bad(stream: Stream, bad: Mapping[str, int]) -> None:
+    """Warn of rows that are bad ones by the declaration of now, and so in nothing that was computed again."""
+    if bad:
+        columns = ", ".join(f"{count} by {name!r}" for name, count in sorted(bad.items()))
+        message = (
+            f"stream {stream.name!r}: {quantity(sum(bad.values()), 'row')} of the messages that were read again"
+            f" {'is a bad row' if sum(bad.values()) == 1 else 'are bad rows'} ({columns}), and in nothing that was written;"
+            " those that were bad rows when they came are rejected already, for others mend transform_sql= and call it again"
+        )
+        warnings.warn(message, UserWarning, stacklevel=2)
 
 
 def write_rejects(frames: list[DataFrame], path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -104,6 +105,8 @@ class Replay:
     schemas: dict[str, str] = field(default_factory=dict)
     windows: list[tuple[int, int]] = field(default_factory=list)
     newest: int | None = None
+    bad: Counter[str] = field(default_factory=Counter)
+    """How many rows are bad ones, by the column that is to blame; they are left out."""
     _query: StateQuery | None = None
 
     def begin(self) -> None:
@@ -123,6 +126,7 @@ class Replay:
             summary = self.state.write_again(self.folder, name, (at, upto), self.schemas, choice)
             self.schemas = summary.schemas
             self.windows += summary.windows
+            self.bad.update(summary.bad)
             self.newest = max((one for one in (self.newest, summary.newest) if one is not None), default=None)
             self._advance(name)
             failpoint("redeploy.replayed")

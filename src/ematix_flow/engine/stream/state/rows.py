@@ -12,7 +12,7 @@ from ematix_flow.declare.stream.windows import DLQ, SESSION
 from ematix_flow.engine.stream.frames import StreamFrames
 from ematix_flow.engine.stream.sinks.ranges import GivenOut, RangeSummary
 from ematix_flow.engine.stream.sinks.read_files import has_rows, refuse_changed_files
-from ematix_flow.engine.stream.state.refused_rows import bad_rows, read_rejects, windows_of, write_rejects
+from ematix_flow.engine.stream.state.refused_rows import bad_rows, count_bad, read_rejects, windows_of, write_rejects
 from ematix_flow.engine.stream.state.source_times import LINE, SourceClock, newest_event
 from ematix_flow.engine.stream.transform import reader_for
 from ematix_flow.events import RowsWithoutTime, StateChanged, StreamWatermark
@@ -126,7 +126,11 @@ class StateRows:
         schemas: Mapping[str, str],
         choice: Choice,
     ) -> RangeSummary:
-        """Write events of a range that was read before as lines for another state; what is no row was rejected then."""
+        """Write events of a range that was read before as lines for another state, and return what it has shown.
+
+        Messages that are no rows were rejected then. Rows that are bad ones are left out and counted: those that are so
+        only by the declaration of now were not rejected.
+        """
         from ematix_flow.run.streams.input import write_range, write_watermark
 
         schemas = dict(schemas)
@@ -138,12 +142,15 @@ class StateRows:
                     offset_range = OffsetRange(part.source_id, as_text(begin), as_text(end))
                     range_rows = self._rows_of(part, offset_range, {})
                     frames += self._read(part, range_rows, (), schemas, [], is_new=None)
-            written = write_range(folder, name, [frame.of(choice) for frame in frames]).values()
+            spans = write_range(folder, name, [frame.of(choice) for frame in frames])
+            bad = count_bad(frames, spans, self._context.stream.window)
             write_watermark(folder, name, None)
         finally:
             self.close()
-        windows = [one for shown in written for one in shown.windows] if self.plan.operator == "window" else []
-        return RangeSummary({}, None, schemas, rejects=False, windows=windows, newest=newest_event(written))
+        windows = [one for shown in spans.values() for one in shown.windows if self.plan.operator == "window"]
+        return RangeSummary(
+            {}, None, schemas, rejects=False, windows=windows, newest=newest_event(spans.values()), bad=bad
+        )
 
     def refuse_missing(self, more: tuple[str, ...] = ()) -> None:
         """Refuse columns that no row of the ranges had that were written again, where there were rows; `more` are needed too."""
