@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ import pytest
 from ematix_flow import Dedupe, Watermark, ematix, pk
 from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.engine.stream.state.contents import state_contents
+from ematix_flow.engine.stream.state.folder import state_folder
 from ematix_flow.errors import BadRowsError, DeclareError
 from ematix_flow.types import BigInt, Text  # noqa: TC001 - read from the annotations
 from tests.depth import STREAM_STATE
@@ -17,6 +19,8 @@ from tests.streams.feeds import at, drain, duckdb_at, rows_in
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
     from ematix_flow.declare.stream.stream import Stream
     from tests.streams.feeds import Topic
@@ -137,6 +141,29 @@ def test_a_key_is_forgotten_by_a_time_that_has_grown(topic: Topic, warehouse: Pa
     (contents,) = state_contents(stream(20), StreamOptions(), 10, {})
     assert contents.oldest is not None
     assert [row.columns["id"] for row in contents.oldest.rows] == ["3"]
+
+
+@pytest.mark.deep
+def test_a_key_with_one_time_is_one_entry_and_nothing_is_removed_that_was_not_there(
+    topic: Topic, warehouse: Path, spark: SparkSession
+) -> None:
+    stream = topic.stream(
+        duckdb_at(warehouse),
+        target_table=("shop", "entries"),
+        create_table=True,
+        deduplicate=Dedupe(keys=("id",), within=10_000, event_time_column="at"),
+    )
+    for first in (0, 100, 200):
+        topic.write([event(first + number, number + first, "a") for number in range(3)], partition=0)
+        drain(stream)
+    (target,) = stream.targets
+    reader = spark.read.format("statestore").option("path", f"{state_folder(stream, target, stream.name)}/query")
+    reader = reader.option("readChangeFeed", value=True).option("changeStartBatchId", 0)
+    changes = {
+        name: Counter(row[0] for row in reader.option("stateVarName", name).load().select("change_type").collect())
+        for name in ("seen", "earlier")
+    }
+    assert changes == {"seen": {"update": 9, "delete": 6}, "earlier": {}}
 
 
 def test_what_it_needs_is_declared() -> None:

@@ -2,6 +2,7 @@ package ematix.flow;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Objects;
 import java.util.TreeSet;
 import java.util.stream.Collectors;
 import org.apache.spark.sql.Encoders;
@@ -33,8 +34,8 @@ final class Dedupe extends StateOperator {
     @Override
     List<Row> results(String key, Iterator<Row> rows, long watermark) {
         List<Row> results = new ArrayList<>();
-        TreeSet<Long> times = known();
-        boolean isNew = false;
+        Known before = known();
+        TreeSet<Long> times = before.times();
         for (Row row : sorted(rows)) {
             long ts = row.getLong(4);
             if (!times.subSet(ts - settings.longest(), true, ts + settings.longest(), true).isEmpty()) {
@@ -46,50 +47,64 @@ final class Dedupe extends StateOperator {
                 wakeAt(ts + settings.longest() + 1);
             }
             times.add(ts);
-            isNew = true;
         }
-        if (isNew) {
-            remember(times);
-        }
+        remember(times, before);
         return results;
     }
 
     @Override
     List<Row> expired(String key, long watermark) {
-        TreeSet<Long> times = known();
+        Known before = known();
+        TreeSet<Long> times = before.times();
         times.headSet(watermark - settings.longest()).clear();
         if (!times.isEmpty()) {
             wakeAt(times.first() + settings.longest() + 1);
         }
-        remember(times);
+        remember(times, before);
         return List.of();
     }
 
-    private TreeSet<Long> known() {
-        TreeSet<Long> times = new TreeSet<>();
+    private Known known() {
         Long newest = seen.get();
-        if (newest != null) {
-            times.add(newest);
-        }
-        String before = earlier.get();
-        if (before != null) {
-            for (String time : before.split(" ")) {
-                times.add(Long.parseLong(time));
-            }
-        }
-        return times;
+        // Where there is no newest time there are none before it either.
+        return new Known(newest, newest == null ? null : earlier.get());
     }
 
-    private void remember(TreeSet<Long> times) {
-        if (times.isEmpty()) {
+    /** Writes what is another one than before: also to clear what is not there is a write, of every new key one. */
+    private void remember(TreeSet<Long> times, Known before) {
+        Known now = Known.of(times);
+        if (now.newest() == null && before.newest() != null) {
             seen.clear();
-        } else {
-            seen.update(times.last());
+        } else if (!Objects.equals(now.newest(), before.newest())) {
+            seen.update(now.newest());
         }
-        if (times.size() > 1) {
-            earlier.update(times.headSet(times.last()).stream().map(String::valueOf).collect(Collectors.joining(" ")));
-        } else {
+        if (now.earlier() == null && before.earlier() != null) {
             earlier.clear();
+        } else if (!Objects.equals(now.earlier(), before.earlier())) {
+            earlier.update(now.earlier());
+        }
+    }
+
+    /** The times of a key as they are remembered; NULL where there are none. */
+    private record Known(Long newest, String earlier) {
+        static Known of(TreeSet<Long> times) {
+            String earlier = times.size() < 2
+                    ? null
+                    : times.headSet(times.last()).stream().map(String::valueOf).collect(Collectors.joining(" "));
+            return new Known(times.isEmpty() ? null : times.last(), earlier);
+        }
+
+        TreeSet<Long> times() {
+            TreeSet<Long> times = new TreeSet<>();
+            if (newest != null) {
+                times.add(newest);
+            }
+            if (earlier != null) {
+                for (String time : earlier.split(" ")) {
+                    times.add(Long.parseLong(time));
+                }
+            }
+            return times;
         }
     }
 }
