@@ -184,6 +184,14 @@ class CombinedSource(StreamSource):
         """Return how many messages lie between two positions in all sources."""
         return sum(part.distance(*self._range(begin, end, part)) for part in self.parts)
 
+    def earlier(self, one: Position, other: Position) -> Position:
+        """Return the earlier position in each source."""
+        each = {
+            id_: part.earlier(self.part_position(one, part), self.part_position(other, part))
+            for id_, part in self._parts.items()
+        }
+        return one | {SOURCES: each}
+
     def waiting(self, position: Position) -> Mapping[str, int]:
         """Return how many messages wait, by source and the part of it they are in."""
         return {

@@ -196,6 +196,10 @@ class StreamSource(ABC):
     def distance(self, begin: Position, end: Position) -> int:
         """Return how many messages lie between two positions, as far as is known without reading them."""
 
+    def earlier(self, one: Position, other: Position) -> Position:
+        """Return a position with all messages behind either of two; where messages are in several lines, by line."""
+        return one if self.distance(one, other) else other
+
     def waiting(self, position: Position) -> Mapping[str, int]:
         """Return how many messages wait behind a position, by the part of the source they are in."""
         return {self.query: self.distance(position, self.start(LATEST))}

@@ -158,6 +158,11 @@ class KafkaSource(StreamSource):
         """Return the difference of all offsets."""
         return _records(self._ranges(begin, end))
 
+    def earlier(self, one: Position, other: Position) -> Position:
+        """Return the lesser offset of each partition; one that either position does not know begins with its oldest record."""
+        offsets = {p: min(int(o), int(other["offsets"][p])) for p, o in one["offsets"].items() if p in other["offsets"]}
+        return one | {"offsets": offsets}
+
     def waiting(self, position: Position) -> Mapping[str, int]:
         """Return how many records wait in each partition."""
         ranges = {

@@ -175,6 +175,18 @@ class KinesisSource(StreamSource):
         )
         return records or int(begin["shards"] != end["shards"])
 
+    def earlier(self, one: Position, other: Position) -> Position:
+        """Return the earlier of the instants of each shard; what a sequence number is before is not known without reading it.
+
+        A shard that either position does not know begins with its oldest record.
+        """
+        shards = {}
+        for shard in sorted(one["shards"].keys() & other["shards"].keys()):
+            pair = (one["shards"][shard], other["shards"][shard])
+            instants = [at for at in pair if at.startswith(SINCE)]
+            shards[shard] = min(instants, key=lambda at: int(at.removeprefix(SINCE)), default=pair[0])
+        return {"made": one["made"], "shards": shards}
+
     def waiting(self, position: Position) -> Mapping[str, int]:
         """Return the records that were read and that no target has yet, by shard."""
         sequences = position["shards"]

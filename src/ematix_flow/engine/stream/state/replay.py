@@ -55,30 +55,23 @@ def beginning_of(
 ) -> Beginning:
     """Return where the messages of a time begin, by what the state knows and else by the source; those up to `end` are read.
 
-    With `unread` those before the first one that the state has read count, too. A source gives the oldest message that
-    it has where those of the time are gone, so that has to be told apart.
+    With `unread` those before the first one that the state has read count, too; none that it has read is left out, as a
+    message can be of a time after which it was sent. A source gives the oldest message that it has where those of the time
+    are gone, so that has to be told apart.
     """
     known = None if index is None else index.position(time)
-    if (
-        unread
-        and index is not None
-        and known is not None
-        and index.begins_at(known)
-        and _is_within(source, known, time)
-    ):
-        known = None
     begin = known or position_of_time(source, time)
+    if unread and index is not None and known is not None and index.begins_at(known):
+        by_time = position_of_time(source, time)
+        if known != source.start(EARLIEST) and source.distance(by_time, known):
+            begin = source.earlier(known, by_time)
+            known = None
     try:
         for position in (begin, end):
             source.ahead(position, 1, end)
     except StreamLostError as error:
         return Beginning(begin, error.what)
     return Beginning(begin, None if known is not None else source.gone_before(begin))
-
-
-def _is_within(source: StreamSource, position: Position, time: int) -> bool:
-    """Return whether messages before a position may be of a time, too."""
-    return position != source.start(EARLIEST) and bool(source.distance(position_of_time(source, time), position))
 
 
 def refuse_files(context: StreamContext) -> None:
