@@ -156,6 +156,7 @@ def test_wrong_change_events_are_refused(keywords: dict[str, Any], message: str)
         (lambda: CDC(**{**CUSTOM, "op_map": {1.5: "create"}}), TypeError, "takes words of operations"),
         (lambda: Watermark(-1), ValueError, "lateness_ms=-1"),
         (lambda: Watermark(source_idleness_ms=True), TypeError, "takes a whole number, not bool"),
+        (lambda: Watermark(source_idleness_ms=-1), ValueError, "source_idleness_ms=-1"),
         (lambda: Watermark(lateness_ms=10**18), ValueError, "is longer than 10,000 years"),
         (lambda: Dedupe("id", timedelta(hours=-1)), ValueError, "within=-3600000 is smaller than 1"),
         (lambda: StateStore("redis"), ValueError, "kind='redis'"),

@@ -25,9 +25,11 @@ class Watermark:
     source_idleness_ms: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("lateness_ms", "source_idleness_ms"):
-            if getattr(self, name) is not None:
-                milliseconds(name, getattr(self, name))
+        if self.lateness_ms is not None:
+            milliseconds("lateness_ms", self.lateness_ms)
+        if self.source_idleness_ms is not None:
+            # No end of it: a very large one says never.
+            whole_number("source_idleness_ms", self.source_idleness_ms)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -59,7 +59,8 @@ class SourceClock:
     def _is_idle(self, source: str) -> bool:
         if len(self.sources) == 1 or source in self._heard:
             return False
-        return self.ticks() - self._active.get(source, 0.0) >= self.idleness / 1e6
+        # Not divided: a silence that means never may be a number that no float has.
+        return (self.ticks() - self._active.get(source, 0.0)) * 1e6 >= self.idleness
 
 
 def held_back(waiting: Mapping[str, Mapping[str, int]], times: Mapping[str, int]) -> dict[str, int | None]:
