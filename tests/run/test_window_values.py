@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import functions as sf
 
 from ematix_flow import Aggregation, Window
+from ematix_flow.plan.stream.aggregates import comparable
 from ematix_flow.run.streams.events import block_schema, timed, untimely, window_events
 from ematix_flow.run.streams.results import window_rows
 from ematix_flow.run.streams.schemas import merged_schema, schema_of
@@ -94,6 +95,27 @@ def test_rows_that_are_remembered_may_have_a_text_that_a_new_aggregation_cannot_
     schema = schema_of(block_schema(batch, WINDOW, keeps_rows=True))
     rows = window_rows(closed(window_events(batch, WINDOW, keeps_rows=True)), window, schema, keeps_rows=True)
     assert [tuple(row)[2:6] for row in rows.collect()] == [(7.5, 3.75, 4, "many")]
+
+
+@pytest.mark.parametrize("keeps_rows", [False, True])
+def test_a_number_so_long_that_a_sum_may_have_no_room_for_it_is_not_summed(
+    spark: SparkSession, *, keeps_rows: bool
+) -> None:
+    given = ["9" * 34, f"-{'9' * 38}", "9" * 38, None, "7"]
+    batch = batch_of(spark, "big string, number int, text string", [(one, None, None) for one in given])
+    batch = batch.withColumn("big", sf.col("big").cast("decimal(38, 0)"))
+    summed = timed(batch, "at", ("big",))
+    bad = untimely(summed, "at", requires_time=False, summed=("big",)).collect()
+    assert [row["reason"] for row in bad] == [
+        f"{sign}{'9' * 38} is no number that could be summed" for sign in ("-", "")
+    ]
+    # Those that an earlier version remembers add nothing.
+    events = window_events(batch if keeps_rows else summed.where("_flow_ts IS NOT NULL"), WINDOW, keeps_rows=keeps_rows)
+    schema = schema_of(block_schema(summed, WINDOW, keeps_rows=keeps_rows))
+    [row] = window_rows(closed(events), WINDOW, schema, keeps_rows=keeps_rows).collect()
+    assert row["sum_big"] == 10**34 + 6
+    keys = batch.select(sf.expr(comparable("big")))
+    assert [one[0] for one in keys.collect()] == given
 
 
 def test_a_text_that_is_no_number_is_not_summed(spark: SparkSession) -> None:

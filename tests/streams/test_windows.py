@@ -82,6 +82,7 @@ def test_windows_are_loaded_when_time_has_passed_their_end(topic: Topic, warehou
 
 TIMES = (0, 4, 9.999999, 10, 20)
 COUNT = (Aggregation(agg="count", as_="n"),)
+TOTAL = (*COUNT, Aggregation(agg="sum", column="amount", as_="total"))
 CREATED: dict[str, Any] = {"target_table": ("shop", "w"), "create_table": True}
 
 
@@ -218,6 +219,21 @@ def test_a_text_that_is_no_number_is_a_bad_row_of_a_sum(topic: Topic, warehouse:
         dead_letters.replay(stream, dead_letters.Selection())
     assert rows_in(warehouse, "SELECT status FROM ematix_flow.rejects") == [("pending",)]
     assert len(closed(warehouse, "user")) == 2
+
+
+@pytest.mark.deep
+def test_a_number_that_is_too_long_for_a_sum_is_a_bad_row_and_not_the_end_of_the_stream(
+    topic: Topic, warehouse: Path
+) -> None:
+    longest = 10**38 - 1
+    given = [{"at": at(second), "user": 2**64 + 1, "amount": amount} for second, amount in enumerate((longest, 2**64))]
+    topic.write([*given, {"at": at(3), "user": 2**64 + 1, "amount": longest}, {"at": at(30)}], partition=0)
+    drain(into(topic, warehouse, tumbling(aggregations=TOTAL), transform_on_error="dlq"))
+    assert closed(warehouse, "user, n, total") == [(0.0, 2**64 + 1, 1, 2**64)]
+    assert (
+        rows_in(warehouse, "SELECT reason FROM ematix_flow.rejects")
+        == [(f"{longest} is no number that could be summed",)] * 2
+    )
 
 
 def test_a_source_whose_rows_have_no_time_is_told_beside_one_whose_rows_have(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.types.identifiers import backticked
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from ematix_flow.declare.stream.windows import Aggregation, Window
 
@@ -42,14 +42,16 @@ class Aggregate:
 
 
 def aggregates_of(
-    window: Window, fractions: Collection[str] = (), texts: Collection[str] = ()
+    window: Window, fractions: Collection[str] = (), numbers: Mapping[str, str] | None = None
 ) -> tuple[Aggregate, ...]:
     """Return the aggregations of a window in their order.
 
-    `fractions` are the columns whose numbers may have some, and `texts` those of which only the texts that are numbers
-    are summed.
+    `fractions` are the columns whose numbers may have some; `numbers` has what is summed of columns that may have something
+    else.
     """
-    return tuple(_aggregate(f"a{number}", one, fractions, texts) for number, one in enumerate(window.aggregations))
+    return tuple(
+        _aggregate(f"a{number}", one, fractions, numbers or {}) for number, one in enumerate(window.aggregations)
+    )
 
 
 def summed_columns(window: Window | None) -> tuple[str, ...]:
@@ -60,7 +62,8 @@ def summed_columns(window: Window | None) -> tuple[str, ...]:
 
 def comparable(column: str) -> str:
     """Return the text of a number that may have a fraction; the same as of a whole number that is equal."""
-    whole = f"FLOOR({column}) = {column} AND ABS({column}) < 1e15"
+    # ABS fails at negative decimals that have as many digits as there can be.
+    whole = f"FLOOR({column}) = {column} AND {column} > -1e15 AND {column} < 1e15"
     return f"CASE WHEN {whole} THEN CAST(CAST({column} AS BIGINT) AS STRING) ELSE CAST({column} AS STRING) END"
 
 
@@ -74,9 +77,9 @@ def partial_columns(aggregates: Sequence[Aggregate]) -> tuple[tuple[str, str], .
     return (*(column for one in aggregates for column in one.partial), (ROWS, "COUNT(1)"))
 
 
-def _aggregate(name: str, declared: Aggregation, fractions: Collection[str], texts: Collection[str]) -> Aggregate:
+def _aggregate(name: str, declared: Aggregation, fractions: Collection[str], numbers: Mapping[str, str]) -> Aggregate:
     column = "1" if declared.column is None else backticked(declared.column)
-    number = f"TRY_CAST({column} AS DOUBLE)" if declared.column in texts else column
+    number = numbers.get(declared.column or "", column)
     match declared.agg:
         case "count" | "count_col":
             return Aggregate(declared.as_, ((name, f"COUNT({column})"),), f"CAST(SUM({name}) AS BIGINT)")

@@ -45,7 +45,10 @@ NO_TIME = "has no event time"
 """The reason of a reject that needs a time."""
 
 NO_NUMBER = "is no number that could be summed"
-"""How the reason of a reject ends whose text cannot be summed; no row of a table is refused so."""
+"""How the reason of a reject ends of which a value cannot be summed; no row of a table is refused so."""
+
+LONGEST_SUMMED = 34
+"""Digits of the longest whole number that is summed: a sum has 38, so that it has room for ten thousand of those."""
 
 BUCKETS = 16
 """Into how many parts the groups of a window are divided, so that several tasks can remember them."""
@@ -84,7 +87,7 @@ def _own(columns: Iterable[str]) -> list[str]:
 def timed(rows: DataFrame, column: str, summed: Sequence[str] = ()) -> DataFrame:
     """Return the rows of a stream with their event time in microseconds; NULL for those without one that calendars have.
 
-    Rows with a text that is no number in a column that is `summed` are bad rows, and have none either.
+    Rows with something in a column that is `summed` which cannot be are bad rows, and have none either.
     """
     from pyspark.sql import functions as sf
 
@@ -95,7 +98,7 @@ def timed(rows: DataFrame, column: str, summed: Sequence[str] = ()) -> DataFrame
     within = f"{TIME} BETWEEN {FIRST_MS * MICROS} AND {LAST_MS * MICROS + MICROS - 1}"
     # In two steps, so that Spark parses a time once.
     micros = rows.withColumn(TIME, sf.expr(_micros(rows, column)))
-    fits = " AND ".join([within, *(f"NOT {_is_no_number(name)}" for name in _texts(rows, summed))])
+    fits = " AND ".join([within, *(f"NOT {one}" for one in _unsummable(rows, summed).values())])
     return micros.withColumn(TIME, sf.expr(f"CASE WHEN {fits} THEN {TIME} END"))
 
 
@@ -108,7 +111,7 @@ def is_untimely(column: str, *, requires_time: bool) -> Column:
 
 
 def untimely(rows: DataFrame, column: str, *, requires_time: bool, summed: Sequence[str] = ()) -> DataFrame:
-    """Return the rows whose event time is none, or that have a text which cannot be summed, as rejects."""
+    """Return the rows whose event time is none, or that have something `summed` which cannot be, as rejects."""
     from pyspark.sql import functions as sf
 
     position = sf.col(POSITION) if POSITION in rows.columns else _none()
@@ -123,8 +126,8 @@ def untimely(rows: DataFrame, column: str, *, requires_time: bool, summed: Seque
         sf.lit(column),
     )
     # The first one that is to blame is told.
-    for name in reversed(_texts(rows, summed)):
-        is_bad, text = sf.expr(_is_no_number(name)), sf.col(backticked(name))
+    for name, condition in reversed(_unsummable(rows, summed).items()):
+        is_bad, text = sf.expr(condition), sf.col(backticked(name)).cast("string")
         reason = sf.when(is_bad, sf.concat(text, sf.lit(f" {NO_NUMBER}"))).otherwise(reason)
         blamed = sf.when(is_bad, sf.lit(name)).otherwise(blamed)
     return rows.where(is_untimely(column, requires_time=requires_time)).select(
@@ -135,15 +138,26 @@ def untimely(rows: DataFrame, column: str, *, requires_time: bool, summed: Seque
     )
 
 
-def _texts(rows: DataFrame, names: Sequence[str]) -> list[str]:
-    """Return those of some columns that have texts."""
-    kinds = {field.name: field.dataType.typeName() for field in rows.schema.fields}
-    return [name for name in names if kinds.get(name) == "string"]
+def _unsummable(rows: DataFrame, names: Sequence[str]) -> dict[str, str]:
+    """Return by column the condition that a value is there which cannot be summed, as the SQL of Spark; it is never NULL."""
+    numbers = _numbers(rows)
+    return {name: f"({backticked(name)} IS NOT NULL AND {numbers[name]} IS NULL)" for name in names if name in numbers}
 
 
-def _is_no_number(name: str) -> str:
-    """Return the condition that a text is there and is no number, as the SQL of Spark; it is never NULL."""
-    return f"({backticked(name)} IS NOT NULL AND TRY_CAST({backticked(name)} AS DOUBLE) IS NULL)"
+def _numbers(rows: DataFrame) -> dict[str, str]:
+    """Return what is summed of columns that may have something else: of texts numbers, of whole numbers not too long ones."""
+    from pyspark.sql.types import DecimalType
+
+    numbers: dict[str, str] = {}
+    for field in rows.schema.fields:
+        name, kind = backticked(field.name), field.dataType
+        if kind.typeName() == "string":
+            numbers[field.name] = f"TRY_CAST({name} AS DOUBLE)"
+        elif isinstance(kind, DecimalType) and kind.scale == 0 and kind.precision > LONGEST_SUMMED:
+            # Not by ABS, which rounds a negative decimal to 34 digits, and fails where that makes one more.
+            greatest = "9" * LONGEST_SUMMED
+            numbers[field.name] = f"IF({name} BETWEEN -{greatest} AND {greatest}, {name}, NULL)"
+    return numbers
 
 
 def _micros(rows: DataFrame, column: str) -> str:
@@ -250,7 +264,7 @@ def partial_frame(rows: DataFrame, window: Window, by: Sequence[str], more: Sequ
     nothing = {f"SUM({backticked(name)})" for name in untyped}
     columns = [
         sf.expr("MAX(NULL)" if text in nothing else text).alias(name)
-        for name, text in partial_columns(aggregates_of(window, _fractions(rows), _texts(rows, rows.columns)))
+        for name, text in partial_columns(aggregates_of(window, _fractions(rows), _numbers(rows)))
     ]
     return rows.groupBy(*groups, *(sf.col(name) for name in by)).agg(*columns, *more)
 
