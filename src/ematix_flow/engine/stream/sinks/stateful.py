@@ -334,11 +334,10 @@ class StatefulSink(StreamSink):
     def _rejects_of(self, name: str) -> list[str]:
         """Return the folders with what of a range is no row: of its messages, and of what came through in front."""
         assert self.folder is not None  # noqa: S101 - opened before
-        folders = [
-            f"{self.folder.path}/rejects/{name}",
-            *(() if self.front is None else (self.front.rejects_of(name),)),
-        ]
-        return [folder for folder in folders if self.folder.sizes(folder)]
+        read = f"{self.folder.path}/rejects/{name}"
+        folders = [read, *(() if self.front is None else (self.front.rejects_of(name),))]
+        # Written down, and so not there only where the state is damaged: what reads them says so.
+        return [folder for folder in folders if self.folder.sizes(folder)] or [read]
 
     def _forget_ranges(self) -> None:
         assert self.folder is not None  # noqa: S101 - opened before

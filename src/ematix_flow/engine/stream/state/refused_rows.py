@@ -61,7 +61,7 @@ def warn_of_bad(stream: Stream, bad: Mapping[str, int]) -> None:
         message = (
             f"stream {stream.name!r}: {quantity(sum(bad.values()), 'row')} of the messages that were read again"
             f" {'is a bad row' if sum(bad.values()) == 1 else 'are bad rows'} ({columns}), and in nothing that was written;"
-            " those that were bad rows when they came are rejected already, for others mend transform_sql= and call it again"
+            " those that were bad rows when they came are rejected already, for others change transform_sql= and call it again"
         )
         warnings.warn(message, UserWarning, stacklevel=2)
 
