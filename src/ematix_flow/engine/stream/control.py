@@ -112,8 +112,8 @@ def move_stream(
         if stays and not stream.is_stateful:
             return [Moved(stream.key_of(t), at, at) for t, at in zip(chosen, before, strict=True) if at is not None]
         after = [_chosen_position(at or {}) if stays else source.seek(at, where) for at in before]
-        for target, position in zip(chosen, after, strict=True):
-            _move(stream, target, source, position, options)
+        for target, was, position in zip(chosen, before, after, strict=True):
+            _move(stream, target, source, was, position, options)
     return [Moved(stream.key_of(t), was, now) for t, was, now in zip(chosen, before, after, strict=True)]
 
 
@@ -156,7 +156,12 @@ def position_of(stream: Stream, target: StreamTarget, source: StreamSource, opti
 
 
 def _move(
-    stream: Stream, target: StreamTarget, source: StreamSource, position: Position, options: StreamOptions
+    stream: Stream,
+    target: StreamTarget,
+    source: StreamSource,
+    before: Position | None,
+    position: Position,
+    options: StreamOptions,
 ) -> None:
     if is_broker(target):
         with closing(sink_of(stream, target)) as sink:
@@ -166,7 +171,7 @@ def _move(
     remember(offset_store, source.source_id, position, options.clock)
     if stream.is_stateful:
         # A run that is under way is fenced by now, and cannot load what it still works out.
-        forget_state(stream, target, stream.name, options)
+        forget_state(stream, target, stream.name, options, before)
 
 
 def _chosen_position(position: Position) -> Position:

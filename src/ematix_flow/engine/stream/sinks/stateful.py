@@ -24,7 +24,7 @@ from ematix_flow.engine.stream.sinks.front import Front
 from ematix_flow.engine.stream.sinks.outlets import open_outlet
 from ematix_flow.engine.stream.sinks.ranges import RangeInput
 from ematix_flow.engine.stream.sinks.read_files import as_digests, end_with, files_of_range
-from ematix_flow.engine.stream.state.folder import DEPLOYMENT, state_folder
+from ematix_flow.engine.stream.state.folder import naming, state_folder
 from ematix_flow.engine.stream.state.manifest import (
     NOTHING,
     Manifest,
@@ -320,9 +320,8 @@ class StatefulSink(StreamSink):
             raise self._disagreement(batch)
         rejects_in = self._rejects_of(name) if manifest.rejects and is_first else []
         given = self.state.given_out(results, kinds, manifest.schemas, rejects_in)
-        before = self.position.get(STATE, {})
-        deployment = {DEPLOYMENT: before[DEPLOYMENT]} if DEPLOYMENT in before else {}
-        end = manifest.end | {STATE: {"id": self.folder.query_id(), "batch": batch, "range": name} | deployment}
+        known = {"id": self.folder.query_id(), "batch": batch, "range": name} | naming(self.position.get(STATE))
+        end = manifest.end | {STATE: known}
         try:
             counts = self.outlet.load(given, self.position, end, results.sparkSession)
         finally:

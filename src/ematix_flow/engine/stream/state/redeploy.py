@@ -22,7 +22,7 @@ from ematix_flow.engine.stream.open import open_context, refuse_impossible
 from ematix_flow.engine.stream.sinks.broker import is_broker
 from ematix_flow.engine.stream.sinks.stateful import changed_state
 from ematix_flow.engine.stream.sinks.table import TableSink, open_table_sink
-from ematix_flow.engine.stream.state.folder import DEPLOYMENT, DEPLOYMENTS, deployed, state_folder
+from ematix_flow.engine.stream.state.folder import DEPLOYMENT, DEPLOYMENTS, deployed, first_folder, naming, state_folder
 from ematix_flow.engine.stream.state.manifest import NOTHING, Manifest, TimeIndex, manifest_of, write_manifest
 from ematix_flow.engine.stream.state.refused_rows import refuse_unsummed
 from ematix_flow.engine.stream.state.replay import Replay, beginning_of, position_of_time, refuse_files
@@ -162,13 +162,13 @@ def _redeployed(context: StreamContext, target: StreamTarget, *, dry_run: bool) 
     )
     if dry_run:
         return planned
-    first = state_folder(context.stream, target, context.name)
+    first = first_folder(context.stream, target, context.name, old.position)
     _remove_others(old, first)
-    deployment = uuid4().hex[:8]
-    folder = StateFolder(spark, deployed(first, {DEPLOYMENT: deployment}))
+    named = naming(old.position[STATE]) | {DEPLOYMENT: uuid4().hex[:8]}
+    folder = StateFolder(spark, deployed(first, named))
     failpoint("redeploy.begun")
     try:
-        known = _built(context, old, beginning, folder, spark) | {DEPLOYMENT: deployment}
+        known = _built(context, old, beginning, folder, spark) | named
     except Exception as error:
         folder.remove(folder.path)
         raise translate_spark_error(error) from error
