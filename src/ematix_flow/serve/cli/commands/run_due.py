@@ -13,6 +13,7 @@ import click
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.schedule.schedule import CATCHUPS
 from ematix_flow.serve.cli.common.errors import DONE, FAILED, as_usage_error
+from ematix_flow.serve.cli.common.find_streams import find_stream, is_file
 from ematix_flow.serve.cli.common.options import (
     common_options,
     engine_option,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.declare.pipeline.pipeline import Pipeline
+    from ematix_flow.declare.stream.stream import Stream
     from ematix_flow.engine.schedule.run_due import RunDueResult
 
 _COLOURS = {"firing": "cyan", "failed": "red", "skipping": "dim"}
@@ -94,7 +96,7 @@ def _ran(name: str, result: Any) -> dict[str, Any]:
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", metavar="NAME | FILE.toml")
 @module_option
 @click.option("--from", "first", type=InstantType(), required=True, help="The first instant, which is included.")
 @click.option("--to", "last", type=InstantType(), required=True, help="The last instant, which is not.")
@@ -111,16 +113,18 @@ def backfill(name: str, module: str | None, first: datetime, last: datetime, **o
 
     Of a stream, what begins in the interval is computed again from its messages, and written over what is there.
     """
+    if is_file(name):
+        return _backfill_stream(find_stream(name, module), first, last, options)
     load(module)
     if name in PROJECT.streams:
-        return _backfill_stream(name, first, last, options)
+        return _backfill_stream(PROJECT.stream(name), first, last, options)
     return _backfill_pipeline(find_pipeline(module, name), first, last, options)
 
 
-def _backfill_stream(name: str, first: datetime, last: datetime, options: dict[str, Any]) -> int:
+def _backfill_stream(stream: Stream, first: datetime, last: datetime, options: dict[str, Any]) -> int:
     from ematix_flow.serve.cli.commands.streams.backfill import backfill_of_stream
 
-    return backfill_of_stream(PROJECT.stream(name), first, last, options["form"], dry_run=options["dry_run"])
+    return backfill_of_stream(stream, first, last, options["form"], dry_run=options["dry_run"])
 
 
 def _backfill_pipeline(pipeline: Pipeline, first: datetime, last: datetime, options: dict[str, Any]) -> int:
