@@ -53,6 +53,12 @@ def test_connections_may_be_named_instead_of_written_out() -> None:
 @pytest.mark.parametrize(
     ("text", "table", "wrong", "near"),
     [
+        (
+            HEAD + SOURCE + TARGET + '[[transform.window.aggregations]]\nagg = "count"\nass = "n"\n',
+            "[[transform.window.aggregations]]",
+            "ass",
+            "as",
+        ),
         ('delivry = "auto"\n' + HEAD + SOURCE + TARGET, "s.toml", "delivry", "delivery"),
         (
             HEAD + '[source]\nkind = "kafka"\nboot_servers = "x"\n' + TARGET,

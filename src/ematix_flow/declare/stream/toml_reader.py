@@ -163,6 +163,8 @@ def _window(document: Document, written: Any) -> Window | None:
     aggregations = []
     for number, entry in enumerate(entries):
         inner = (*path, "aggregations", number)
+        written_keys = {key: value for key, value in document.table(inner, entry).items() if key != "as_"}
+        document.refuse_unknown(inner, written_keys, [one.name.rstrip("_") for one in fields(Aggregation)])
         table = {"as_" if key == "as" else key: value for key, value in document.table(inner, entry).items()}
         aggregations.append(section(document, inner, table, Aggregation))
     window: Window = section(
