@@ -17,7 +17,7 @@ from ematix_flow.plan.source import table_query
 from ematix_flow.plan.sql.render import render
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
@@ -38,7 +38,11 @@ class LookupRows:
         self._failures: tuple[type[BaseException], ...] = (FlowError, *self._database.failures)
         self._over = threading.Event()
         self._first = threading.Lock()
+        self._turn = threading.Lock()
+        self._holders = 0
         self._before: Any = None
+        self._next: Any = None
+        """Rows that are read already, and wait until the batch under way no longer needs those of before."""
         self._rows: Any = self._read() if spark is None else None
         self.column_names: Sequence[str] = self._described() if self._rows is None else self._rows.column_names
         """The names of its columns; no row has to be read for them."""
@@ -52,10 +56,25 @@ class LookupRows:
                 self._rows = self._read()
         return self._rows
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let this block see one state of the rows, which stay as long as it lasts."""
+        with self._turn:
+            self._holders += 1
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._holders -= 1
+                if not self._holders and self._next is not None:
+                    self._show(self._next)
+                    self._next = None
+
     def close(self) -> None:
         """Read no more."""
-        self._over.set()
-        self._release(self._before, self._rows)
+        with self._turn:
+            self._over.set()
+            self._release(self._before, self._rows, self._next)
 
     def _release(self, *frames: Any) -> None:
         """Release frames that Spark has cached."""
@@ -72,19 +91,32 @@ class LookupRows:
             if self._rows is None:
                 continue
             try:
-                rows = self._read()
+                self._renew()
             except self._failures as error:
                 if self._over.is_set():
                     return
                 self._warn(f"could not be read again, the rows from before stay: {safe_text(error)}")
-                continue
-            if rows.schema != self._rows.schema:
-                self._warn("has other columns now; the rows from before stay until the stream is started again")
+
+    def _renew(self) -> None:
+        """Read the rows again; a batch that is under way goes on with those of before."""
+        rows = self._read()
+        if rows.schema != self._rows.schema:
+            self._warn("has other columns now; the rows from before stay until the stream is started again")
+            self._release(rows)
+            return
+        with self._turn:
+            if self._over.is_set():
                 self._release(rows)
-                continue
-            # A batch that is under way may still read those from before.
-            self._release(self._before)
-            self._before, self._rows = self._rows, rows
+            elif self._holders:
+                self._release(self._next)
+                self._next = rows
+            else:
+                self._show(rows)
+
+    def _show(self, rows: Any) -> None:
+        """Let the next batch see rows; those before stay once more, for a task that works its last batch out again."""
+        self._release(self._before)
+        self._before, self._rows = self._rows, rows
 
     def _warn(self, text: str) -> None:
         warnings.warn(f"lookup {self.name!r} {text}", UserWarning, stacklevel=2)
@@ -118,6 +150,15 @@ def open_lookups(
             raise
         resources.callback(opened[name].close)
     return opened
+
+
+@contextmanager
+def held(lookups: Collection[LookupRows]) -> Iterator[None]:
+    """Let this block see one state of every lookup."""
+    with ExitStack() as states:
+        for one in lookups:
+            states.enter_context(one.held())
+        yield
 
 
 def read_rows(database: SqlSource, sql: str) -> pa.Table:

@@ -14,7 +14,7 @@ from ematix_flow.declare.table.types import Text
 from ematix_flow.engine.batch.target import target_for
 from ematix_flow.engine.spark.session import session_for, spark_transforms
 from ematix_flow.engine.stream.frames import StreamFrames
-from ematix_flow.engine.stream.lookups import open_lookups
+from ematix_flow.engine.stream.lookups import held, open_lookups
 from ematix_flow.engine.stream.sinks.table_schema import UNKNOWN, columns_there, creates_columns
 from ematix_flow.engine.stream.sources import lake_frame
 from ematix_flow.errors import PlanError, UnsupportedError, did_you_mean
@@ -173,6 +173,7 @@ def _stage(stream: Stream, source: StreamSource, options: StreamOptions, resourc
         {name: spark_type(kind) for name, kind in transform.optional_fields.items()},
         partial(_columns_known, stream, source, options, {}),
         times,
+        partial(held, lookups.values()),
     )
 
 

@@ -75,7 +75,8 @@ def transformed(typed: Typed, stage: SqlStage, *, lenient: bool) -> FrameRows:
         rows = completed_frame(typed.rows, stage.missing(typed.types, empty=typed.empty))
         # Where rows are put together, those of a stream come in its order.
         ordered = rows if stage.separable else rows.orderBy(*typed.order)
-        result = FrameQuery(stage, ordered, typed.order).rows(lenient=lenient)
+        with stage.one_state():
+            result = FrameQuery(stage, ordered, typed.order).rows(lenient=lenient)
     except BaseException:
         typed.retained.unpersist()
         raise

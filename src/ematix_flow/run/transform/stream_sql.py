@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from ematix_flow.run.transform.udfs import register, register_trying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -52,6 +53,8 @@ class SqlStage:
     """Returns the names of further columns that a batch may lack, some at a time."""
     times: Mapping[str, str] = field(default_factory=dict)
     """Lookups of versions, each with the column at whose time it is joined."""
+    one_state: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Lets a block see one state of the lookups, however many queries it makes of them."""
     _registered: dict[str, pa.Table | DataFrame] = field(default_factory=dict)
     """The rows of lookups that the session has."""
     _known_types: dict[str, pa.DataType] = field(default_factory=dict)
@@ -59,6 +62,10 @@ class SqlStage:
 
     def rows(self, typed_rows: TypedRows, *, lenient: bool) -> TypedRows:
         """Return what the query makes of rows of this process; on request, rows that make it fail are separated."""
+        with self.one_state():
+            return self._rows(typed_rows, lenient=lenient)
+
+    def _rows(self, typed_rows: TypedRows, *, lenient: bool) -> TypedRows:
         table = self._completed(typed_rows.rows)
         try:
             return TypedRows(self._whole(table).toArrow(), typed_rows.rejects)
