@@ -203,8 +203,12 @@ class StateQuery(RangeQuery):
         return DataFrame(results, self._spark)
 
 
-_OVERTAKEN = ("CONCURRENT_STREAM_LOG_UPDATE", "Concurrent update to the log")
-"""How Spark reports that somebody else has written down a batch that it wanted to begin."""
+_OVERTAKEN = (
+    "CONCURRENT_STREAM_LOG_UPDATE",
+    "Concurrent update to the log",
+    "Multiple streaming queries are concurrently using",
+)
+"""How Spark reports that somebody else has written down a batch that it wanted to begin, or to finish."""
 
 _DAMAGED = (
     "CANNOT_LOAD_STATE_STORE",

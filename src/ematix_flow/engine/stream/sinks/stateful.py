@@ -305,6 +305,7 @@ class StatefulSink(StreamSink):
             if name == NO_RANGE or (batch, name) == (known["batch"], known["range"]):
                 return
             if batch != known["batch"] + 1:
+                self._refuse_moved()
                 raise self._disagreement(batch)
             self._load_batch(cached, kinds, batch, name)
         finally:
