@@ -128,3 +128,25 @@ def test_a_text_that_is_no_number_is_not_summed(spark: SparkSession) -> None:
     assert '"word":"y"' in bad["row_json"]
     # Numbers are not read as texts.
     assert timed(rows.selectExpr("at", "1 AS amount"), "at", ("amount",)).where("_flow_ts IS NULL").isEmpty()
+
+
+@pytest.mark.parametrize("keeps_rows", [False, True])
+def test_truth_values_are_summed_and_nested_ones_are_bad_rows(spark: SparkSession, *, keeps_rows: bool) -> None:
+    given = [(True, None, None), (False, None, None), (None, None, None), (True, (1,), None), (True, None, [2, 3])]
+    columns = {"flag": "boolean", "object": "struct<x bigint>", "list": "array<bigint>"}
+    aggregations = [Aggregation(agg, f"{agg}_{column}", column) for column in columns for agg in ("sum", "avg")]
+    window = replace(WINDOW, aggregations=tuple(aggregations))
+    types = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+    timed_rows = [(BEGIN + timedelta(seconds=second), *row) for second, row in enumerate(given)]
+    rows = timed(spark.createDataFrame(timed_rows, f"at timestamp, {types}"), "at", tuple(columns))
+    assert rows.where("_flow_ts IS NULL").count() == 2
+    bad = untimely(rows, "at", requires_time=False, summed=tuple(columns)).orderBy("column_name").collect()
+    assert [(one["column_name"], one["reason"]) for one in bad] == [
+        ("list", "[2, 3] is no number that could be summed"),
+        ("object", "{1} is no number that could be summed"),
+    ]
+    good = rows.where("_flow_ts IS NOT NULL")
+    events = closed(window_events(good, window, keeps_rows=keeps_rows))
+    schema = schema_of(block_schema(good, window, keeps_rows=keeps_rows))
+    [row] = window_rows(events, window, schema, keeps_rows=keeps_rows).collect()
+    assert tuple(row[2:8]) == (1, 0.5, None, None, None, None)

@@ -50,6 +50,9 @@ NO_NUMBER = "is no number that could be summed"
 LONGEST_SUMMED = 34
 """Digits of the longest whole number that is summed: a sum has 38, so that it has room for ten thousand of those."""
 
+_NESTED = ("array", "map", "struct")
+"""Types of which no value can be summed."""
+
 BUCKETS = 16
 """Into how many parts the groups of a window are divided, so that several tasks can remember them."""
 
@@ -145,7 +148,10 @@ def _unsummable(rows: DataFrame, names: Sequence[str]) -> dict[str, str]:
 
 
 def _numbers(rows: DataFrame) -> dict[str, str]:
-    """Return what is summed of columns that may have something else: of texts numbers, of whole numbers not too long ones."""
+    """Return what is summed of columns that may have something else.
+
+    Of texts those that are numbers, of whole numbers those that are not too long, of truth values 1 and 0, of nested ones none.
+    """
     from pyspark.sql.types import DecimalType
 
     numbers: dict[str, str] = {}
@@ -153,6 +159,10 @@ def _numbers(rows: DataFrame) -> dict[str, str]:
         name, kind = backticked(field.name), field.dataType
         if kind.typeName() == "string":
             numbers[field.name] = f"TRY_CAST({name} AS DOUBLE)"
+        elif kind.typeName() == "boolean":
+            numbers[field.name] = f"CAST({name} AS BIGINT)"
+        elif kind.typeName() in _NESTED:
+            numbers[field.name] = "CAST(NULL AS BIGINT)"
         elif isinstance(kind, DecimalType) and kind.scale == 0 and kind.precision > LONGEST_SUMMED:
             # Not by ABS, which rounds a negative decimal to 34 digits, and fails where that makes one more.
             greatest = "9" * LONGEST_SUMMED
