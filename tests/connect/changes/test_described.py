@@ -135,3 +135,19 @@ def test_the_rows_of_a_statement_may_be_in_other_fields() -> None:
     event = {"type": "UPDATE", "new": {"rows": [CHANGED]}, "prior": [{"id": 7}], "data": [{"id": 9}]}
     cdc = CDC("canal", after_field="new.rows", before_field="prior")
     assert rows(cdc, event) == [("d", "a", "7", None, None), ("u", "a", "1", "x", None)]
+
+
+@pytest.mark.parametrize(("whole", "wrong"), [(True, None), (False, "a version needs whole rows")])
+def test_a_version_may_lack_what_its_table_did_not_have(whole: bool, wrong: str | None) -> None:
+    source = {"lsn": 1, "ts_ms": 1_700_000_000_000} | ({"whole": True} if whole else {})
+    message = {"op": "u", "before": None, "after": {"id": 1, "name": "a"}, "source": source}
+    table = ChangeTable("shop.t", (("id", "bigint"), ("name", "text"), ("colour", "text")), ("id",))
+    decoded = ChangeDecoder(CDC(), table, whole=True).decode([json.dumps(message).encode()])
+    if wrong is None:
+        assert (decoded.wrong, decoded.columns[1].to_pylist(), decoded.columns[-1].to_pylist()) == (
+            [None],
+            ["a"],
+            [None],
+        )
+    else:
+        assert wrong in str(decoded.wrong[0])

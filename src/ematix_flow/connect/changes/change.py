@@ -62,5 +62,7 @@ class Change:
     """Whether its row had another key before, whose end is the change before it."""
     lost: tuple[str, ...] = ()
     """Columns of a new row whose values only its earlier key had."""
+    whole: bool = False
+    """Whether its row has every column that its table had."""
     of_snapshot: bool = False
     """Whether it says that a table is read again, and not what was done in it."""

@@ -30,6 +30,9 @@ _AS_BYTES = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
 ABSENT_TEXTS = (ABSENT, _AS_BYTES, f'{{"{ABSENT}":"{ABSENT}"}}')
 """What stands for a value that the log does not have because it was not changed, also as bytes and as a map."""
 
+WHOLE = "whole"
+"""Says of a row, in the block of its source, that it has every column that its table had; logs that are read here say so."""
+
 _ABSENT_UUID = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
 _ABSENT_LISTS = ([ABSENT], [_AS_BYTES], [_ABSENT_UUID], [str(code) for code in ABSENT.encode()])
 """The same for arrays of texts, bytes, UUIDs and whole numbers, as texts."""
@@ -70,7 +73,8 @@ def read_debezium(document: Mapping[str, Any], cdc: CDC, keys: Sequence[str]) ->
         raise ChangeError("a change without the row that it leaves (after)")
     ended = [Change(DELETE, _before(before), **common)] if _is_moved(before, after, keys) else []
     carried = _carried(after)
-    change = Change(operation, carried, **common, moved=bool(ended), lost=_lost(operation, after, carried))
+    whole = isinstance(source, dict) and source.get(WHOLE) is True
+    change = Change(operation, carried, **common, moved=bool(ended), lost=_lost(operation, after, carried), whole=whole)
     return [*ended, change]
 
 

@@ -139,6 +139,8 @@ class ChangeRows:
                 message = f"{name}: the change creates a row and carries no value for it"
                 raise ChangeError(message)
             if self.decoder.whole and cdc.missing_columns == "keep" and change.operation not in (DELETE, TRUNCATE):
+                if change.whole:
+                    return None, True  # a version from before the column was added, or after it was dropped
                 message = f"{name}: the change does not carry it, and a version needs whole rows"
                 raise ChangeError(message)
             return None, False

@@ -65,6 +65,8 @@ class StreamTarget:
     partition_by: tuple[str, ...] = ()
     create_table: bool = False
     """Create a table that was only named, with the columns of the first rows."""
+    as_it_is: bool = False
+    """Take a declared table that is there with its own columns; the declaration is what it is created of."""
     files: FileOptions = field(default_factory=FileOptions)
     """The folder, and how files are written, where the target is a folder of them."""
     read_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.change_log.source import ChangeLogSource
@@ -107,7 +108,9 @@ def _stream(
         keywords["mode"] = replication.mode
     if replication.mode == LOG:
         keywords["target_primary_key"] = _schema(database, table).primary_key
-    return stream_from_keywords(keywords, replication.origin)
+    stream = stream_from_keywords(keywords, replication.origin)
+    # What the source has now is not what a mirror of earlier days has: its own policy decides about the difference.
+    return replace(stream, targets=tuple(replace(target, as_it_is=True) for target in stream.targets))
 
 
 def _mirror(replication: Replication, database: Database, table: TableId, unlogged: Collection[str]) -> Table:

@@ -26,6 +26,7 @@ from ematix_flow.connect.change_log.messages import (
     source_text,
 )
 from ematix_flow.connect.change_log.tables import table_named
+from ematix_flow.connect.changes.debezium import WHOLE
 from ematix_flow.connect.mysql.cdc.binlog import read_log, readable
 from ematix_flow.connect.mysql.cdc.entries import LoggedRows, LoggedTruncate, LogPosition, TransactionEnd
 from ematix_flow.connect.mysql.cdc.logged_values import ColumnReader
@@ -241,6 +242,7 @@ class _Origin:
             "gtid": self.gtid,
             "ts_ms": self.at_ms,
             "snapshot": "true" if self.snapshot else "false",
+            WHOLE: True,
             **epoch_block(reader.epoch),
         }
 

@@ -28,7 +28,7 @@ from ematix_flow.connect.change_log.messages import (
     source_text,
 )
 from ematix_flow.connect.change_log.tables import TableId
-from ematix_flow.connect.changes.debezium import ABSENT
+from ematix_flow.connect.changes.debezium import ABSENT, WHOLE
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.postgres.cdc.catalog import primary_keys, read_types
 from ematix_flow.connect.postgres.cdc.pgoutput import (
@@ -236,11 +236,12 @@ class _ChangeDecoder:
             named = {"schema": table.id.schema, "table": table.id.name, "txId": transaction.xid, "ts_ms": at_ms}
             block = source_text({**self._source, **named, "ts_us": transaction.at_us, "snapshot": "false"})
             self._head = ((transaction, table.text), block[:-1])
-        source = f'{self._head[1]},"lsn":{lsn},"sequence":"[\\"{transaction.commit_lsn}\\",\\"{lsn}\\"]"}}'
+        source = f'{self._head[1]},"lsn":{lsn},"sequence":"[\\"{transaction.commit_lsn}\\",\\"{lsn}\\"]"'
         location = f'"lsn": "{format_lsn(transaction.commit_lsn)}", "number": '
         for operation, before, after in events:
             key = table.key_of(before if after is None else after)
-            payload = envelope(operation, before, after, source, at_ms)
+            origin = f'{source},"{WHOLE}":true}}' if table.is_whole(after) else f"{source}}}"
+            payload = envelope(operation, before, after, origin, at_ms)
             yield Change(payload, key, at_ms, table.text, f"{location}{next(numbers)}")
 
 
@@ -280,6 +281,10 @@ class _Table:
             whole = {name: new.get(name, _ABSENT) for name, _ in self._columns}
             return [(DELETE, old, None), (CREATE, None, whole)]
         return [(UPDATE, old, new)]
+
+    def is_whole(self, row: Mapping[str, str] | None) -> bool:
+        """Return whether a row has every column: an update does not tell the large values that it leaves as they are."""
+        return row is not None and len(row) == len(self._columns)
 
     def key_of(self, row: Mapping[str, str] | None) -> str | None:
         """Return the key of a row as JSON; None where there is none."""

@@ -34,6 +34,7 @@ from ematix_flow.connect.change_log.messages import (
     source_text,
 )
 from ematix_flow.connect.change_log.tables import table_named
+from ematix_flow.connect.changes.debezium import WHOLE
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.postgres.cdc.catalog import (
     logged_columns,
@@ -261,6 +262,7 @@ def _source(reader: LogReader, session: PostgresSession, snapshot: Snapshot, tab
         "ts_ms": snapshot.at_ms,
         "ts_us": snapshot.at_ms * 1000,
         "snapshot": "true",
+        WHOLE: True,
         **epoch_block(reader.epoch),
     }
 

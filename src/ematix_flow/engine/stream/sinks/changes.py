@@ -20,6 +20,7 @@ from ematix_flow.connect.formats.codecs import schema_decoder
 from ematix_flow.declare.table.schema import FRAMEWORK_COLUMNS, Column
 from ematix_flow.declare.table.types import Text, TimestampTZ
 from ematix_flow.engine.batch.source import OpenSource
+from ematix_flow.engine.stream.sinks.mirror_schema import over_mirror
 from ematix_flow.engine.stream.sinks.new_columns import new_columns
 from ematix_flow.engine.stream.sinks.table import TableSink, declaration_of, pipeline_of
 from ematix_flow.engine.stream.sinks.table_schema import UNKNOWN, is_there, name_of, table_of
@@ -28,7 +29,7 @@ from ematix_flow.events import StreamWarning
 from ematix_flow.plan.columns import CHANGE_AT
 from ematix_flow.plan.metadata_tables import history_name
 from ematix_flow.plan.source import SourceValue
-from ematix_flow.plan.sql.ddl import VERSION
+from ematix_flow.plan.sql.ddl import SCD2_COLUMNS, VERSION
 from ematix_flow.plan.steps import OffsetRange
 from ematix_flow.run.read.message_ranges import MessageRange
 from ematix_flow.wording import quantity
@@ -36,6 +37,7 @@ from ematix_flow.wording import quantity
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ematix_flow.connect.base.columns import TableSchema
     from ematix_flow.connect.base.stream_source import Position, StreamSource
     from ematix_flow.connect.base.target import TargetSystem
     from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
@@ -116,8 +118,11 @@ class ChangeTarget:
     @property
     def learns_columns(self) -> bool:
         """Return whether columns that the table lacks are added to it."""
-        cdc = self.stream.cdc
-        return (cdc is not None and cdc.schema_evolution == "evolve") or not self._is_known()
+        return self._evolves or not self._is_known()
+
+    @property
+    def _evolves(self) -> bool:
+        return self.stream.cdc is not None and self.stream.cdc.schema_evolution == "evolve"
 
     def range(self, source: StreamSource, offset_range: OffsetRange) -> tuple[TargetDeclaration, MessageRange]:
         """Return the declaration of a load of changes, and the changes."""
@@ -159,8 +164,9 @@ class ChangeTarget:
                 raise _keyless(".".join(name_of(self.target)), None)
             return table_of(self.target, self.database, pa.schema([]))
         declared = self.target.declared_table
-        cdc = self.stream.cdc
-        if declared is not None and (cdc is None or cdc.schema_evolution != "evolve" or not self._is_there()):
+        if declared is not None and self.target.as_it_is:
+            return self._mirror(declared)
+        if declared is not None and (not self._evolves or not self._is_there()):
             return declared
         named = replace(self.target, table=name_of(self.target))
         there = table_of(named, self.database, pa.schema([]))
@@ -209,6 +215,15 @@ class ChangeTarget:
             notes="" if self.learns_columns else self.notes,
         )
 
+    def _mirror(self, declared: Table) -> Table:
+        """Return a table that mirrors one of the source as it is there, or as it is created."""
+        existing = self._existing()
+        if existing is None:
+            return declared
+        added = {"scd2": [column.name for column in SCD2_COLUMNS], "append": LOG_COLUMNS}
+        hidden = {VERSION.name, *FRAMEWORK_COLUMNS, *added.get(self.target.write.mode, ())}
+        return over_mirror(declared, existing, self.database, hidden, evolves=self._evolves)
+
     def _is_known(self) -> bool:
         return self.target.declared_table is not None or self._is_there()
 
@@ -216,11 +231,14 @@ class ChangeTarget:
         return is_there(self.target, self.database)
 
     def _existing_key(self) -> tuple[str, ...]:
-        if self.target.declared_table is not None or not self.database.exists():
-            return ()
-        with closing(self.database.session()) as session:
-            existing = self.database.find_table(session, self.database.table_name(*name_of(self.target)))
+        existing = None if self.target.declared_table is not None else self._existing()
         return () if existing is None else existing.primary_key
+
+    def _existing(self) -> TableSchema | None:
+        if not self.database.exists():
+            return None
+        with closing(self.database.session()) as session:
+            return self.database.find_table(session, self.database.table_name(*name_of(self.target)))
 
 
 def _is_snapshot(source: StreamSource, offset_range: OffsetRange) -> bool:

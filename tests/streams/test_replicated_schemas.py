@@ -1,0 +1,143 @@
+"""Tables of a replication whose columns change at the source: the mirrors that are there go on, by the policy."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+
+from ematix_flow import CDC, ematix
+from ematix_flow.connect.config.lookup import resolve_connection
+from ematix_flow.declare.connection.registry import (
+    DuckDBConnection,
+    MySQLConnection,
+    PostgresConnection,
+    SQLiteConnection,
+    register_connection,
+)
+from ematix_flow.engine.stream.options import StreamOptions
+from ematix_flow.engine.stream.replication import streams_of
+from ematix_flow.engine.stream.run_many import run_streams
+from ematix_flow.errors import DriftError, FlowError
+from tests.streams.change_sources import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from ematix_flow.declare.stream.replication import Replication
+
+    Replicate = Callable[..., Replication]
+
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("postgres_cdc")]
+
+TARGETS = {"sqlite": SQLiteConnection, "duckdb": DuckDBConnection}
+
+
+@pytest.fixture(params=["postgres", "mysql"])
+def source(request: pytest.FixtureRequest) -> Iterator[Source]:
+    with closing(Source(request.getfixturevalue(f"{request.param}_url"))) as source:
+        source.run("INSERT INTO things VALUES (1, 1, 'a'), (2, 2, 'b')")
+        yield source
+
+
+@pytest.fixture
+def replicate(source: Source, tmp_path: Path) -> Replicate:
+    kind = PostgresConnection if source.kind == "postgres_cdc" else MySQLConnection
+    register_connection(kind("shop", url=source.url))
+
+    def declare(mode: str, policy: str, target: str = "sqlite") -> Replication:
+        # A file of its own: while an error is shown, its database is open.
+        register_connection(TARGETS[target]("copies", path=str(tmp_path / f"{source.kind}_{policy}.db")))
+        cdc = CDC(schema_evolution=policy)
+        tables = source.name if source.kind == "postgres_cdc" else "*.things"
+        return ematix.replicate("shop", tables=tables, into="copies", schema="main", mode=mode, cdc=cdc)
+
+    return declare
+
+
+def run(declared: Replication) -> None:
+    run_streams(streams_of(declared), StreamOptions(available_now=True))
+
+
+def mirrored(declared: Replication, columns: str) -> list[tuple[Any, ...]]:
+    copies = resolve_connection(declared.into)
+    assert isinstance(copies, SQLiteConnection | DuckDBConnection)
+    opened: Any = sqlite3.connect(copies.path) if copies.kind == "sqlite" else duckdb.connect(copies.path)
+    with closing(opened) as connection:
+        return sorted(connection.execute(f"SELECT {columns} FROM main.things").fetchall(), key=str)
+
+
+CHANGES = (
+    "INSERT INTO things VALUES (3, 3, 'c')",
+    "ALTER TABLE things ADD COLUMN colour varchar(20)",
+    "INSERT INTO things (id, n, big, colour) VALUES (4, 4, 'd', 'red')",
+    "ALTER TABLE things DROP COLUMN big",
+    "INSERT INTO things (id, n, colour) VALUES (5, 5, 'blue')",
+    "UPDATE things SET n = 22 WHERE id = 2",
+)
+
+
+@pytest.mark.parametrize("mode", ["scd1", "scd2", "append"])
+@pytest.mark.parametrize("policy", ["skip", "evolve"])
+def test_columns_come_and_go_while_nothing_runs(source: Source, replicate: Replicate, policy: str, mode: str) -> None:
+    declared = replicate(mode, policy)
+    run(declared)
+    for sql in CHANGES:
+        source.run(sql)
+    run(declared)
+    run(declared)
+    rows = {
+        (1, 1, "a", None),
+        (2, 22, "b" if mode == "scd1" else None, None),
+        (3, 3, "c", None),
+        (4, 4, "d", "red"),
+        (5, 5, None, "blue"),
+    } | ({(2, 2, "b", None)} if mode != "scd1" else set())
+    if policy == "skip":
+        assert mirrored(declared, "id, n, big") == sorted({row[:3] for row in rows}, key=str)
+    else:
+        assert mirrored(declared, "id, n, big, colour") == sorted(rows, key=str)
+
+
+def test_a_new_column_can_stop_its_stream_and_a_dropped_one_does_not(source: Source, replicate: Replicate) -> None:
+    declared = replicate("scd1", "fail")
+    run(declared)
+    source.run("ALTER TABLE things DROP COLUMN big")
+    source.run("INSERT INTO things VALUES (3, 3)")
+    run(declared)
+    assert mirrored(declared, "id, n, big") == [(1, 1, "a"), (2, 2, "b"), (3, 3, None)]
+    source.run("ALTER TABLE things ADD COLUMN colour varchar(20)")
+    source.run("INSERT INTO things VALUES (4, 4, 'red')")
+    with pytest.raises(FlowError, match=r"the change has the column 'colour', which main\.things lacks"):
+        run(declared)
+
+
+@pytest.mark.parametrize("policy", ["skip", "evolve"])
+def test_types_are_widened_only_where_the_mirror_evolves(source: Source, replicate: Replicate, policy: str) -> None:
+    change = "ALTER COLUMN n TYPE" if source.kind == "postgres_cdc" else "MODIFY n"
+    source.run(f"ALTER TABLE things {change} int")
+    declared = replicate("scd1", policy, "duckdb")
+    run(declared)
+    source.run(f"ALTER TABLE things {change} bigint")
+    source.run("INSERT INTO things VALUES (3, 33, 'c')")
+    run(declared)
+    source.run(f"ALTER TABLE things {change} smallint")  # what the mirror has is wide enough
+    source.run("UPDATE things SET n = 34 WHERE id = 3")
+    run(declared)
+    assert mirrored(declared, "id, n") == [(1, 1), (2, 2), (3, 34)]
+    source.run(f"ALTER TABLE things {change} bigint")
+    source.run("INSERT INTO things VALUES (4, 5000000000, 'd')")
+    if policy == "skip":
+        with pytest.raises(FlowError, match="1 of 1 row does not fit"):
+            run(declared)
+    else:
+        run(declared)
+        assert mirrored(declared, "id, n")[-1] == (4, 5000000000)
+        source.run(f"ALTER TABLE things {change} varchar(20)")
+        source.run("INSERT INTO things VALUES (5, 'x', 'e')")
+        with pytest.raises(DriftError, match="'n' is BIGINT"):
+            run(declared)
