@@ -12,7 +12,7 @@ from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.events import BatchLoaded, StreamWarning
 from ematix_flow.observe.bus import Bus
 from tests.contracts.systems import SYSTEMS, parameter
-from tests.streams.mirrors import LAKES, PAIRS, SOFT, Mirror, empty_target, event, row
+from tests.streams.mirrors import BEGIN_MS, LAKES, PAIRS, SOFT, Mirror, empty_target, event, row
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -162,3 +162,31 @@ def test_spark_stages_changes_too(topic: Topic, duckdb_path: Path, monkeypatch: 
     assert mirror.rows() == [(1, "aa", 10)]
     (warning,) = [one.message for one in heard if isinstance(one, StreamWarning)]
     assert "the column 'colour'" in warning, "tasks hand over what they note"
+
+
+@pytest.mark.parametrize("size", [1, 9])
+def test_of_changes_at_one_instant_the_last_one_of_the_log_counts(mirror: Mirror, size: int) -> None:
+    mirror = replace(mirror, options={"mode": "scd2"})
+
+    def change(op: str, lsn: int, key: int, amount: int = 0, *, at: int = 2000) -> dict[str, Any]:
+        old, new = ({"id": key}, None) if op == "d" else (None, row(key, "a", amount))
+        return event(op, lsn, new, old) | {"source": {"lsn": lsn, "ts_ms": BEGIN_MS + at}}
+
+    mirror.apply([change("c", 1, key, 5, at=1000) for key in (1, 2, 3)])
+    events = [
+        change("u", 10, 1, 9), change("u", 11, 1, 2),
+        change("u", 12, 2, 9), change("d", 13, 2),
+        change("d", 14, 3), change("c", 15, 3, 1),
+        change("c", 16, 4, 9), change("d", 17, 4), change("c", 18, 4, 1),
+        change("c", 19, 5, 9), change("d", 20, 5),
+    ]  # fmt: skip
+    for start in range(0, len(events), size):
+        mirror.apply(events[start : start + size])
+    assert mirror.rows("id", "amount", "is_current") == [
+        (1, 2, True),
+        (1, 5, False),
+        (2, 5, False),
+        (3, 1, True),
+        (3, 5, False),
+        (4, 1, True),
+    ]

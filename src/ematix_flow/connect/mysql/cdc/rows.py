@@ -162,7 +162,8 @@ def _values(
 
 def _rows(reader: LogReader, at: LogPosition, table: TableId, *, cleared: bool) -> Iterator[Change]:
     with readable(reader), closing(reader.session()) as session:
-        at_ms = int(session.query("SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)")[0][0])
+        # In whole seconds, as the log has its times: a change that follows must not seem to be earlier.
+        at_ms = int(session.query("SELECT UNIX_TIMESTAMP()")[0][0]) * 1000
         if cleared:
             source = _Origin(table, LogPosition(at.file, at.pos - 1), at_ms, snapshot=True).source(reader)
             yield _change(TRUNCATE, None, None, (), source, table)

@@ -15,7 +15,7 @@ from ematix_flow.connect.base.session import Statement
 from ematix_flow.connect.base.stage import StageColumn, WorkTable
 from ematix_flow.connect.changes.change import DELETE, SKIP, TRUNCATE
 from ematix_flow.declare.table.types import Boolean, Integer, Text, TimestampTZ
-from ematix_flow.plan.columns import CHANGE
+from ematix_flow.plan.columns import CHANGE, CHANGE_VERSION
 from ematix_flow.plan.sql.modes.append_truncate_merge import (
     differs,
     duplicate_checks,
@@ -146,9 +146,10 @@ def rows_only(load: Load) -> str:
 
 
 def _events(load: Load, touched_by: str) -> str:
-    """Return the union of all events: (columns, at, closes)."""
+    """Return the union of all events: (columns, at, closes), of changes with their version, which is empty for what is there."""
     target, touched = table_sql(load.target), quoted(touched_by)
     join = f"JOIN {touched} AS k ON {same_key(load.keys, 'tgt', 'k')}"
+    version = _version_column(load, staged=False)
     closed = ", ".join(f"tgt.{quoted(n)}" if n in load.keys else "NULL" for n in load.names)
     values = ", ".join(f"{stored(load, name)} AS {quoted(name)}" for name in load.names)
     followed = (
@@ -156,20 +157,31 @@ def _events(load: Load, touched_by: str) -> str:
         f"AND nxt.{quoted('valid_from')} = tgt.{quoted('valid_to')}"
     )
     parts = [
-        f"SELECT {values}, tgt.{quoted('valid_from')} AS _flow_at, 0 AS _flow_closes FROM {target} AS tgt {join}",
+        f"SELECT {values}, tgt.{quoted('valid_from')} AS _flow_at, 0 AS _flow_closes{version} FROM {target} AS tgt {join}",
         (
-            f"SELECT {closed}, tgt.{quoted('valid_to')}, 1 FROM {target} AS tgt {join} "
+            f"SELECT {closed}, tgt.{quoted('valid_to')}, 1{version} FROM {target} AS tgt {join} "
             f"WHERE NOT tgt.{quoted('valid_to')} IS NULL AND NOT EXISTS ({followed})"
         ),
-        f'SELECT {listed(load.names, "s")}, s.{quoted(load.event)}, {_closes(load)} FROM "{STAGED}" AS s{rows_only(load)}',
+        (
+            f"SELECT {listed(load.names, 's')}, s.{quoted(load.event)}, {_closes(load)}{_version_column(load, staged=True)} "
+            f'FROM "{STAGED}" AS s{rows_only(load)}'
+        ),
     ]
     if load.points is not None:
         points = table_sql(load.points)
         on = same_key(load.keys, "p", "k")
         parts.append(
-            f"SELECT {listed(load.names, 'p')}, p.{quoted(POINT_AT)}, 0 FROM {points} AS p JOIN {touched} AS k ON {on}"
+            f"SELECT {listed(load.names, 'p')}, p.{quoted(POINT_AT)}, 0{version} FROM {points} AS p JOIN {touched} AS k ON {on}"
         )
     return " UNION ALL ".join(parts)
+
+
+def _version_column(load: Load, *, staged: bool) -> str:
+    """Return the version of an event as one more column, as canonical SQL; only changes have one."""
+    if load.changes is None:
+        return ""
+    value = f"s.{quoted(CHANGE_VERSION)}" if staged else "''"
+    return f", {value} AS {quoted(CHANGE_VERSION)}"
 
 
 def _lay_out(load: Load) -> str:
@@ -212,7 +224,7 @@ def _marking(load: Load, touched: str) -> tuple[str, str]:
     steps = (
         f"events AS ({_events(load, touched)}), "
         f"ranked AS (SELECT {names}, _flow_at, _flow_closes, ROW_NUMBER() OVER (PARTITION BY {keys}, _flow_at "
-        f"ORDER BY _flow_closes, {_tie_break(load)}) AS _flow_rank FROM events), "
+        f"ORDER BY {_tie_break(load)}) AS _flow_rank FROM events), "
         f"lined AS (SELECT {names}, _flow_at, _flow_closes, LAG(_flow_closes) {over} AS _flow_was_closed, {before} "
         f"FROM ranked WHERE _flow_rank = 1)"
     )
@@ -238,10 +250,14 @@ def _in_time_order(load: Load) -> str:
 
 
 def _tie_break(load: Load) -> str:
-    """Two events of a key at one instant: the greater values win, so that no order of arrival matters."""
+    """Two events of a key at one instant: the greater values win, so that no order of arrival matters.
+
+    Of changes the last one in the log wins, also one that ends a row. What is there was loaded before, and has no version any more.
+    """
     others = [column for column in load.columns if column.name not in load.keys]
     terms = [term for column in others for term in greatest_first(column, load.dialect)]
-    return ", ".join([*order_terms(load), *terms]) or "_flow_closes"
+    latest = [] if load.changes is None else [f"{quoted(CHANGE_VERSION)} DESC"]
+    return ", ".join([*latest, "_flow_closes", *order_terms(load), *terms])
 
 
 def _remember(load: Load) -> list[Statement]:
