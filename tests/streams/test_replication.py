@@ -16,7 +16,12 @@ import pytest
 
 import ematix_flow
 from ematix_flow import ematix
-from ematix_flow.declare.connection.registry import PostgresConnection, SQLiteConnection, register_connection
+from ematix_flow.declare.connection.registry import (
+    MySQLConnection,
+    PostgresConnection,
+    SQLiteConnection,
+    register_connection,
+)
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.stream.replication_toml import replication_from_toml
 from ematix_flow.engine.stream.control import move_stream, stream_status
@@ -26,6 +31,7 @@ from ematix_flow.engine.stream.run_many import run_streams
 from ematix_flow.errors import DeclareError, FlowError, PlanError
 from ematix_flow.serve.cli.main import main
 from tests.crash.harness import wait_until
+from tests.streams.change_sources import Source
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("postgres_cdc")]
 
@@ -118,6 +124,28 @@ def test_a_history_goes_on_when_its_tables_are_read_again(postgres_url: str, tmp
     run(postgres_url, "UPDATE t SET n = 11 WHERE id = 1")
     replicate([stream])
     assert rows(file, "SELECT id, n, is_current FROM t ORDER BY id, valid_from") == [(1, 1, 0), (1, 11, 1), (2, 2, 1)]
+
+
+def test_a_history_goes_on_with_a_statement_that_began_before_its_rows_were_read(
+    mysql_url: str, tmp_path: Path
+) -> None:
+    with closing(Source(mysql_url)) as source, closing(source.connect()) as slow:
+        source.run("INSERT INTO things VALUES (1, 5, 'a')")
+        file = tmp_path / "t.db"
+        register_connection(MySQLConnection("shop", url=mysql_url))
+        register_connection(SQLiteConnection("there", path=str(file)))
+        declared = ematix.replicate("shop", tables="*.things", into="there", schema="main", mode="scd2", name="slow")
+        with slow.cursor() as cursor:
+            cursor.execute("SET timestamp = UNIX_TIMESTAMP() - 60")
+            cursor.execute("UPDATE things SET n = 2 WHERE id = 1")
+            replicate(streams_of(declared))
+            assert rows(file, "SELECT n FROM things WHERE is_current") == [(5,)]
+            slow.commit()
+        replicate(streams_of(declared))
+        assert rows(file, "SELECT n FROM things WHERE is_current") == [(2,)]
+        source.run("UPDATE things SET n = 1")  # within the same second, perhaps
+        replicate(streams_of(declared))
+    assert rows(file, "SELECT n FROM things WHERE is_current") == [(1,)]
 
 
 def test_a_command_shows_every_table(

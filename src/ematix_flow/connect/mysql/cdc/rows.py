@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -78,38 +78,61 @@ class _BehindError(TransientError):
 
 
 def read_changes(
-    reader: LogReader, begin: TransactionEnd, end: LogPosition, tables: Sequence[str], requested: Sequence[str]
+    reader: LogReader,
+    begin: TransactionEnd,
+    end: LogPosition,
+    tables: Sequence[str],
+    requested: Sequence[str],
+    read: Mapping[str, int] | None = None,
 ) -> Iterator[pa.Table]:
-    """Return the changes of tables between two positions; runs inside a task."""
-    yield from as_tables(_changes(reader, begin, end, [table_named(table) for table in tables]), requested)
+    """Return the changes of tables between two positions; runs inside a task.
+
+    A change has the time at which its statement began. It is not before that at which the rows of its table were `read`, in
+    seconds since 1970, because it comes after them in the log.
+    """
+    changes = _changes(reader, begin, end, [table_named(table) for table in tables], read or {})
+    yield from as_tables(changes, requested)
 
 
 def read_rows(
-    reader: LogReader, at: LogPosition, table: str, requested: Sequence[str], *, cleared: bool
+    reader: LogReader,
+    at: LogPosition,
+    table: str,
+    requested: Sequence[str],
+    *,
+    cleared: bool,
+    seconds: int | None = None,
 ) -> Iterator[pa.Table]:
     """Return the rows of a table; runs inside a task.
 
     They are of one moment at or after the position. What was changed in between comes again as changes, each of which has
-    a later place in the log than these rows.
+    a later place in the log than these rows. Their time is given in seconds since 1970, or it is now.
     """
-    yield from as_tables(_rows(reader, at, table_named(table), cleared=cleared), requested)
+    yield from as_tables(_rows(reader, at, table_named(table), seconds, cleared=cleared), requested)
 
 
-def _changes(reader: LogReader, begin: TransactionEnd, end: LogPosition, tables: Sequence[TableId]) -> Iterator[Change]:
+def _changes(
+    reader: LogReader, begin: TransactionEnd, end: LogPosition, tables: Sequence[TableId], read: Mapping[str, int]
+) -> Iterator[Change]:
     with closing(ColumnReader(reader)) as values:
         for entry in read_log(reader, begin, tables):
             match entry:
                 case TransactionEnd(position) if position >= end:
                     return
                 case LoggedTruncate():
-                    source = _Origin(entry.table, entry.at, entry.at_ms, entry.gtid).source(reader)
+                    source = _Origin(entry.table, entry.at, _not_before(read, entry), entry.gtid).source(reader)
                     yield _change(TRUNCATE, None, None, (), source, entry.table)
                 case LoggedRows():
-                    yield from _of_event(reader, values, entry)
+                    yield from _of_event(reader, values, replace(entry, at_ms=_not_before(read, entry)))
     message = f"the log of {reader.connection.name!r} ends before {end.file} {end.pos}, which was there before"
     raise RunError(
         message, hint="the server may have been restarted without its newest transactions; run the stream again."
     )
+
+
+def _not_before(read: Mapping[str, int], entry: LoggedRows | LoggedTruncate) -> int:
+    """Return the time of a change, which is not before that of the rows that it changes."""
+    return max(entry.at_ms, read.get(str(entry.table), 0) * 1000)
 
 
 def _of_event(reader: LogReader, values: ColumnReader, entry: LoggedRows) -> Iterator[Change]:
@@ -160,10 +183,12 @@ def _values(
     return values
 
 
-def _rows(reader: LogReader, at: LogPosition, table: TableId, *, cleared: bool) -> Iterator[Change]:
+def _rows(
+    reader: LogReader, at: LogPosition, table: TableId, seconds: int | None, *, cleared: bool
+) -> Iterator[Change]:
     with readable(reader), closing(reader.session()) as session:
         # In whole seconds, as the log has its times: a change that follows must not seem to be earlier.
-        at_ms = int(session.query("SELECT UNIX_TIMESTAMP()")[0][0]) * 1000
+        at_ms = 1000 * (seconds or int(session.query("SELECT UNIX_TIMESTAMP()")[0][0]))
         if cleared:
             source = _Origin(table, LogPosition(at.file, at.pos - 1), at_ms, snapshot=True).source(reader)
             yield _change(TRUNCATE, None, None, (), source, table)

@@ -1,7 +1,7 @@
 """Changes of MySQL tables as a source of streams: positions are ends of transactions in the binary log.
 
 A position is `{"server", "file", "pos", "tables", "count"}`, as for PostgreSQL, and `since` where a distributed transaction is prepared
-there: from there on the log is read again, and counts behind the position. A table that is not among its tables is read
+there: from there on the log is read again, and counts behind the position. `read` says when the rows of tables were read. A table that is not among its tables is read
 whole, and what was changed while it was read comes again as changes: by the order of the log they lead to the same rows.
 """
 
@@ -51,6 +51,8 @@ MOST_COUNTED = 10_000
 """Messages up to which those that wait are counted."""
 
 _SERVER, _FILE, _POS, _TABLES, _COUNT, _SINCE = "server", "file", "pos", "tables", "count", "since"
+_READ = "read"
+"""When the rows of a table were read: what the log has behind them is not earlier, though its statement may have begun before."""
 
 _ALL_TABLES = """
 SELECT table_schema, table_name, table_rows FROM information_schema.tables WHERE table_type = 'BASE TABLE'
@@ -142,7 +144,7 @@ class MySQLChanges(ChangeLogSource):
 
     def ahead(self, position: Position, most: int, end_offset: Position | None = None) -> Position:
         """Return the end of the transactions that follow, or the position with another table."""
-        return in_epoch(position, self._ahead(position, most, end_offset))
+        return self._since_read(position, in_epoch(position, self._ahead(position, most, end_offset)))
 
     def _ahead(self, position: Position, most: int, end_offset: Position | None) -> Position:
         self.refuse_other_log(position)
@@ -163,9 +165,15 @@ class MySQLChanges(ChangeLogSource):
         added = [table for table in end[_TABLES] if table not in begin[_TABLES]]
         names, reader = tuple(column_names), replace(self.reader, epoch=epoch_of(begin))
         if added:
-            reads = [partial(read_rows, reader, _at(end), table, names, cleared=TURN in begin) for table in added]
+            times = {table: seconds for table, seconds in end.get(_READ, {}).items() if table in added}
+            reads = [
+                partial(read_rows, reader, _at(end), table, names, cleared=TURN in begin, seconds=times.get(table))
+                for table in added
+            ]
             return tuple(MessagePartition(table, 0, read) for table, read in zip(added, reads, strict=True))
-        read = partial(read_changes, reader, _end_of(begin), _at(end), tuple(begin[_TABLES]), names)
+        read = partial(
+            read_changes, reader, _end_of(begin), _at(end), tuple(begin[_TABLES]), names, begin.get(_READ, {})
+        )
         label = f"{begin[_FILE]} {begin[_POS]}-{end[_FILE]} {end[_POS]}"
         return (MessagePartition(label, self.distance(begin, end), read),)
 
@@ -310,7 +318,9 @@ class MySQLChanges(ChangeLogSource):
             raise RunError(message, hint='for example {"file": "bin.000002", "pos": 4}.')
         position = self._position(TransactionEnd(LogPosition(file, pos)), sorted(map(str, tables)), 0)
         self.refuse_other_log(position)
-        return position
+        read = requested.get(_READ)
+        times = {} if not isinstance(read, dict) else {name: at for name, at in read.items() if isinstance(at, int)}
+        return position | ({_READ: times} if times else {})
 
     def _tables(self) -> dict[str, int]:
         """Return the tables that are read, with about how many rows they have; known from the first question on."""
@@ -338,6 +348,15 @@ class MySQLChanges(ChangeLogSource):
         if self._session is None or not self._session.wire.open:
             self._session = self.reader.session()
         return self._session
+
+    def _since_read(self, position: Position, end: Position) -> Position:
+        """Return the end of a range with the times at which the rows of its tables were read, in seconds since 1970."""
+        times = {table: seconds for table, seconds in position.get(_READ, {}).items() if table in end[_TABLES]}
+        added = [table for table in end[_TABLES] if table not in position[_TABLES]]
+        if added:
+            with readable(self.reader):
+                times |= dict.fromkeys(added, int(self._open_session().query("SELECT UNIX_TIMESTAMP()")[0][0]))
+        return end | {_READ: times} if times else end
 
     def _position(self, end: TransactionEnd, tables: Sequence[str], count: int | None = None) -> Position:
         at, since = end.position, end.since
