@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.engine.stream.replication import streams_of
 from ematix_flow.engine.stream.run_many import run_streams
 from ematix_flow.errors import DriftError, FlowError
+from tests.depth import deep
 from tests.streams.change_sources import Source
 
 if TYPE_CHECKING:
@@ -142,3 +144,67 @@ def test_types_are_widened_only_where_the_mirror_evolves(source: Source, replica
         source.run("INSERT INTO things VALUES (5, 'x', 'e')")
         with pytest.raises(DriftError, match="'n' is BIGINT"):
             run(declared)
+
+
+class History:
+    """Transactions of random changes, and columns that come and go between them."""
+
+    def __init__(self, source: Source, seed: str) -> None:
+        self.source = source
+        self.random = random.Random(seed)  # noqa: S311 - a test that can be repeated
+        self.columns = ["id", "n", "big"]
+        self._added = 0
+
+    def transaction(self) -> None:
+        """Change some rows, a few of them several times, also their keys; then commit or not."""
+        with closing(self.source.connect()) as connection, connection.cursor() as cursor:
+            for _ in range(self.random.choice((1, 1, 2, 4, 8))):
+                self._change(cursor)
+            if self.random.random() < 0.85:
+                connection.commit()
+
+    def _change(self, cursor: Any) -> None:
+        key, other, value = self.random.randrange(8), self.random.randrange(12), self.random.randrange(1000)
+        cursor.execute("SELECT id FROM things")
+        there = {row[0] for row in cursor.fetchall()}
+        match self.random.choice("iiuuuddkk"):
+            case "i" if key not in there:
+                cursor.execute("INSERT INTO things (id, n) VALUES (%s, %s)", (key, value))
+            case "u":
+                name = self.random.choice(["n", *self.columns[3:]])
+                cursor.execute(f"UPDATE things SET {name} = %s WHERE id = %s", (value, key))
+            case "d":
+                cursor.execute("DELETE FROM things WHERE id = %s", (key,))
+            case "k" if key in there and other not in there:
+                cursor.execute("UPDATE things SET id = %s WHERE id = %s", (other, key))
+
+    def columns_change(self) -> None:
+        """Add a column or drop one, mostly neither."""
+        match self.random.choice("add.."):
+            case "a":
+                self._added += 1
+                self.columns.append(f"c{self._added}")
+                self.source.run(f"ALTER TABLE things ADD COLUMN c{self._added} int")
+            case "d" if len(self.columns) > len(("id", "n", "big")):
+                name = self.random.choice(self.columns[3:])
+                self.columns.remove(name)
+                self.source.run(f"ALTER TABLE things DROP COLUMN {name}")
+
+
+@pytest.mark.parametrize("mode", ["scd1", "scd2"])
+@pytest.mark.parametrize("seed", [0, deep(1), deep(2), deep(3)])
+def test_a_mirror_has_the_rows_of_its_source_whatever_happens_to_it(
+    source: Source, replicate: Replicate, mode: str, seed: int
+) -> None:
+    if source.kind == "postgres_cdc":
+        source.run("ALTER TABLE things REPLICA IDENTITY FULL")
+    declared, history = replicate(mode, "evolve"), History(source, f"{mode} {seed}")
+    run(declared)
+    for _ in range(8):
+        for _ in range(3):
+            history.transaction()
+        history.columns_change()
+        history.transaction()
+        run(declared)
+        names = ", ".join(history.columns)
+        assert mirrored(declared, names) == sorted(source.run(f"SELECT {names} FROM things"), key=str)

@@ -12,13 +12,15 @@ from ematix_flow.connect.base.columns import ColumnSchema, TableSchema
 from ematix_flow.connect.change_log.tables import TableId
 from ematix_flow.declare.connection.databases import PostgresConnection, SQLiteConnection
 from ematix_flow.declare.table.schema import Column
-from ematix_flow.declare.table.types import TimestampTZ
+from ematix_flow.declare.table.types import BigInt, Integer, Numeric, String, Text, TimestampTZ
 from ematix_flow.engine.stream import replication
+from ematix_flow.engine.stream.sinks.mirror_schema import holds
 from ematix_flow.errors import PlanError
 from ematix_flow.plan.keys import check_soft
 
 if TYPE_CHECKING:
     from ematix_flow.declare.table.schema import Table
+    from ematix_flow.declare.table.types import ColumnType
 
 SOURCE = PostgresConnection("pg", url="postgresql://h/d")
 THERE = SQLiteConnection("there", path="t.db")
@@ -70,3 +72,21 @@ def test_names_that_differ_in_case_are_one_mirror_where_the_target_takes_them_fo
             else pytest.raises(PlanError, match=r"shop\.Orders and shop\.orders would both")
         ):
             replication._refuse_shared(declared, tables)
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "expected"),
+    [
+        (BigInt(), Integer(), True),
+        (Integer(), BigInt(), False),
+        (Numeric(10, 2), Numeric(8, 2), True),
+        (Numeric(10, 2), Numeric(10, 4), False),
+        (Numeric(10, 4), Numeric(10, 2), False),
+        (Text(), String(5), True),
+        (String(5), String(9), False),
+        (String(5), Text(), False),
+        (Text(), BigInt(), False),
+    ],
+)
+def test_a_column_that_is_wide_enough_is_not_widened(wide: ColumnType, narrow: ColumnType, expected: bool) -> None:
+    assert holds(wide, narrow) is expected

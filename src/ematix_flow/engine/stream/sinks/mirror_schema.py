@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.types.reflected import column_over
-from ematix_flow.declare.table.types import Text
+from ematix_flow.declare.table.types import BigInt, Double, Float, Integer, Numeric, SmallInt, String, Text
 from ematix_flow.plan.existing_tables import over_existing
 
 if TYPE_CHECKING:
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.catalog import Catalog
     from ematix_flow.connect.base.columns import ColumnSchema, TableSchema
     from ematix_flow.declare.table.schema import Column, Table
+    from ematix_flow.declare.table.types import ColumnType
+
+_WIDER = ((BigInt, Integer), (BigInt, SmallInt), (Integer, SmallInt), (Double, Float))
 
 
 def over_mirror(
@@ -48,7 +51,20 @@ def _over(column: Column | None, there: ColumnSchema, database: Catalog, *, evol
     wanted = database.ddl_type(column.type, in_key=column.primary_key)
     if column.native or database.same_type(there.type, wanted):
         return column
-    if evolves and not database.widening(wanted, there.type):
-        return replace(column, native="")  # is widened, or refused
     own = column_over(database, there, column.type, primary_key=column.primary_key)
-    return column if own is None else replace(own, nullable=column.nullable)
+    is_narrow = own is None or database.widening(there.type, wanted) or not holds(own.type, column.type)
+    if own is None or (evolves and is_narrow):
+        return column  # is widened, or refused
+    return replace(own, nullable=column.nullable)
+
+
+def holds(wide: ColumnType, narrow: ColumnType) -> bool:
+    """Return whether a type has every value of another one, so that nothing has to be widened; lakes narrow no column either."""
+    match wide, narrow:
+        case Numeric(), Numeric():
+            return wide.scale >= narrow.scale and wide.precision - wide.scale >= narrow.precision - narrow.scale
+        case String(), String():
+            return wide.length >= narrow.length
+        case Text(), String():
+            return True
+    return (type(wide), type(narrow)) in _WIDER
