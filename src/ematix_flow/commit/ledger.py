@@ -143,7 +143,7 @@ class Ledger:
         rows = session.query(f"SELECT epoch FROM {fences} WHERE name = ?", (fence.name,))
         if not rows or int(rows[0][0]) != fence.epoch:
             message = f"a newer run of {fence.name} has taken over, this one may not commit"
-            raise FencedError(message, hint="nothing was changed; the newer run loads the same rows.")
+            raise FencedError(message, hint="nothing was changed; running it again loads what the newer run has not.")
 
     # Tokens
 

@@ -7,13 +7,16 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.rejects import rejects_of
+from ematix_flow.commit.runlog.open import open_run_log
+from ematix_flow.commit.runlog.requests import worked_on
 from ematix_flow.connect.base.stream_source import parse_timestamp
 from ematix_flow.connect.registry import open_target
 from ematix_flow.connect.types.reject_rows import SHAPED, values_of
 from ematix_flow.declare.quality.checks import BY_ROW
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.run import run_pipeline
-from ematix_flow.errors import RunError, UnknownNameError
+from ematix_flow.engine.schedule.lease import held_now
+from ematix_flow.errors import RunError, RunLogError, UnknownNameError
 from ematix_flow.plan.columns import EVENT, OURS
 
 if TYPE_CHECKING:
@@ -58,11 +61,25 @@ def replay_rejects(
     if pipeline.fan_out:
         message = "rejects of a fan-out are replayed by the target's own pipeline"
         raise RunError(message, hint="declare a pipeline for that target alone and replay there.")
+    _refuse_while_running(pipeline, options)
     again = replace(pipeline, targets=(_append_only(pipeline.targets[0]),), transforms_post=())
     alike = sorted(chosen, key=_kind_of)
     results = [_replay(again, list(some), options) for _, some in groupby(alike, key=_kind_of)]
     rejected = sum(int(result["rows_rejected"]) for result in results)
     return {"replayed": len(chosen) - rejected, "rejected": rejected, "result": results[-1]}
+
+
+def _refuse_while_running(pipeline: Pipeline, options: Options) -> None:
+    """Refuse to replay while the pipeline runs: of two loads of a pipeline only the newer one may commit."""
+    try:
+        log = options.run_log or open_run_log()
+        held = held_now(log).get(pipeline.name)
+        holder = f"on {held}" if held else worked_on(log.backend).get(pipeline.name)
+    except RunLogError:
+        return  # a load never fails because of its run log
+    if holder is not None:
+        message = f"pipeline {pipeline.name!r} is running {holder}; a replay now would keep that run from its commit"
+        raise RunError(message, hint="replay when it has ended.", origin=pipeline.origin)
 
 
 def _kind_of(reject: Reject) -> tuple[bool, bool]:

@@ -269,7 +269,7 @@ def _idle_reason(pipeline: Pipeline, at: Situation) -> str:
 
 def _note(result: RunDueResult, step: SlotOutcome | Skip, report: Reporter | None, runner: SlotRunner) -> None:
     if isinstance(step, Skip) or step.overtaken:
-        reason = step.reason if isinstance(step, Skip) else f"slot {step.slot} was taken over by another run"
+        reason = step.reason if isinstance(step, Skip) else step.overtaken_reason
         result.skipped.append(SkippedEvent(step.pipeline, reason))
         runner.options.bus.emit(PipelineSkipped(step.pipeline, "", reason))
         message = ("skipping", reason)

@@ -82,7 +82,14 @@ class SlotOutcome:
     error_message: str = ""
     error_type: str = ""
     overtaken: bool = False
-    """Another run has taken the slot over, so this one records nothing."""
+    """Another run has taken the slot over, so this one records nothing; or it kept the slot from its commit."""
+
+    @property
+    def overtaken_reason(self) -> str:
+        """Return what became of a slot that was overtaken."""
+        if self.state.slot_status == retrying.FAILED:
+            return f"another run kept slot {self.slot} from its commit; it is begun again"
+        return f"slot {self.slot} was taken over by another run"
 
     @property
     def cancelled(self) -> bool:
@@ -200,6 +207,8 @@ def _record_outcome(
     def changed(state: PipelineState) -> PipelineState:
         if outcome.cancelled:
             return retrying.cancelled(state, now)
+        if fenced and pipeline.resumes and state.interruptions < retrying.INTERRUPTIONS:
+            return retrying.set_aside(state, now)
         if outcome.error_type:
             return retrying.failed(state, pipeline.retry, outcome.error_message, now, repeatable=repeatable)
         return retrying.succeeded(state, next(iter(run_ids_of(outcome.result)), ""), now)
@@ -214,7 +223,7 @@ def _record_outcome(
         return replace(outcome, overtaken=True)
     failpoint("slot.ended")
     if fenced and stored.slot_status != retrying.GAVE_UP:
-        return replace(outcome, state=stored)
+        return replace(outcome, state=stored, overtaken=True)
     runner.options.bus.emit(
         replace(
             ended_event(pipeline, stored, now, time.monotonic() - began, outcome.error_type),

@@ -96,6 +96,13 @@ def not_begun(state: PipelineState, due: datetime) -> PipelineState:
     return replace(state, slot_status=FAILED, attempt=state.attempt - 1, next_attempt_at=written(due))
 
 
+def set_aside(state: PipelineState, now: datetime) -> PipelineState:
+    """Return the state of a slot that another run of its pipeline kept from its commit: begun again, which is no attempt."""
+    return replace(
+        state, slot_status=FAILED, interruptions=state.interruptions + 1, next_attempt_at=written(now), error=""
+    )
+
+
 def interrupted(state: PipelineState, now: datetime) -> PipelineState:
     """Return the state of a slot whose process died and that is not taken up by itself."""
     ended = replace(state, slot_status=INTERRUPTED, next_attempt_at="", last_run_at=written(now))

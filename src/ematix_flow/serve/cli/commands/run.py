@@ -109,7 +109,7 @@ def _work(pipeline: Pipeline, log: RunLog, options: dict[str, Any]) -> int:
         bus.subscribe(subscriber)
         outcome = work(pipeline, options["claim_token"], runner)
     if outcome.overtaken:
-        print_error_text(f"{pipeline.name}: slot {outcome.slot} was taken over by another run, so nothing was changed.")
+        print_error_text(f"{pipeline.name}: {outcome.overtaken_reason}. Nothing was changed.")
     elif outcome.error_type:
         print_error_text(f"{outcome.error_type}: {outcome.error_message}")
     else:
