@@ -187,6 +187,11 @@ def _scrambled() -> bytes:
 
 
 @pytest.mark.slow
+def test_json_files_without_a_line_have_no_rows(shaping: dict[str, Any], tmp_path: Path) -> None:
+    assert load(_folder(tmp_path), {"a.jsonl": b"", "b.jsonl": b"\n\n"}, PLAIN, **shaping).rows == {}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("files", "message"),
     [

@@ -93,6 +93,17 @@ def test_a_file_without_rows_is_known_too(inbox: Inbox) -> None:
     assert [inbox.run()["files_loaded"], inbox.run()["files_known"]] == [1, 1]
 
 
+def test_json_files_without_a_line_are_known_too(inbox: Inbox) -> None:
+    inbox = replace(inbox, path="in/*.jsonl")
+    folder = inbox.put("none.csv").parent
+    (folder / "a.jsonl").write_bytes(b"")
+    (folder / "b.jsonl").write_bytes(b"\n \r\n")
+    assert [inbox.run()["files_loaded"], inbox.run()["files_known"]] == [2, 2]
+    (folder / "c.jsonl").write_bytes(b'{"id": 1, "label": "c"}\n')
+    assert inbox.run()["files_loaded"] == 1
+    assert inbox.ids() == [1]
+
+
 def same_size(inbox: Inbox, file: Path) -> None:
     inbox.put(file.name, 2)
 

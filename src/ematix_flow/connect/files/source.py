@@ -96,12 +96,15 @@ class Files(SourceSystem):
         names = [p.name for p in self.root.iterdir() if p.is_dir() and not p.name.startswith(("_", "."))]
         return tuple(sorted(name for name in names if name.lower() != ALL_FILES))
 
-    def file_set(self, pattern: str, options: Mapping[str, Any]) -> FileSet:
-        """Return the files that a path or glob below the root means, with their common columns."""
+    def file_set(self, pattern: str, options: Mapping[str, Any], *, for_sql: bool = True) -> FileSet:
+        """Return the files that a path or glob below the root means, with their common columns; SQL needs some."""
         paths = self._paths(pattern)
         if not paths:
             raise self.nothing_like(pattern)
-        return self.described(paths, options)
+        files = self.described(paths, options)
+        if for_sql and not files.columns:
+            raise unreadable(paths[0], "it has no line, so that SQL has no columns to read")
+        return files
 
     def nothing_like(self, pattern: str) -> RunError:
         """Return the error for a path that means no file."""
@@ -151,8 +154,8 @@ class Files(SourceSystem):
                 at_once = int(json_options.get("batch_size") or 0)
                 return FileSet(paths, file_format, _json_columns(paths, lines), csv_options, batch_lines=at_once)
             case _:
-                columns = side_by_side(lambda path: _typed_columns(path, file_format), paths)
-                layouts = dict(zip(paths, columns, strict=True))
+                typed = side_by_side(lambda path: _typed_columns(path, file_format), paths)
+                layouts = dict(zip(paths, typed, strict=True))
                 return FileSet(paths, file_format, _common(layouts), csv_options, _groups(layouts))
 
     def _paths(self, pattern: str) -> tuple[str, ...]:
@@ -191,12 +194,15 @@ def _csv_columns(paths: tuple[str, ...], options: Mapping[str, Any]) -> tuple[So
 
 
 def _json_columns(paths: tuple[str, ...], lines: int) -> tuple[SourceColumn, ...]:
-    """Return every key that the first lines of the files have; a line may lack any of them."""
+    """Return every key that the first lines of the files have, of which a line may lack any; none where there is no line."""
     each = max(lines // len(paths), 10)
-    keys = side_by_side(lambda path: dict.fromkeys(chain(*map(keys_of, islice(lines_of(path), each)))), paths)
-    names = dict.fromkeys(chain(*keys))
+    first_lines = side_by_side(lambda path: [keys_of(line) for line in islice(lines_of(path), each)], paths)
+    names = dict.fromkeys(chain(*chain(*first_lines)))
     if not names:
-        raise unreadable(paths[0], "no line is a JSON object")
+        with_lines = next((path for path, keys in zip(paths, first_lines, strict=True) if keys), None)
+        if with_lines is None:
+            return ()
+        raise unreadable(with_lines, "no line is a JSON object")
     columns = tuple(SourceColumn(name, "text", "string") for name in names)
     _refuse_repeated(paths[0], columns)
     return columns

@@ -58,6 +58,8 @@ class LoadInspection:
     """The files of each table that a query over files reads."""
     join: InspectedJoin | None = None
     """A query over several connections with what is read for it."""
+    without_lines: bool = False
+    """Whether the chosen files were found to have no line, so that there is nothing to read."""
 
 
 def wait_for(database: Catalog) -> Session:
@@ -150,7 +152,7 @@ def _inspect_files(
     if tables:
         chosen = _joined(list(tables.values()))
     elif loaded is None:
-        chosen = files.file_set(value.path, value.options)
+        chosen = files.file_set(value.path, value.options, for_sql=False)
     else:
         choice, chosen = new_files(files, value, loaded)
     return LoadInspection(

@@ -176,18 +176,27 @@ def _inspect_source(load_request: LoadRequest) -> LoadInspection:
     load_inspection = inspect_source(load_request.source, loaded=loaded)
     choice = load_inspection.inspection.files
     if choice is None:
-        return load_inspection
+        return _without_lines(load_request, load_inspection)
     error, left_out = refused(choice), warning(choice)
     if error is not None:
         raise error
     if left_out:
         warnings.warn(left_out, UserWarning, stacklevel=2)
     if choice.chosen:
-        return load_inspection
+        return _without_lines(load_request, load_inspection)
     return replace(
         load_inspection,
         inspection=replace(load_inspection.inspection, source_columns=assumed_columns(load_request.target)),
     )
+
+
+def _without_lines(load_request: LoadRequest, load_inspection: LoadInspection) -> LoadInspection:
+    """Return the inspection with the declared columns where JSON files have no line: no rows, and no header to tell them."""
+    files, inspection = load_inspection.files, load_inspection.inspection
+    if files is None or not files.paths or files.columns or inspection.source_sql:
+        return load_inspection
+    inspection = replace(inspection, source_columns=assumed_columns(load_request.target))
+    return replace(load_inspection, inspection=inspection, without_lines=True)
 
 
 def bounded_inspection(

@@ -80,7 +80,7 @@ def stage(
         session.close()
     if plan.read.is_empty:
         return spec, ()
-    reports = _staged(staging, spec, spark, report, at_once)
+    reports = () if staging.load_inspection.without_lines else _staged(staging, spec, spark, report, at_once)
     choice, files = plan.read.files, staging.source.files
     if choice is not None and files is not None and staging.load_inspection.files is not None:
         refuse_changed(files, staging.load_inspection.files.paths, choice.chosen)
