@@ -143,6 +143,7 @@ class Connection(FrameMethods):
         """Return columns, rows and whether rows were left off; a sample, not a way to move data."""
         with self._translating_errors() as session:
             columns = self._database.describe(session, sql.strip().rstrip(";"))
+            session.show_all_values()
             rows = session.query(sql)
         returned = rows if max_rows is None else rows[:max_rows]
         labels = {"integer": "int", "decimal": "double", "float": "double", "boolean": "bool", "binary": "binary"}

@@ -98,6 +98,7 @@ class Datasources:
             described = () if query.is_explain else database.describe(session, query.plain_sql)
             if database.dialect == "sqlite":  # which describes a query by a temporary view
                 session.execute("PRAGMA query_only = ON")
+            session.show_all_values()
             fetched = session.query(query.sql)
         columns = tuple((column.name, column.native or column.family) for column in described)
         if query.is_explain:

@@ -87,6 +87,9 @@ class Session(ABC):
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run a query and return its rows; for metadata and samples, never for data."""
 
+    def show_all_values(self) -> None:  # noqa: B027 - where every value has a form already
+        """Have later queries give values that Python has no type for as text; people want to see them."""
+
     def free_connections(self) -> int | None:
         """Return how many more connections this user may open now; None where tasks connect to no server."""
         return None

@@ -16,6 +16,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from ematix_flow.connect.base.session import Session
+from ematix_flow.connect.postgres.far_times import show_far_times
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -175,6 +176,10 @@ class PostgresSession(Session):
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run a query and return its rows."""
         return self._run(sql, parameters).fetchall()
+
+    def show_all_values(self) -> None:
+        """Have later queries give times that Python cannot hold as text."""
+        show_far_times(self.connection)
 
     def free_connections(self) -> int:
         """Return what the server, the database and the role leave of their limits."""
