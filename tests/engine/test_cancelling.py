@@ -252,6 +252,23 @@ def test_a_run_that_takes_too_long_has_failed_and_is_tried_again_by_its_policy(
     assert issubclass(RunTimeoutError, TimeoutError)
 
 
+@pytest.mark.slow
+def test_a_run_that_is_stopped_after_its_commit_does_not_say_that_nothing_was_committed(
+    rig: Rig, duck: Warehouse, declare: Callable[..., Pipeline]
+) -> None:
+    def post(conn: Any) -> None:
+        actions.cancel(rig.log, "load", "anna")
+        halting.current().check()
+
+    load = declare(duck, mode="append", transforms_post=[post])
+    for _ in ("loads", "finds its rows"):
+        with pytest.raises(RunCancelledError) as caught:
+            run_pipeline(load, Options(run_log=rig.log))
+        assert caught.value.hint == "what it had committed before stays, and running it again loads none of it twice."
+    ids = [row[0] for row in duck.rows("SELECT id FROM mart.orders")]
+    assert len(set(ids)) == len(ids) > 0
+
+
 def test_a_preview_shows_the_timeout(duck: Warehouse, declare: Callable[..., Pipeline], fixed: Options) -> None:
     shown = preview_pipeline(declare(duck, timeout="30m"), fixed)
     assert shown.text().splitlines()[0] == "pipeline load, timeout 1800 s"

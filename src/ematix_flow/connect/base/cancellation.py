@@ -43,6 +43,8 @@ class Halt:
     def __init__(self, poll: Callable[[Halt], None] | None = None) -> None:
         self.error: FlowError | None = None
         """Why the run stops; None while it goes on."""
+        self.has_committed = False
+        """Whether a target of the run has its rows, also by an earlier attempt; they stay when a later step is stopped."""
         self._poll = poll
         self._lock = threading.RLock()
         self._sessions: weakref.WeakSet[Interruptible] = weakref.WeakSet()

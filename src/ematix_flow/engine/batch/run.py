@@ -126,6 +126,7 @@ def load_targets(
                 with showing_progress(recorder.log, record, times):
                     done = load_target(pipeline, target, rows, recorder.options, times)
                 progress.loaded.append(target)
+                current().has_committed = True
             measured = _measured(done, target)
             recorder.succeeded(record, **{**measured, "extras": measured["extras"] | times.as_extras()})
             results[key] = result_of(done, target)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.commit.runlog import requests
 from ematix_flow.connect.base.cancellation import Halt, HaltedError
-from ematix_flow.engine.schedule.lease import CHECK_SECONDS, cancelled
+from ematix_flow.engine.schedule.lease import CHECK_SECONDS, cancelled, left_behind
 from ematix_flow.errors import RunLogError, RunTimeoutError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _check_cancelled(halt: Halt, request: Request, log: RunLog) -> None:
     with suppress(RunLogError):  # a load never fails because of its run log
         by = requests.cancelled_by(log.backend, request)
         if by:
-            halt.stop(cancelled(request.pipeline, by))
+            halt.stop(cancelled(request.pipeline, by, halt))
 
 
 @contextmanager
@@ -66,8 +66,12 @@ def _limited(halt: Halt, name: str, limit: timedelta | None) -> Iterator[None]:
         yield
         return
     message = f"the run of {name} took longer than its timeout of {limit.total_seconds():g} s"
-    error = RunTimeoutError(message, hint="nothing of it was committed; timeout= is the longest time of one attempt.")
-    timer = threading.Timer(limit.total_seconds(), halt.stop, (error,))
+
+    def stop() -> None:
+        hint = f"{left_behind(halt)}; timeout= is the longest time of one attempt."
+        halt.stop(RunTimeoutError(message, hint=hint))
+
+    timer = threading.Timer(limit.total_seconds(), stop)
     timer.daemon = True
     timer.start()
     try:

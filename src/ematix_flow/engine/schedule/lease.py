@@ -82,7 +82,7 @@ class PipelineLease:
             message = f"the lease on {self.name} was lost: this run was silent for too long and another one took over"
             self.halt.stop(FencedError(message, hint="nothing was changed; the run that took over does the work."))
         elif claim.cancelled_by:
-            self.halt.stop(cancelled(self.name, claim.cancelled_by))
+            self.halt.stop(cancelled(self.name, claim.cancelled_by, self.halt))
 
     def _renew(self) -> None:
         try:
@@ -96,9 +96,16 @@ class PipelineLease:
                 warnings.warn(f"{error.what}; the lease on {self.name} cannot be renewed", UserWarning, stacklevel=2)
 
 
-def cancelled(pipeline: str, by: str) -> RunCancelledError:
+def cancelled(pipeline: str, by: str, halt: Halt) -> RunCancelledError:
     """Return the error of a cancelled run."""
-    return RunCancelledError(f"the run of {pipeline} was cancelled by {by}", hint="nothing of it was committed.")
+    return RunCancelledError(f"the run of {pipeline} was cancelled by {by}", hint=f"{left_behind(halt)}.")
+
+
+def left_behind(halt: Halt) -> str:
+    """Return what a run that is stopped now has committed: targets and steps before the one that is stopped stay."""
+    if halt.has_committed:
+        return "what it had committed before stays, and running it again loads none of it twice"
+    return "nothing of it was committed"
 
 
 def held_now(log: RunLog) -> dict[str, str]:
