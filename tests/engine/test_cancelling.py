@@ -126,6 +126,19 @@ def test_a_statement_of_a_scheduled_run_is_interrupted_and_nothing_is_loaded(
     assert [event.error_type for event in rig.ended()] == ["RunCancelledError"]
 
 
+@pytest.mark.slow
+def test_a_query_that_threads_read_for_a_scheduler_is_interrupted(
+    rig: Rig, warehouse: Warehouse, declare: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMATIX_FLOW_ENGINE", "local")
+    seconds = timedelta(seconds=1)
+    endless(warehouse, declare, schedule="0 * * * *", mode="append", force_path="cross_db", timeout=seconds)
+    scheduler = rig.scheduler()
+    scheduler.tick()
+    assert not wait(scheduler.begun(), GIVE_UP_SECONDS).not_done
+    assert [event.error_type for event in rig.ended()] == ["RunTimeoutError"]
+
+
 def test_a_run_by_hand_is_cancelled_through_the_run_log_and_the_next_one_is_new(
     rig: Rig, duck: Warehouse, declare: Callable[..., Pipeline]
 ) -> None:

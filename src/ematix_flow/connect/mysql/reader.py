@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pymysql.constants import FIELD_TYPE as CODE
 
 from ematix_flow.connect.mysql.protocol import RowStream
-from ematix_flow.connect.mysql.session import connect
+from ematix_flow.connect.mysql.session import MySQLSession, connect
 from ematix_flow.connect.mysql.types import arrow_type
 from ematix_flow.connect.types.unread import Unread, marked_batch
 from ematix_flow.errors import RunError
@@ -28,7 +28,9 @@ ALTERED_VALUE_CODES = frozenset({1260, 1264, 1265, 1292, 1301, 1365, 1366, 1406,
 
 def read_rows(settings: MySQLSettings, name: str, sql: str) -> Iterator[pa.RecordBatch]:
     """Stream the rows of a query."""
-    wire = connect(settings, name)
+    # A run that is stopped interrupts the sessions that it has opened.
+    session = MySQLSession(connect(settings, name), lambda: connect(settings, name))
+    wire = session.wire
     try:
         wire.query("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         wire.query("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 from concurrent.futures import wait
 from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ematix_flow.background import in_background
+from ematix_flow.connect.base.cancellation import watch
 from ematix_flow.connect.base.stage import Stager
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.postgres.session import PREPARE, is_transient, is_unwritable
@@ -46,6 +48,7 @@ class ArrowConnection:
         import adbc_driver_manager
         import adbc_driver_postgresql
 
+        self._closing, self._closed = threading.Lock(), False
         with _explained("a task cannot connect to PostgreSQL"), ExitStack() as opened:
             database = opened.enter_context(adbc_driver_postgresql.connect(conninfo))
             self._connection = opened.enter_context(adbc_driver_manager.AdbcConnection(database))
@@ -57,6 +60,13 @@ class ArrowConnection:
         except BaseException:
             self.close()
             raise
+        watch(self)
+
+    def interrupt(self) -> None:
+        """End the statement that runs, from another thread."""
+        with self._closing:
+            if not self._closed:
+                self._connection.cancel()
 
     def execute(self, sql: str) -> None:
         """Run a statement that returns no rows."""
@@ -92,6 +102,8 @@ class ArrowConnection:
         """Close the connection, and roll back what was not committed."""
         import adbc_driver_manager
 
+        with self._closing:
+            self._closed = True
         with suppress(adbc_driver_manager.Error):
             self._open.close()
 

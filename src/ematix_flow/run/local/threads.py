@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import FIRST_EXCEPTION, wait
+from contextvars import copy_context
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -36,7 +38,9 @@ def stage_in_threads(partitions: Sequence[PartitionTask], at_once: int | None = 
     futures: list[Future[list[TaskReport]]] = []
     try:
         with current().waking(crew.over.set):
-            futures.extend(in_background(crew.stage_some, f"flow-stage-{number}") for number in range(workers))
+            # What the threads open is interrupted with this run.
+            own = [partial(copy_context().run, crew.stage_some) for _ in range(workers)]
+            futures.extend(in_background(work, f"flow-stage-{number}") for number, work in enumerate(own))
             ended, _ = wait(futures, return_when=FIRST_EXCEPTION)
         reports = [report for future in ended for report in future.result()]
         current().check_known()
