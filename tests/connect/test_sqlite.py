@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -138,6 +139,21 @@ def test_a_reader_is_waited_for_before_the_journal_changes(
         session.keep_write_ahead_log()
         assert len(waits) == 1
         assert session.query("PRAGMA journal_mode") == [("wal",)]
+
+
+def test_a_file_that_is_always_read_keeps_its_journal(database: SQLite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_session, "SQLITE_JOURNAL", replace(retry.SQLITE_JOURNAL, attempts=2))
+    with closing(database.session()) as session, closing(database.session()) as reader:
+        session.execute("CREATE TABLE t AS VALUES (1), (2)")
+        cursor = reader.connection.execute("SELECT * FROM t")
+        cursor.fetchone()
+        session.keep_write_ahead_log()
+        assert session.query("PRAGMA journal_mode") == [("delete",)]
+        cursor.close()
+        session.execute("INSERT INTO t VALUES (3)")
+        session.close()
+        with pytest.raises(sqlite3.ProgrammingError):  # not a lock, and no reason to go on
+            session.keep_write_ahead_log()
 
 
 def test_a_commit_that_readers_prevent_is_undone_and_gives_the_lock_back(impatient: None, database: SQLite) -> None:

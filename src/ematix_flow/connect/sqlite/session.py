@@ -80,10 +80,17 @@ class SQLiteSession(Session):
         return count
 
     def keep_write_ahead_log(self) -> None:
-        """Switch the file to a write-ahead log, with which readers and a writer do not wait for each other."""
-        for attempt in attempts(SQLITE_JOURNAL, on=_is_busy):
-            with attempt:
-                self.connection.execute("PRAGMA journal_mode = WAL")
+        """Switch the file to a write-ahead log, with which readers and a writer do not wait for each other.
+
+        While others use the file all the time it stays as it is: then they do wait, and nothing else is different.
+        """
+        try:
+            for attempt in attempts(SQLITE_JOURNAL, on=_is_busy):
+                with attempt:
+                    self.connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if not _is_busy(error):
+                raise
 
     def begin(self) -> None:
         """Take the write lock now, waiting a while for another process to release it."""
