@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import wait
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from ematix_flow.engine.schedule.run_due import run_due, run_named
 from ematix_flow.engine.schedule.scheduler import LEADER
 from ematix_flow.engine.schedule.status import pipeline_statuses
 from ematix_flow.errors import RunLogError
+from ematix_flow.events import SchedulerEvent
 from tests.engine.schedules import NOON, ticked
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from ematix_flow.engine.schedule.scheduler import Scheduler
+    from ematix_flow.events import Event
     from tests.engine.schedules import Rig
 
 
@@ -271,13 +275,34 @@ def test_a_run_that_ends_wakes_the_scheduler(rig: Rig, gate: Gate) -> None:
     rig.add("top", depends_on=["base"])
     scheduler = rig.scheduler()
     scheduler.settings = type(scheduler.settings)(poll_seconds=600.0)
+    _until_it_ran(scheduler, rig, ["base", "top"], gate)
+
+
+def test_a_run_that_ends_while_the_scheduler_decides_wakes_it_too(rig: Rig) -> None:
+    rig.add("base")
+    rig.add("top", depends_on=["base"])
+    scheduler = rig.scheduler()
+    scheduler.settings = type(scheduler.settings)(poll_seconds=600.0)
+
+    def delay(event: Event) -> None:
+        if isinstance(event, SchedulerEvent) and (event.what, event.pipeline) == ("dispatched", "base"):
+            wait(scheduler.begun(), 30)
+
+    scheduler.runner.options.bus.subscribe(delay)
+    _until_it_ran(scheduler, rig, ["base", "top"])
+
+
+def _until_it_ran(scheduler: Scheduler, rig: Rig, names: list[str], gate: Gate | None = None) -> None:
     thread = threading.Thread(target=scheduler.run)
     thread.start()
-    gate.wait_for()
-    gate.open.set()
-    _until(lambda: rig.ran == ["base", "top"])
-    scheduler.stop.set()
-    thread.join(30)
+    try:
+        if gate is not None:
+            gate.wait_for()
+            gate.open.set()
+        _until(lambda: rig.ran == names)
+    finally:
+        scheduler.stop.set()
+        thread.join(30)
     assert not thread.is_alive()
 
 

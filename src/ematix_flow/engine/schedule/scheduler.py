@@ -99,21 +99,21 @@ class Scheduler:
             self.settings.sleep(seconds)
             return
         until = time.monotonic() + seconds
-        before = self._ended()
-        while time.monotonic() < until and not self.stop.wait(min(0.2, seconds)):
-            if self._ended() != before:
-                return
+        while time.monotonic() < until and not self._has_ended() and not self.stop.wait(min(0.2, seconds)):
+            continue
 
     def begun(self) -> list[Future[object]]:
         """Return the runs of this process that a tick has begun or found under way."""
         return list(self._running.values())
 
-    def _ended(self) -> int:
-        return sum(one.done() for one in self._running.values())
+    def _has_ended(self) -> bool:
+        """Return whether a run has ended since the last tick began, which may have decided before that."""
+        return any(one.done() for one in self._running.values())
 
     def tick(self) -> None:
         """Do everything that is due now; an error of one tick never ends the scheduler."""
         try:
+            self._collect()
             if self._lead():
                 failpoint("scheduler.leading")
                 self._sweep()
@@ -155,7 +155,6 @@ class Scheduler:
         return f"{who} and lost slot {state.last_slot}, attempt {state.attempt}; {after}"
 
     def _dispatch_due(self) -> None:
-        self._collect()
         at = read_situation(self.runner, self.settings.window, self.settings.catchup)
         self._run_checks(at.now)
         for action in requested_runs(self.runner.log, lambda name: name in at.held):
