@@ -129,6 +129,7 @@ def test_an_expectation_that_fails_keeps_the_target_as_it_was(flows: Callable[..
     assert loaded["quality"]["outcome"] == "pass"
 
 
+@pytest.mark.in_turn
 @pytest.mark.every_system
 @pytest.mark.parametrize("mode", ["append", "merge", "scd2"])
 @in_and_out

@@ -11,6 +11,7 @@ from tests.crash.folders import FOLDER
 from tests.crash.journey import CrashTarget, create_source
 from tests.crash.lakes import LAKE_KINDS, leave
 from tests.crash.nursery import Nursery
+from tests.depth import deep_but
 from tests.lakes.targets import lake_fields
 from tests.services.spark import SparkServer
 
@@ -34,6 +35,11 @@ GAPS = {
     "test_a_collection_at_age_zero_spares_what_an_open_run_needs": "staging is a folder that comes with its first file",
 }
 """Tests that say nothing about folders of files, each with the reason."""
+
+
+def on(*quick: str) -> pytest.MarkDecorator:
+    """Let a test have a target of these kinds always, and of the others with `--deep` only."""
+    return pytest.mark.parametrize("target", deep_but(KINDS, *quick), indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.crash.conftest import on
 from tests.crash.folders import FOLDER
 from tests.crash.harness import Sweep
 from tests.crash.journey import MODES, prepare
@@ -40,6 +41,7 @@ def _in_turn(target: CrashTarget, mode: str) -> tuple[str, ...]:
     return target.points[turn % step :: step]
 
 
+@on("duckdb", "postgres")
 def test_an_error_at_any_failpoint_leaves_a_load_whole_or_absent(nursery: Nursery, target: CrashTarget) -> None:
     prepare(target, "raised_append")
     sweeps = cycle([Sweep(nursery, target, mode, f"raised_{mode}") for mode in target.modes(MODES)])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow.failpoints import RESULT_NAMES
+from tests.crash.conftest import on
 from tests.crash.folders import FOLDER
 from tests.crash.journey import Load, difference, expected, prepare, table_rows
 from tests.depth import quick_or_deep
@@ -73,6 +74,7 @@ def operator(nursery: Nursery, target: CrashTarget, tmp_path: Path) -> Operator:
     return Operator(nursery, target, tmp_path / "out")
 
 
+@on("postgres", "files")
 def test_a_plain_append_that_is_killed_past_its_commit_is_loaded_once(operator: Operator) -> None:
     for number, point in enumerate(POINTS):
         ending = operator.run(f"{point}=kill")
@@ -92,6 +94,7 @@ def test_whoever_goes_by_exit_codes_loads_once_too(
     assert difference(table_rows(operator.target, load), expected("append", [0])) == []
 
 
+@on("postgres", "files")
 def test_late_kills_lose_and_double_nothing(operator: Operator, tmp_path: Path) -> None:
     random, note = Random(int(os.environ.get("CRASH_SEED", "20260101"))), tmp_path / "committed"  # noqa: S311
     assert operator.finish(0) == []

@@ -13,6 +13,7 @@ import duckdb
 import pytest
 
 from ematix_flow.plan.sql.render import native_name
+from tests.crash.conftest import on
 from tests.crash.harness import Sweep, in_background
 from tests.crash.journey import Load, difference, expected, prepare, table_rows
 from tests.crash.nursery import Nursery
@@ -75,7 +76,11 @@ def test_a_held_duckdb_file_is_refused_with_the_holder_named(
     [
         ("sqlite", "BEGIN"),
         pytest.param("postgres", "BEGIN ISOLATION LEVEL READ COMMITTED", marks=pytest.mark.service),
-        pytest.param("postgres", "BEGIN ISOLATION LEVEL REPEATABLE READ", marks=pytest.mark.service),
+        pytest.param(
+            "postgres",
+            "BEGIN ISOLATION LEVEL REPEATABLE READ",
+            marks=[pytest.mark.service, pytest.mark.deep],
+        ),
         pytest.param("mysql", "START TRANSACTION WITH CONSISTENT SNAPSHOT", marks=pytest.mark.service),
     ],
 )
@@ -107,6 +112,7 @@ def watch(target: CrashTarget, begin: str, snapshots: set[tuple[int, ...]], done
             session.rollback()
 
 
+@on("sqlite", "postgres")
 def test_two_pipelines_write_one_table(nursery: Nursery, second_nursery: Nursery, target: CrashTarget) -> None:
     prepare(target, "shared")
     rounds = 4

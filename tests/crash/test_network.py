@@ -9,6 +9,7 @@ import pytest
 from tests.crash.harness import Sweep, moved
 from tests.crash.journey import prepare
 from tests.crash.proxy import Proxy
+from tests.depth import deep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ def proxy(direct: CrashTarget) -> Iterator[Proxy]:
 
 
 @pytest.mark.in_turn
-@pytest.mark.parametrize("what", ["cut before", "cut after", "silence before", "silence after"])
+@pytest.mark.parametrize("what", [deep("cut before"), "cut after", "silence before", deep("silence after")])
 def test_a_lost_answer_to_commit_is_looked_up(nursery: Nursery, direct: CrashTarget, proxy: Proxy, what: str) -> None:
     prepare(direct, "answered")
     sweep = Sweep(nursery, moved(direct, url=proxy.url), "append", "answered", options={"incremental_column": None})
@@ -45,6 +46,7 @@ def test_a_lost_answer_to_commit_is_looked_up(nursery: Nursery, direct: CrashTar
     assert proxy.at_commit == ""
 
 
+@pytest.mark.parametrize("direct", ["postgres", deep("mysql")], indirect=True)
 def test_a_server_that_cannot_be_asked_leaves_the_outcome_open_and_the_next_run_finds_out(
     nursery: Nursery, direct: CrashTarget, proxy: Proxy
 ) -> None:

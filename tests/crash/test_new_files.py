@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.crash.conftest import on
 from tests.engine.inboxes import Inbox
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ FURTHER = ("store.before_record@2", "store.after_record@2", "store.mid_settle")
 """Those of folders; the second record is the one with the rows."""
 
 
+@on("postgres", "files")
 def test_a_load_of_new_files_that_is_killed_anywhere_has_each_file_once(nursery: Nursery, target: CrashTarget) -> None:
     root = Path(target.run_log).parent
     target_fields = {"kind": target.kind, **target.fields}

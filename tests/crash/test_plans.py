@@ -9,6 +9,7 @@ import pytest
 from tests.crash.folders import FOLDER
 from tests.crash.journey import Load, difference, expected, prepare, table_rows
 from tests.crash.metadata import contradictions
+from tests.depth import deep_but
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +40,7 @@ SYSTEMS = (
 )
 
 
-@pytest.mark.parametrize("kind", SYSTEMS)
+@pytest.mark.parametrize("kind", deep_but(SYSTEMS, "postgres", FOLDER))
 def test_a_plan_whose_application_is_killed_anywhere_is_applied_once(
     nursery: Nursery, target_of: Callable[[str], CrashTarget], kind: str
 ) -> None:

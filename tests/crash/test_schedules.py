@@ -23,7 +23,7 @@ from ematix_flow.records import PipelineState
 from ematix_flow.run_log import from_url
 from tests.crash.clockwork import START, Clockwork, World
 from tests.crash.proxy import Proxy
-from tests.depth import quick_or_deep
+from tests.depth import every_other, quick_or_deep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,6 +75,7 @@ def _double_starts(clockwork: Clockwork, world: World) -> None:
     assert Counter(world.notes("ran")).most_common(1)[0][1] == 1
 
 
+@pytest.mark.deep
 def test_double_starts_run_every_slot_once(clockwork: Clockwork, world: World) -> None:
     _double_starts(clockwork, world)
 
@@ -143,7 +144,9 @@ def _check_alerts(world: World) -> None:
         assert before != after, f"{after} was told twice"
 
 
-@pytest.mark.parametrize("point", [*SLOT_NAMES, "commit.before_commit", "commit.after_commit", "runlog.before_success"])
+@pytest.mark.parametrize(
+    "point", every_other([*SLOT_NAMES, "commit.before_commit", "commit.after_commit", "runlog.before_success"])
+)
 def test_a_scheduler_that_is_killed_at_any_step_neither_misses_nor_repeats_a_slot(
     clockwork: Clockwork, world: World, point: str
 ) -> None:

@@ -11,6 +11,7 @@ from ematix_flow.commit.cleanup import collect
 from ematix_flow.connect.base.stage import StageColumn, StageSpec
 from ematix_flow.connect.types.arrow import staged_schema
 from ematix_flow.declare.table.types import BigInt
+from tests.crash.conftest import on
 from tests.crash.harness import Sweep
 from tests.crash.journey import Load, prepare
 
@@ -91,6 +92,7 @@ def test_a_collection_at_age_zero_spares_what_an_open_run_needs(nursery: Nursery
 
 
 @pytest.mark.slow
+@on("sqlite", "postgres")
 def test_thousands_of_orphans_are_collected(nursery: Nursery, target: CrashTarget) -> None:
     many = 10_000 if target.kind in ("duckdb", "sqlite") else 400
     prepare(target)

@@ -18,7 +18,7 @@ import ematix_flow
 from ematix_flow.engine.stream.loop import MOVES
 from ematix_flow.failpoints import TRANSFORM_NAMES
 from tests.crash.streams import Feed, Writer, batches_in, complaints, ids_in
-from tests.depth import deep, quick_or_deep
+from tests.depth import deep, every_other, quick_or_deep
 from tests.services.engines import engines_in, surroundings
 from tests.services.kafka import KafkaBroker
 
@@ -266,7 +266,7 @@ def test_a_command_with_default_settings_that_is_killed_goes_on_where_it_was(
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("kind", ["postgres", "duckdb", "sqlite"])
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", every_other(POINTS, 1))
 def test_a_batch_that_is_cut_anywhere_is_loaded_once(
     nursery: Nursery, target_of: Callable[[str], CrashTarget], feed: Feed, kind: str, point: str
 ) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow.commit.cleanup import collect
+from tests.crash.conftest import on
 from tests.crash.harness import Sweep
 from tests.crash.journey import prepare
 
@@ -23,11 +24,13 @@ pytestmark = pytest.mark.crash
     "failpoint",
     ["stage.mid_rows=raise@1-3", "stage.before_task_commit=raise@1-3", "stage.after_task_commit=raise@1-3"],
 )
+@on("postgres", "files")
 def test_three_failed_attempts_do_no_harm(nursery: Nursery, target: CrashTarget, failpoint: str) -> None:
     prepare(target, "tried")
     assert Sweep(nursery, target, "append", "tried").undisturbed(failpoint) == []
 
 
+@on("postgres", "files")
 def test_a_load_whose_attempts_all_fail_leaves_nothing(nursery: Nursery, target: CrashTarget) -> None:
     prepare(target, "failed")
     sweep = Sweep(nursery, target, "append", "failed")

@@ -18,7 +18,6 @@ import duckdb
 import psycopg
 import pytest
 
-from tests.depth import deep, quick_or_deep
 from tests.services.engines import engines_in, surroundings
 from tests.services.server import _processes
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.crash,
+    pytest.mark.deep,
     pytest.mark.spark,
     pytest.mark.xdist_group("kills"),
     pytest.mark.timeout(1800),
@@ -34,7 +34,7 @@ pytestmark = [
 
 SOURCE = Path(__file__).parent.parent.parent / "src"
 SEED = int(os.environ.get("CRASH_SEED", "20260101"))
-KILLS = quick_or_deep(1, 10)
+KILLS = 10
 ROWS = 2000
 POINTS = (
     "plan.after_bounds",
@@ -157,7 +157,7 @@ def _kill_anything(shop: Shop) -> None:
         shop.batch += 1
 
 
-@pytest.mark.parametrize("kind", [deep("duckdb"), pytest.param("postgres", marks=pytest.mark.service)])
+@pytest.mark.parametrize("kind", ["duckdb", pytest.param("postgres", marks=pytest.mark.service)])
 def test_kills_lose_and_double_nothing(
     kind: str, tmp_path: Path, engines: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -168,7 +168,6 @@ def test_kills_lose_and_double_nothing(
         shop.finish()
 
 
-@pytest.mark.deep
 def test_a_load_whose_engine_is_killed_is_staged_again_by_the_same_command(tmp_path: Path, engines: Path) -> None:
     shop = Shop(tmp_path / "shop", engines).create()
     shop.finish()
@@ -189,7 +188,6 @@ def test_a_load_whose_engine_is_killed_is_staged_again_by_the_same_command(tmp_p
     assert later.id != state.id
 
 
-@pytest.mark.deep
 def test_a_killed_command_disturbs_no_other_on_its_engine(tmp_path: Path, engines: Path) -> None:
     """Two projects with the same names of files and pipelines share an engine, and each gets its own rows."""
     one, two = (Shop(tmp_path / name, engines).create() for name in ("one", "two"))

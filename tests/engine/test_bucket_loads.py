@@ -22,7 +22,7 @@ from ematix_flow.declare.masking import is_secret_field
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.engine.rejects import list_rejects, replay_rejects
 from ematix_flow.errors import RunError
-from tests.depth import deep
+from tests.depth import deep, deep_but
 from tests.engine.bucket_loads import TABLE, Bucket, load, pipeline_of, write_source
 from tests.services.buckets import CLOUDS, SERVICES, bucket_fields
 
@@ -175,7 +175,7 @@ def test_loads_at_the_same_time_lose_nothing(bucket: Bucket, source: dict[str, A
     assert len(bucket.keys()) == 3
 
 
-@EVERYWHERE
+@pytest.mark.parametrize("bucket", deep_but(SERVICES, "s3"), indirect=True)
 @pytest.mark.crash
 def test_whatever_moment_a_load_is_killed_at_the_next_run_repairs_it(bucket: Bucket, source: dict[str, Any]) -> None:
     arguments = {"source": source, "target": bucket.fields, "returned": QUERY}

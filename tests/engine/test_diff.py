@@ -108,6 +108,7 @@ def test_what_is_foreseen_is_what_is_done(warehouse: Warehouse, declare: Declare
     assert warehouse.rows(f"SELECT * FROM {warehouse.target} ORDER BY 1") == after
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("mode", ["merge_deletes", "scd2_event_deletes"])
 def test_samples_tell_old_and_new_values(warehouse: Warehouse, declare: Declare, mode: str) -> None:
     warehouse.run(f"INSERT INTO {warehouse.orders} VALUES (3, 'c')")

@@ -11,6 +11,7 @@ from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, Text
 from ematix_flow.engine.api.sync import sync
 from ematix_flow.errors import FlowError, RefusedError
+from tests.depth import deep_but
 from tests.engine.existing_tables import DUCKDB, MYSQL, POSTGRES, POSTGRES_TYPES, SQLITE, existing_on
 
 if TYPE_CHECKING:
@@ -36,12 +37,15 @@ def named(system: tuple[str, Case]) -> str:
     return f"{system[0]} {system[1][0]}"
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(s, id=named(s), marks=pytest.mark.service if s[0] in ("postgres", "mysql") else ())
-        for s in SYSTEMS
-    ]
-)
+PARAMETERS = [
+    pytest.param(s, id=named(s), marks=pytest.mark.service if s[0] in ("postgres", "mysql") else ()) for s in SYSTEMS
+]
+REFUSING = [one for one in PARAMETERS if one.values[0][1][2]]
+QUICK = {str(one.id) for one in REFUSING[1::2]}
+"""Types whose refused values are named in every run, which tries loads of all the others."""
+
+
+@pytest.fixture(params=deep_but(PARAMETERS, *({str(one.id) for one in PARAMETERS} - QUICK)))
 def system(request: pytest.FixtureRequest) -> tuple[str, Case]:
     return request.param  # type: ignore[no-any-return]
 
@@ -75,14 +79,7 @@ def test_a_column_of_any_type_takes_its_values_and_the_others_become_dead_letter
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "chosen",
-    [
-        pytest.param(s, id=named(s), marks=pytest.mark.service if s[0] in ("postgres", "mysql") else ())
-        for s in SYSTEMS
-        if s[1][2]
-    ],
-)
+@pytest.mark.parametrize("chosen", deep_but(REFUSING, *QUICK))
 def test_a_refused_value_is_named_with_its_column_and_its_row(
     chosen: tuple[str, Case], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -252,7 +252,7 @@ def typed_table() -> pa.Table:
     return pa.table(data)
 
 
-@pytest.mark.parametrize("file_format", ["parquet", "orc"])
+@pytest.mark.parametrize("file_format", ["parquet", deep("orc")])
 def test_typed_files_become_the_same_rows_and_rejects(spark: SparkSession, tmp_path: Path, file_format: str) -> None:
     table = typed_table()
     if file_format == "parquet":
@@ -269,7 +269,8 @@ def test_typed_files_become_the_same_rows_and_rejects(spark: SparkSession, tmp_p
     assert len(outcome.rows) + len(outcome.rejects) == table.num_rows
 
 
-@pytest.mark.parametrize("file_format", ["csv", deep("parquet")])
+@pytest.mark.deep
+@pytest.mark.parametrize("file_format", ["csv", "parquet"])
 def test_the_bound_of_an_incremental_load_is_the_same(spark: SparkSession, tmp_path: Path, file_format: str) -> None:
     instants = [datetime(2024, 1, 1, tzinfo=UTC) + timedelta(hours=number) for number in range(9)]
     narrow = pa.array([number + 0.1 for number in range(9)], pa.float32())

@@ -56,6 +56,7 @@ def quoted(warehouse: Warehouse, *names: str) -> str:
     return ".".join(quote_char + name.replace(quote_char, quote_char * 2) + quote_char for name in names)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", NAMES)
 def test_a_hostile_name_is_only_a_name(warehouse: Warehouse, name: str) -> None:
     schema = warehouse.target.partition(".")[0] if warehouse.kind == "mysql" else name

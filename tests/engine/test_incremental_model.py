@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from ematix_flow import failpoints
 from ematix_flow.errors import PlanError, RunError
 from ematix_flow.failpoints import FailpointError
+from tests.depth import deep_but
 from tests.engine.inboxes import Inbox
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class Day:
         return Counter(self.inbox.ids())
 
 
-@pytest.mark.parametrize("kind", TARGETS)
+@pytest.mark.parametrize("kind", deep_but(TARGETS, "sqlite"))
 @settings(max_examples=25)
 @given(day=st.lists(hours, min_size=2, max_size=6))
 def test_every_version_that_is_wanted_is_loaded_once(kind: str, day: list[tuple[Any, str, str]]) -> None:

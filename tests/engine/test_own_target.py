@@ -50,6 +50,7 @@ NEXT = "SELECT COALESCE((SELECT MAX(id) FROM own), 0) + 1 AS id, 'a' AS name"
 KNOWN = "WITH fresh AS (SELECT 1 AS id, 'a' AS name) SELECT f.id, f.name FROM fresh f LEFT JOIN own o ON o.id = f.id WHERE o.id IS NULL"
 
 
+@pytest.mark.in_turn
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [None, "cross_db"])
 @pytest.mark.parametrize("sql", [NEXT, KNOWN])
@@ -72,6 +73,7 @@ def test_the_first_run_reads_its_target_as_empty(
 UPSERT = "SELECT f.id, COALESCE(o.name, f.name) AS name FROM (SELECT 1 AS id, 'a' AS name UNION ALL SELECT 2, 'b') f LEFT JOIN own o ON o.id = f.id"
 
 
+@pytest.mark.in_turn
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [None, "cross_db"])
 def test_the_first_merge_reads_its_target_as_empty_and_the_next_one_reads_its_rows(
@@ -117,6 +119,7 @@ def test_a_query_that_is_wrong_otherwise_creates_no_table(warehouse: Warehouse, 
         warehouse.rows(f"SELECT * FROM {warehouse.target}")
 
 
+@pytest.mark.in_turn
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["fail", "reject"])
 def test_a_load_reads_columns_of_every_type_of_its_own_database(

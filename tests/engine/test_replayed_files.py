@@ -108,6 +108,7 @@ def inbox(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.deep
 def test_every_value_of_a_file_is_replayed_as_it_would_have_been_loaded(inbox: Path) -> None:
     [row] = check_replay(inbox, Options())
     stored = json.loads(row)

@@ -58,8 +58,7 @@ every_lake = pytest.mark.parametrize("target", ["iceberg", deep("delta_local")],
     [
         ("iceberg", POINTS[3]),
         *(deep("iceberg", point) for point in POINTS[:3]),
-        ("delta_local", POINTS[0]),
-        deep("delta_local", POINTS[1]),
+        *(deep("delta_local", point) for point in POINTS[:2]),
     ],
     indirect=["target"],
 )

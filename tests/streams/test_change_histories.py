@@ -177,6 +177,7 @@ def try_marked(count: int, broker: KafkaBroker, target: Connection) -> None:
     attempt()
 
 
+@pytest.mark.deep
 def test_however_changes_fall_into_batches_the_same_rows_are_marked(
     kafka_broker: KafkaBroker, target: Connection
 ) -> None:

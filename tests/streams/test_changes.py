@@ -12,6 +12,7 @@ from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.events import BatchLoaded, StreamWarning
 from ematix_flow.observe.bus import Bus
 from tests.contracts.systems import SYSTEMS, parameter
+from tests.depth import deep_but
 from tests.streams.mirrors import BEGIN_MS, LAKES, PAIRS, SOFT, Mirror, empty_target, event, row
 
 if TYPE_CHECKING:
@@ -29,9 +30,10 @@ QUICK = ("postgres", "mysql")
 """Systems that every run of the tests tries; DuckDB is the target of other tests of changes, and lakes take a while."""
 
 DATABASES = [parameter(one, *(() if one.kind in QUICK else (pytest.mark.deep,))) for one in SYSTEMS]
+TARGETS = [*DATABASES, *LAKE_TABLES]
 
 
-@pytest.fixture(params=[*DATABASES, *LAKE_TABLES])
+@pytest.fixture(params=TARGETS)
 def mirror(request: pytest.FixtureRequest, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mirror:
     """Return an empty mirror in each system."""
     mirror = Mirror(topic, empty_target(request, request.param, tmp_path))
@@ -93,6 +95,10 @@ def test_a_changed_key_takes_along_what_its_change_does_not_carry(mirror: Mirror
     assert mirror.rows() == [(4, "a", 11), (6, "bb", 21)]
 
 
+one_database = pytest.mark.parametrize("mirror", deep_but(TARGETS, "postgres"), indirect=True)
+
+
+@one_database
 def test_a_truncated_table_is_emptied_but_for_what_came_later(mirror: Mirror) -> None:
     mirror.apply([event("c", 1, row(1, "a", 1)), event("c", 2, row(2, "b", 2)), event("c", 9, row(3, "later", 3))])
     mirror.apply([event("t", 5), event("u", 6, {"id": 2, "name": "again"})], 1)
@@ -101,6 +107,7 @@ def test_a_truncated_table_is_emptied_but_for_what_came_later(mirror: Mirror) ->
     assert mirror.rows() == [(2, "again", None), (3, "later", 3)]
 
 
+@one_database
 def test_deleted_rows_can_be_marked(mirror: Mirror) -> None:
     mirror = replace(mirror, table=SOFT, cdc=CDC(delete_mode="soft", soft_delete_column="gone_at"))
     mirror.apply([event("c", 1, row(1, "a", 1)), event("c", 2, row(2, "b", 2))])

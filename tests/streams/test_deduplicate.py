@@ -61,6 +61,7 @@ def test_only_the_first_of_a_key_is_loaded(topic: Topic, warehouse: Path) -> Non
     assert rows == [(1, "a", 0), (2, "c", 2), (3, "e", 5)]
 
 
+@pytest.mark.deep
 def test_an_older_row_that_comes_again_behind_a_newer_one_is_left_out(topic: Topic, warehouse: Path) -> None:
     stream = topic.stream(
         duckdb_at(warehouse),

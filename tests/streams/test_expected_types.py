@@ -54,6 +54,7 @@ def test_types_that_stay_are_not_inferred_again(topic: Topic, warehouse: Path, n
     assert noted == [True] * 3
 
 
+@pytest.mark.deep
 def test_a_value_is_what_it_is_alone_whatever_came_before(topic: Topic, warehouse: Path, noted: list[bool]) -> None:
     values: list[Any] = [1, 2, 3, 4.5, 5, 6, "7", 8, 9, None, 11, [12], 13, 14, 15, 16]
     topic.write([{"id": number, "value": value} for number, value in enumerate(values)], partition=0)

@@ -84,6 +84,7 @@ def test_full_ranges_are_read_while_the_one_before_them_is_loaded(
     assert used == ["asked for"] * 3
 
 
+@pytest.mark.deep
 def test_a_range_to_which_more_may_come_is_not_read_ahead(topic: Topic, warehouse: Path, used: list[str]) -> None:
     written(topic, 2 * MOST - 1)
     drain(counting(topic, warehouse))
@@ -91,6 +92,7 @@ def test_a_range_to_which_more_may_come_is_not_read_ahead(topic: Topic, warehous
     assert used == []
 
 
+@pytest.mark.deep
 def test_what_cannot_be_read_ahead_is_told_when_the_range_before_it_is_loaded(
     topic: Topic, warehouse: Path, used: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

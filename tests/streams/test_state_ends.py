@@ -203,7 +203,8 @@ def sent(topic: Topic, name: str) -> list[tuple[Any, ...]]:
     return rows
 
 
-@pytest.mark.parametrize("delivery", ["auto", deep("at_least_once")])
+@pytest.mark.deep
+@pytest.mark.parametrize("delivery", ["auto", "at_least_once"])
 def test_windows_go_into_a_topic_once(topic: Topic, kafka_broker: KafkaBroker, delivery: str) -> None:
     target = kafka_broker.create_topic(1)
     stream = into_topic(topic, target, delivery=delivery)

@@ -113,9 +113,8 @@ def test_runs_name_the_warm_engine(arguments: tuple[str, ...], project: Path, en
     assert named == [state.id]
 
 
-@pytest.mark.parametrize(
-    "arguments", [("plan", "--diff"), pytest.param(("dry-run",), marks=pytest.mark.deep)], ids=" ".join
-)
+@pytest.mark.deep
+@pytest.mark.parametrize("arguments", [("plan", "--diff"), ("dry-run",)], ids=" ".join)
 def test_commands_that_load_nothing_use_it_too(arguments: tuple[str, ...], project: Path, engines: Path) -> None:
     command, *options = arguments
     done = flow(project, engines, command, "count_items", "-m", "flows", *options, **NO_JAVA)

@@ -14,7 +14,7 @@ from tests.engine.test_secrets_never_show import shown_in
 from tests.services.engines import engines_in, surroundings
 from tests.services.server import _processes
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.service]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.service, pytest.mark.deep]
 
 SOURCE = Path(__file__).parents[3] / "src"
 

@@ -144,6 +144,7 @@ def test_the_token_is_in_no_argument_and_no_setting() -> None:
     lease.release()
 
 
+@pytest.mark.deep
 def test_the_server_has_no_variable_of_the_command_that_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMATIX_FLOW_DSN_SHOP", "postgres://me:canary-of-a-command@host/db")
     lease = lease_of(SparkSettings(master="local[1, 4]", shared=True))

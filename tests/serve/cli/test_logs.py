@@ -19,6 +19,7 @@ from ematix_flow.events import AttemptBegan, AttemptEnded, RunStarted
 from ematix_flow.observe.bus import Bus
 from ematix_flow.serve.cli.common import log_files
 from ematix_flow.serve.cli.common.capture import Capture, captured, plain
+from tests.depth import deep_but
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -215,7 +216,7 @@ def bad(conn):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", deep_but(PATHS, "run"))
 def test_what_user_code_prints_is_once_in_the_log_of_its_run_and_an_error_has_its_traceback(
     flow_process: Flow, flow: Flow, project: Path, path: str
 ) -> None:

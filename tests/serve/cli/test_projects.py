@@ -20,6 +20,7 @@ from ematix_flow.commit.runlog.project_backend import ProjectBackend
 from ematix_flow.connect.config.project_name import ProjectName
 from ematix_flow.failpoints import ADOPTION_NAMES
 from ematix_flow.records import PipelineState
+from tests.depth import deep, deep_but
 from tests.serve.cli.conftest import SRC, CommandResult
 
 FLOWS = """
@@ -113,6 +114,7 @@ def ran(result: CommandResult) -> list[str]:
     return [one["_pipeline"] for one in json.loads(result.out)["ran"]]
 
 
+@pytest.mark.deep
 def test_a_slot_of_one_is_not_used_up_for_the_other(a: ProjectFolder, b: ProjectFolder) -> None:
     assert ran(a("run-due", *NOON)) == ["load"]
     assert ran(b("run-due", *NOON)) == ["load"]
@@ -166,6 +168,7 @@ def test_whoever_has_no_runs_hears_that_others_have(a: ProjectFolder, b: Project
     assert "no such runs of this project, and 1 of others; --all-projects" in b("runs", "list").err
 
 
+@pytest.mark.deep
 def test_the_first_project_takes_over_what_an_old_run_log_has_open(b: ProjectFolder) -> None:
     a = new_project("a", None)
     assert a("run", "load", "-m", "flows", FLOW_FAILPOINTS="commit.after_commit=kill").code == -9
@@ -177,7 +180,7 @@ def test_the_first_project_takes_over_what_an_old_run_log_has_open(b: ProjectFol
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("point", ADOPTION_NAMES)
+@pytest.mark.parametrize("point", deep_but(ADOPTION_NAMES, "runlog.adopting"))
 def test_a_kill_while_it_is_taken_over_leaves_it_to_the_same_project(b: ProjectFolder, point: str) -> None:
     a = new_project("a", None)
     assert a("run", "load", "-m", "flows", FLOW_FAILPOINTS="commit.after_commit=kill").code == -9
@@ -201,7 +204,7 @@ def test_named_projects_load_one_table_at_one_slot_each(tmp_path: Path) -> None:
     assert "loading two" in second("logs", "load@2026-03-02T11:00:00Z").out
 
 
-@pytest.mark.parametrize("name", ["", 'name = "shop"\n'])
+@pytest.mark.parametrize("name", [deep(""), 'name = "shop"\n'])
 def test_a_release_in_another_folder_finds_its_slot_loaded(tmp_path: Path, name: str) -> None:
     shared = {"SHARED_TARGET": str(tmp_path / "shared.db")}
     old, new = (new_project(n, f'[project]\nmodule = "flows"\n{name}') for n in ("release-1", "release-2"))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 
+from tests.depth import deep
 from tests.serve.cli.conftest import SRC
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def test_a_fresh_load_can_be_asked_for_after_a_result_that_was_not_printed(flow_
     assert _count("plain") == 4
 
 
-@pytest.mark.parametrize("stdout", ["closed pipe", "/dev/full"])
+@pytest.mark.parametrize("stdout", ["closed pipe", deep("/dev/full")])
 def test_a_result_that_cannot_be_written_is_kept_for_the_next_run(
     flow_process: Flow, project: Path, stdout: str
 ) -> None:
@@ -198,7 +199,7 @@ def test_without_a_stdout_there_is_nobody_to_wait_for(project: Path) -> None:
         assert (code, _count("plain")) == (0, 2 * number), errors
 
 
-@pytest.mark.parametrize(("point", "code", "rows"), [("after_print", 143, 2), ("after_close", 0, 4)])
+@pytest.mark.parametrize(("point", "code", "rows"), [("after_print", 143, 2), deep("after_close", 0, 4)])
 def test_the_exit_code_of_a_stopped_run_says_whether_to_run_it_again(
     flow_process: Flow, project: Path, point: str, code: int, rows: int
 ) -> None:
@@ -244,7 +245,7 @@ def test_nothing_is_left_to_do_when_a_run_is_closed(flow_process: Flow, project:
     assert (again.code, _count("plain")) == (0, 4), "the first run was closed"
 
 
-@pytest.mark.parametrize("name", ["logs/", "log.duckdb"])
+@pytest.mark.parametrize("name", ["logs/", deep("log.duckdb")])
 def test_a_run_is_closed_in_every_kind_of_run_log(flow_process: Flow, project: Path, name: str) -> None:
     Path("unkeyed.py").write_text(UNKEYED, encoding="utf-8")
     for number in (1, 2):

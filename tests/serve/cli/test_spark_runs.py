@@ -55,6 +55,7 @@ def test_a_run_through_spark_ends_with_its_java_and_keeps_stdout_clean(flow_proc
     assert flow_process("rejects", "show", "from_files", "zzz", "-m", "files").code == 2
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_a_long_preview_asks_spark_and_a_short_one_does_not_load_it(flow_process: Flow, files: None) -> None:
     assert "pyspark" not in loaded_by("preview", "by_query", "-m", "files")

@@ -18,6 +18,7 @@ from ematix_flow.records import Counts
 from ematix_flow.serve.cli import main
 from ematix_flow.serve.cli.common.signals import Stop, StoppedError, stopping
 from ematix_flow.serve.cli.common.state import State
+from tests.depth import deep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,7 +102,7 @@ def test_a_second_signal_ends_a_run_that_does_not_listen(project: Path) -> None:
 
 @pytest.mark.crash
 @pytest.mark.parametrize(
-    "point", ["plan.after_bounds", "commit.applied", "commit.before_commit", "commit.after_commit"]
+    "point", [deep("plan.after_bounds"), "commit.applied", deep("commit.before_commit"), "commit.after_commit"]
 )
 def test_a_stopped_run_that_is_run_again_has_every_row_once(flow_process: Flow, project: Path, point: str) -> None:
     with started("copy", "flows", FLOW_FAILPOINTS=f"{point}=sleep:60") as process:
