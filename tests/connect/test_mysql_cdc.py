@@ -222,6 +222,7 @@ def test_what_is_lost_is_said(run: Statement, opened: Callable[..., MySQLChanges
     with pytest.raises(StreamLostError, match="has removed its log") as purged:
         source.ahead(position, 1)
     assert "expire_logs_days" in str(purged.value.hint)
+    assert "instant" not in str(purged.value.hint)  # a log refuses one
     run("INSERT INTO t VALUES (1)")
     assert [brief(one) for one in drained(source, source.start("earliest"))[0]] == [("r", None, {"id": 1})]
 

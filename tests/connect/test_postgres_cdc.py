@@ -311,6 +311,7 @@ def test_what_is_lost_is_said(
     with pytest.raises(StreamLostError, match="server removed its log") as removed:
         again.ahead(position, 1)
     assert "max_slot_wal_keep_size" in str(removed.value.hint)
+    assert "instant" not in str(removed.value.hint)  # a log refuses one
 
 
 def test_a_position_moves_on_while_only_other_tables_are_written_to(

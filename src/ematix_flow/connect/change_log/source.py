@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ematix_flow.connect.change_log.tables import TableId
 
 
+REWIND = "say where to go on with: flow stream rewind NAME --to earliest | latest | a position in the log as JSON."
+"""What becomes of a stream whose place is lost; logs are not asked for instants."""
+
 EPOCH = "epoch"
 """Key in a position that an operator chose in the log that was read before: its epoch, which goes on."""
 

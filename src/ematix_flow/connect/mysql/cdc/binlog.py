@@ -23,7 +23,7 @@ from pymysqlreplication.event import (
 )
 from pymysqlreplication.row_event import DeleteRowsEvent, PartialUpdateRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
-from ematix_flow.connect.base.stream_source import REWIND
+from ematix_flow.connect.change_log.source import REWIND
 from ematix_flow.connect.change_log.tables import TableId
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.mysql.cdc.columns import leave_bytes

@@ -13,9 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from ematix_flow.connect.base.retry import XA_PREPARED, attempts
-from ematix_flow.connect.base.stream_source import EARLIEST, LATEST, REWIND, TURN, MessagePartition, from_text
+from ematix_flow.connect.base.stream_source import EARLIEST, LATEST, TURN, MessagePartition, from_text
 from ematix_flow.connect.change_log.lag import LagLimits, LogLag
-from ematix_flow.connect.change_log.source import ChangeLogSource, epoch_of, in_epoch
+from ematix_flow.connect.change_log.source import REWIND, ChangeLogSource, epoch_of, in_epoch
 from ematix_flow.connect.change_log.tables import TableId, matching, patterns_in, table_named
 from ematix_flow.connect.mysql.cdc.binlog import (
     FIRST_POS,

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import psycopg
 
 from ematix_flow.connect.base.retry import SLOT_BUSY, attempts
-from ematix_flow.connect.base.stream_source import REWIND
 from ematix_flow.connect.change_log.messages import (
     CREATE,
     DELETE,
@@ -27,6 +26,7 @@ from ematix_flow.connect.change_log.messages import (
     json_object,
     source_text,
 )
+from ematix_flow.connect.change_log.source import REWIND
 from ematix_flow.connect.change_log.tables import TableId
 from ematix_flow.connect.changes.debezium import ABSENT, WHOLE
 from ematix_flow.connect.config.redact import safe_text

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from ematix_flow.connect.base.stream_source import REWIND
+from ematix_flow.connect.change_log.source import REWIND
 from ematix_flow.connect.change_log.tables import TableId
 from ematix_flow.connect.postgres.cdc.catalog import sql_name
 from ematix_flow.connect.postgres.cdc.pgoutput import format_lsn, parse_lsn

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, ClassVar
 from ematix_flow.connect.base.stream_source import (
     EARLIEST,
     LATEST,
-    REWIND,
     TURN,
     MessagePartition,
     from_text,
 )
 from ematix_flow.connect.change_log.lag import LagLimits, LogLag
-from ematix_flow.connect.change_log.source import ChangeLogSource, epoch_of, in_epoch
+from ematix_flow.connect.change_log.source import REWIND, ChangeLogSource, epoch_of, in_epoch
 from ematix_flow.connect.change_log.tables import matching, patterns_in
 from ematix_flow.connect.config.project_name import current_project
 from ematix_flow.connect.postgres.cdc.catalog import (
