@@ -77,9 +77,22 @@ def _refuse_drift(table: Table, existing: tuple[Difference, ...], write: Write) 
     if fatal:
         lines = "".join(f"\n  {difference.text}" for difference in fatal)
         message = f"schema drift detected: {table.qualified_name}{lines}"
-        hint = "change the table or its declaration; on_drift='evolve' adds columns and widens types by itself"
+        raise DriftError(message, hint=_hint(write))
+
+
+def _hint(write: Write) -> str:
+    """Return what can be done about drift: changes of another database have a policy of their own."""
+    if write.cdc is None:
         as_it_is = ", 'warn' loads the table as it is" if write.on_drift != "warn" else ""
-        raise DriftError(message, hint=f"{hint}{as_it_is}.")
+        return (
+            f"change the table or its declaration; on_drift='evolve' adds columns and widens types by itself{as_it_is}."
+        )
+    if write.cdc.schema_evolution != "evolve":
+        return 'change the table or its declaration; schema_evolution="evolve" adds columns and widens types by itself.'
+    return (
+        'schema_evolution="evolve" adds columns and widens types, and does nothing else: change the type in the table that is '
+        "written to, or drop that table and have its rows read again (flow stream rewind NAME --to earliest)."
+    )
 
 
 def _is_fatal(difference: Difference, on_drift: str) -> bool:
