@@ -124,7 +124,7 @@ def stream_target(specified: Mapping[str, Any]) -> StreamTarget:
     """Return the target that sets this and nothing else."""
     table = _table_reference(specified.get("table"))
     files = file_options(**{name: specified.get(name) for name in FILE_OPTIONS})
-    texts = {name: filled_text(name, specified[name]) for name in _TEXTS if name in specified}
+    texts: dict[str, Any] = {name: filled_text(name, specified[name]) for name in _TEXTS if name in specified}
     return StreamTarget(
         connection=_connection(specified.get("connection")),
         write=_write(specified),
