@@ -207,6 +207,40 @@ def test_a_file_declares_the_same(
     assert "is 'mirror', not 'other'" in capsys.readouterr().err
 
 
+def test_a_change_that_does_not_fit_is_a_dead_letter_of_the_stream_of_its_table(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(postgres_url, "CREATE SCHEMA shop; CREATE TABLE shop.orders (id bigint PRIMARY KEY, n int)")
+    run(postgres_url, "CREATE TABLE shop.others (id bigint PRIMARY KEY); INSERT INTO shop.orders VALUES (1, 1)")
+    monkeypatch.setenv("SHOP_DSN", postgres_url)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "flows.py").write_text(FLOWS.replace("name='mirror'", "name='mirror', transform_on_error='dlq'"))
+    consume = ("consume", "mirror", "--module", "flows", "--available-now", "--no-run-log")
+    assert main(list(consume)) == 0
+    run(postgres_url, "ALTER TABLE shop.orders ALTER n TYPE varchar(20)")
+    run(postgres_url, "INSERT INTO shop.orders VALUES (2, 'x'), (3, '3'); INSERT INTO shop.others VALUES (7)")
+    assert main(list(consume)) == 0
+    assert rows(tmp_path / "t.db", "SELECT id, n FROM orders ORDER BY id") == [(1, 1), (3, 3)]
+    assert rows(tmp_path / "t.db", "SELECT id FROM others") == [(7,)]
+    one = ("mirror.shop.orders", "--module", "flows")
+    capsys.readouterr()
+    assert main(["dlq", "list", *one, "--format", "json"]) == 0
+    (letter,) = json.loads(capsys.readouterr().out)
+    assert letter["status"] == "pending"
+    assert main(["dlq", "list", "mirror.shop.others", "--module", "flows", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+    assert main(["dlq", "replay", *one, "--all"]) == 1
+    assert json.loads(capsys.readouterr().out)["redeadlettered"] == 1
+    with closing(sqlite3.connect(tmp_path / "t.db")) as mirror:
+        mirror.executescript("ALTER TABLE orders RENAME COLUMN n TO was; ALTER TABLE orders ADD COLUMN n text")
+        mirror.executescript("UPDATE orders SET n = was; ALTER TABLE orders DROP COLUMN was")
+    assert main(["dlq", "replay", *one, "--all"]) == 0
+    assert json.loads(capsys.readouterr().out)["succeeded"] == 1
+    assert rows(tmp_path / "t.db", "SELECT id, n FROM orders ORDER BY id") == [(1, "1"), (2, "x"), (3, "3")]
+    assert main(["dlq", "stats", "mirror", "--module", "flows"]) == 2
+    assert "which of its streams?" in capsys.readouterr().err
+
+
 def test_a_replication_is_listed_with_the_streams(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -246,8 +280,10 @@ def test_up_runs_a_replication(postgres_url: str, tmp_path: Path, monkeypatch: p
 
 
 def test_a_file_with_names_is_what_python_declares() -> None:
-    text = '[replicate]\nsource = "pg"\ntables = "shop.*"\ninto = "there"\nmode = "scd2"\n'
-    assert replication_from_toml(text) == ematix.replicate("pg", tables="shop.*", into="there", mode="scd2")
+    text = '[replicate]\nsource = "pg"\ntables = "shop.*"\ninto = "there"\nmode = "scd2"\ntransform_on_error = "dlq"\n'
+    declared = ematix.replicate("pg", tables="shop.*", into="there", mode="scd2", transform_on_error="dlq")
+    assert replication_from_toml(text) == declared
+    assert replication_from_toml(text.replace('transform_on_error = "dlq"\n', "")).transform_on_error == "fail"
 
 
 @pytest.mark.parametrize(
@@ -256,6 +292,10 @@ def test_a_file_with_names_is_what_python_declares() -> None:
         ('[replicate]\ntables = "a"\ninto = "b"\n', r"\[replicate\] has no source"),
         ('[replicate]\nsource = 1\ntables = "a"\ninto = "b"\n', "neither the name of a connection nor a table"),
         ('[replicate]\nsource = "a"\ntables = "a"\ninto = "b"\nmode = "merge"\n', "mode"),
+        (
+            '[replicate]\nsource = "a"\ntables = "a"\ninto = "b"\ntransform_on_error = "drop"\n',
+            "transform_on_error='drop'",
+        ),
         ('[replicate]\nsource = "a"\ntabels = "a"\ninto = "b"\n', "unknown key 'tabels'"),
         ('pipeline_name = "a"\n[replicate]\n', "unknown key 'pipeline_name'"),
         (

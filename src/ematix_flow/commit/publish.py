@@ -299,7 +299,7 @@ def bad_rows(reports: Sequence[TaskReport]) -> BadRowsError:
     verb = "does" if total == 1 else "do"
     message = f"{rejected:,} of {quantity(total, 'row')} {verb} not fit the target:{examples}"
     hint = (
-        'nothing was loaded. Fix the source, or declare on_bad_row="reject" (of a stream transform_on_error="dlq") '
+        'nothing was loaded. Fix the source, or declare on_bad_row="reject" (of a stream or a replication transform_on_error="dlq") '
         "to load the rest and keep these."
     )
     return BadRowsError(message, hint=hint)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ematix_flow.errors import Origin
 
 MODES = ("scd1", "scd2", "append")
+ON_ERROR = ("fail", "dlq")
+"""What becomes of changes that do not fit; none is dropped without a trace, because a mirror would lack its row for good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +36,15 @@ class Replication:
     schema: str | None = None
     """The schema of the mirrors; by default that of each table."""
     cdc: CDC = field(default_factory=CDC)
+    transform_on_error: str = "fail"
+    """As of a stream: whether a change that does not fit stops its table, or is a dead letter."""
     origin: Origin | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         filled_text("name", self.name)
         filled_text("tables", self.tables)
         one_of("mode", self.mode, MODES)
+        one_of("transform_on_error", self.transform_on_error, ON_ERROR)
         if self.schema is not None:
             check_name("schema", self.schema, None)
         if not isinstance(self.cdc, CDC) or self.cdc.envelope != "debezium":
@@ -61,6 +66,7 @@ def replicate(  # noqa: PLR0913 - keywords of a declaration
     schema: str | None = None,
     name: str | None = None,
     cdc: CDC | None = None,
+    transform_on_error: str = "fail",
 ) -> Replication:
     """Declare mirrors of tables: `scd1` has the rows as they are, `scd2` all versions of them, `append` a log of changes."""
     origin = caller_origin()
@@ -70,7 +76,7 @@ def replicate(  # noqa: PLR0913 - keywords of a declaration
             message = "a replication needs a connection to read and one to write"
             raise DeclareError(message, hint='for example ematix.replicate("shop", tables="shop.*", into="lake").')
         chosen = name if name is not None else default_name(from_, to)
-        declared = Replication(chosen, from_, tables, to, mode, schema, cdc or CDC(), origin)
+        declared = Replication(chosen, from_, tables, to, mode, schema, cdc or CDC(), transform_on_error, origin)
         PROJECT.add_replication(declared)
     except FlowError as error:
         raise error.at(origin) from None

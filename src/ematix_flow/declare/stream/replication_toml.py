@@ -45,7 +45,7 @@ def replication_from_toml(text: str, file: str = "config_str") -> Replication:
         if key not in table:
             raise DeclareError(f"{document.name(_PATH)} has no {key}", origin=document.origin(_PATH))
     source, into = (_connection(document, key, table[key]) for key in ("source", "into"))
-    options = {key: value for key, value in table.items() if key in ("tables", "mode", "schema")}
+    options = {key: value for key, value in table.items() if key in ("tables", "mode", "schema", "transform_on_error")}
     options["cdc"] = section(document, (*_PATH, "cdc"), table.get("cdc"), CDC) or CDC()
     with document.at(_PATH):
         replication = Replication(

@@ -37,7 +37,7 @@ _TRANSFORM = {
 _NESTED = ("peers", "tls", "lookups", "window", "join", "deduplicate", "cdc")
 REPLICATE = "replicate"
 """The table of a file that declares a replication instead of a stream."""
-REPLICATION_KEYS = ("name", "source", "tables", "into", "mode", "schema", "cdc")
+REPLICATION_KEYS = ("name", "source", "tables", "into", "mode", "schema", "transform_on_error", "cdc")
 _LOOKUP = ("schema", "table", "query", "refresh_interval_ms", "as_of")
 
 

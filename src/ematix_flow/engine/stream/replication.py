@@ -103,6 +103,7 @@ def _stream(
         "target_connection": replication.into,
         "target_table": _mirror(replication, database, table, unlogged),
         "cdc": replication.cdc,
+        "transform_on_error": replication.transform_on_error,
     }
     if replication.mode != "scd1":
         keywords["mode"] = replication.mode
