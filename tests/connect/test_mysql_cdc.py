@@ -15,6 +15,7 @@ import pytest
 from ematix_flow.connect.base.combined_source import CombinedSource
 from ematix_flow.connect.base.retry import XA_PREPARED
 from ematix_flow.connect.mysql.cdc import source as cdc_source
+from ematix_flow.connect.mysql.cdc import walk
 from ematix_flow.connect.mysql.cdc.binlog import prepared_transactions
 from ematix_flow.connect.mysql.cdc.source import MySQLChanges
 from ematix_flow.declare.connection.registry import MySQLCDCConnection
@@ -347,7 +348,7 @@ def test_rows_are_not_read_while_a_transaction_is_in_doubt(
         with pytest.raises(TransientError, match="prepared"):
             one.seek(None, "latest")
         one.start("latest")  # which only asks
-    monkeypatch.setattr(cdc_source, "IN_DOUBT_SECONDS", -1)
+    monkeypatch.setattr(walk, "IN_DOUBT_SECONDS", -1)
     with pytest.raises(RunError, match="neither committed nor rolled back") as caught:
         source.ahead(position, 100)
     assert "XA ROLLBACK X'646f756274',X'',1" in str(caught.value)

@@ -148,6 +148,37 @@ def test_a_history_goes_on_with_a_statement_that_began_before_its_rows_were_read
     assert rows(file, "SELECT n FROM things WHERE is_current") == [(1,)]
 
 
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_history_goes_on_with_a_statement_that_waited_for_another_one(
+    mysql_url: str, tmp_path: Path, batches: int
+) -> None:
+    with closing(Source(mysql_url)) as source, closing(source.connect()) as waits:
+        source.run("INSERT INTO things VALUES (1, 1, 'a'), (2, 1, 'b')")
+        file = tmp_path / "t.db"
+        register_connection(MySQLConnection("shop", url=mysql_url))
+        register_connection(SQLiteConnection("there", path=str(file)))
+        declared = ematix.replicate("shop", tables="*.things", into="there", schema="main", mode="scd2", name="waits")
+        replicate(streams_of(declared))
+        (stream,) = streams_of(declared)
+        (before,) = stream_status(stream, StreamOptions())
+        source.run("SET timestamp = UNIX_TIMESTAMP() + 30")  # statements have the time at which they began
+        source.run("UPDATE things SET n = 2 WHERE id = 1")
+        if batches == 2:
+            replicate([stream])
+        with waits.cursor() as cursor:
+            cursor.execute("UPDATE things SET n = 3 WHERE id = 1")
+            waits.commit()
+            cursor.execute("DELETE FROM things WHERE id = 2")
+            waits.commit()
+        replicate([stream])
+        history = rows(file, "SELECT id, n, is_current, valid_from, valid_to FROM things ORDER BY 1, 4")
+        assert [row[:2] for row in history if row[2]] == [(1, 3)]
+        assert [row[:2] for row in history if row[4] is not None and row[4] < row[3]] == []
+        move_stream(stream, json.dumps(before.position), StreamOptions(), healthy=True)
+        replicate([stream])
+        assert rows(file, "SELECT id, n, is_current, valid_from, valid_to FROM things ORDER BY 1, 4") == history
+
+
 def test_a_command_shows_every_table(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.change_log.tables import TableId
     from ematix_flow.connect.mysql.cdc.binlog import LogReader
+    from ematix_flow.connect.mysql.cdc.walk import ChangeTimes
     from ematix_flow.connect.mysql.session import MySQLSession
 
     Values = dict[str, str]
@@ -83,14 +84,13 @@ def read_changes(
     end: LogPosition,
     tables: Sequence[str],
     requested: Sequence[str],
-    read: Mapping[str, int] | None = None,
+    times: ChangeTimes,
 ) -> Iterator[pa.Table]:
     """Return the changes of tables between two positions; runs inside a task.
 
-    A change has the time at which its statement began. It is not before that at which the rows of its table were `read`, in
-    seconds since 1970, because it comes after them in the log.
+    A change has the time at which its statement began, or that of a change of its table before it in the log, if that is later.
     """
-    changes = _changes(reader, begin, end, [table_named(table) for table in tables], read or {})
+    changes = _changes(reader, begin, end, [table_named(table) for table in tables], times)
     yield from as_tables(changes, requested)
 
 
@@ -112,27 +112,22 @@ def read_rows(
 
 
 def _changes(
-    reader: LogReader, begin: TransactionEnd, end: LogPosition, tables: Sequence[TableId], read: Mapping[str, int]
+    reader: LogReader, begin: TransactionEnd, end: LogPosition, tables: Sequence[TableId], times: ChangeTimes
 ) -> Iterator[Change]:
     with closing(ColumnReader(reader)) as values:
-        for entry in read_log(reader, begin, tables):
+        for entry in times.of(read_log(reader, begin, tables)):
             match entry:
                 case TransactionEnd(position) if position >= end:
                     return
                 case LoggedTruncate():
-                    source = _Origin(entry.table, entry.at, _not_before(read, entry), entry.gtid).source(reader)
+                    source = _Origin(entry.table, entry.at, entry.at_ms, entry.gtid).source(reader)
                     yield _change(TRUNCATE, None, None, (), source, entry.table)
                 case LoggedRows():
-                    yield from _of_event(reader, values, replace(entry, at_ms=_not_before(read, entry)))
+                    yield from _of_event(reader, values, entry)
     message = f"the log of {reader.connection.name!r} ends before {end.file} {end.pos}, which was there before"
     raise RunError(
         message, hint="the server may have been restarted without its newest transactions; run the stream again."
     )
-
-
-def _not_before(read: Mapping[str, int], entry: LoggedRows | LoggedTruncate) -> int:
-    """Return the time of a change, which is not before that of the rows that it changes."""
-    return max(entry.at_ms, read.get(str(entry.table), 0) * 1000)
 
 
 def _of_event(reader: LogReader, values: ColumnReader, entry: LoggedRows) -> Iterator[Change]:

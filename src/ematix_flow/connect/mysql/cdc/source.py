@@ -1,8 +1,8 @@
 """Changes of MySQL tables as a source of streams: positions are ends of transactions in the binary log.
 
 A position is `{"server", "file", "pos", "tables", "count"}`, as for PostgreSQL, and `since` where a distributed transaction is prepared
-there: from there on the log is read again, and counts behind the position. `read` says when the rows of tables were read. A table that is not among its tables is read
-whole, and what was changed while it was read comes again as changes: by the order of the log they lead to the same rows.
+there: from there on the log is read again, and counts behind the position. `read` says when the
+rows of tables were read, or changed last. A table that is not among its tables is read whole, and what was changed while it was read comes again as changes: by the order of the log they lead to the same rows.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from ematix_flow.connect.mysql.cdc.binlog import (
 )
 from ematix_flow.connect.mysql.cdc.entries import LoggedRows, LoggedTruncate, LogPosition, TransactionEnd
 from ematix_flow.connect.mysql.cdc.rows import read_changes, read_rows
+from ematix_flow.connect.mysql.cdc.walk import ChangeTimes, later_times, walk
 from ematix_flow.connect.mysql.database import MySQL
 from ematix_flow.declare.connection.databases import MySQLConnection
 from ematix_flow.errors import RunError, StreamLostError, TransientError
@@ -38,21 +39,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ematix_flow.connect.base.stream_source import Position
+    from ematix_flow.connect.mysql.cdc.walk import Walk
     from ematix_flow.connect.mysql.session import MySQLSession
     from ematix_flow.declare.connection.change_logs import MySQLCDCConnection
 
 IDLE_BYTES = 16 * 1024 * 1024
 """Bytes of the log without a change of our tables, after which a position moves on all the same, as it does into a new file."""
 
-IN_DOUBT_SECONDS = 3600
-"""For how long the log may go on behind a prepared transaction before that is an error: it is read again for every batch."""
-
 MOST_COUNTED = 10_000
 """Messages up to which those that wait are counted."""
 
 _SERVER, _FILE, _POS, _TABLES, _COUNT, _SINCE = "server", "file", "pos", "tables", "count", "since"
 _READ = "read"
-"""When the rows of a table were read: what the log has behind them is not earlier, though its statement may have begun before."""
+"""When the rows of a table were read, or changed last: what the log has behind that is not earlier, though it may have begun before."""
 
 _ALL_TABLES = """
 SELECT table_schema, table_name, table_rows FROM information_schema.tables WHERE table_type = 'BASE TABLE'
@@ -171,9 +170,8 @@ class MySQLChanges(ChangeLogSource):
                 for table in added
             ]
             return tuple(MessagePartition(table, 0, read) for table, read in zip(added, reads, strict=True))
-        read = partial(
-            read_changes, reader, _end_of(begin), _at(end), tuple(begin[_TABLES]), names, begin.get(_READ, {})
-        )
+        changed = ChangeTimes(begin.get(_READ, {}), end.get(_READ, {}))
+        read = partial(read_changes, reader, _end_of(begin), _at(end), tuple(begin[_TABLES]), names, changed)
         label = f"{begin[_FILE]} {begin[_POS]}-{end[_FILE]} {end[_POS]}"
         return (MessagePartition(label, self.distance(begin, end), read),)
 
@@ -184,7 +182,7 @@ class MySQLChanges(ChangeLogSource):
         if _COUNT in end:
             return max(0, int(end[_COUNT]) - int(begin.get(_COUNT, 0)))
         rows = sum(max(1, self._tables()[table]) for table in self._pending(begin))
-        return rows + (0 if begin[_FILE] is None else self._walk(_end_of(begin), _at(end), begin, MOST_COUNTED)[1])
+        return rows + (0 if begin[_FILE] is None else self._walk(_end_of(begin), _at(end), begin, MOST_COUNTED).count)
 
     def waiting(self, position: Position) -> Mapping[str, int]:
         """Return how many messages wait; beyond some number they are not counted further."""
@@ -236,36 +234,18 @@ class MySQLChanges(ChangeLogSource):
         begin, scanned = _at(position), self._scanned(position)
         if end <= scanned.position:
             return position
-        reached, count = self._walk(scanned, end, position, most)
-        if count:
-            return self._position(reached, position[_TABLES], position.get(_COUNT, 0) + count)
+        walked = self._walk(scanned, end, position, most)
+        reached = walked.reached
+        if walked.count:
+            behind = self._position(reached, position[_TABLES], position.get(_COUNT, 0) + walked.count)
+            return behind | {_READ: later_times(position.get(_READ, {}), walked.times, self._now())}
         if reached.position.file != begin.file or reached.position.pos - begin.pos >= IDLE_BYTES:
             return self._position(reached, position[_TABLES], position.get(_COUNT, 0) + 1)
         self._quiet = (begin, reached)
         return position
 
-    def _walk(
-        self, begin: TransactionEnd, end: LogPosition, position: Position, most: int
-    ) -> tuple[TransactionEnd, int]:
-        """Return the end of the last transaction up to which there are so many messages, and how many there are."""
-        reached, counted, open_count = begin, 0, 0
-        tables = [table_named(table) for table in position[_TABLES]]
-        with closing(read_log(self.reader, begin, tables)) as entries:  # type: ignore[type-var]
-            for entry in entries:
-                match entry:
-                    case TransactionEnd(at):
-                        if at > end or (counted and counted + open_count > most):
-                            break
-                        reached, counted, open_count = entry, counted + open_count, 0
-                        if at == end:
-                            _refuse_forgotten(entry)
-                        if counted >= most or at == end:
-                            break
-                    case LoggedTruncate():
-                        open_count += 1
-                    case LoggedRows():
-                        open_count += len(entry.event.rows)
-        return reached, counted
+    def _walk(self, begin: TransactionEnd, end: LogPosition, position: Position, most: int) -> Walk:
+        return walk(self.reader, begin, end, [table_named(table) for table in position[_TABLES]], most)
 
     def _resolved(self, position: Position) -> TransactionEnd:
         """Return where the log goes on behind rows that are read now; none of it may stand in the log alone that was before."""
@@ -350,13 +330,18 @@ class MySQLChanges(ChangeLogSource):
         return self._session
 
     def _since_read(self, position: Position, end: Position) -> Position:
-        """Return the end of a range with the times at which the rows of its tables were read, in seconds since 1970."""
-        times = {table: seconds for table, seconds in position.get(_READ, {}).items() if table in end[_TABLES]}
+        """Return the end of a range with the times of its tables, in seconds since 1970: of their rows, or of what was changed last."""
+        known = position.get(_READ, {}) | end.get(_READ, {})
+        times = {table: seconds for table, seconds in known.items() if table in end[_TABLES]}
         added = [table for table in end[_TABLES] if table not in position[_TABLES]]
         if added:
-            with readable(self.reader):
-                times |= dict.fromkeys(added, int(self._open_session().query("SELECT UNIX_TIMESTAMP()")[0][0]))
+            times |= dict.fromkeys(added, self._now())
         return end | {_READ: times} if times else end
+
+    def _now(self) -> int:
+        """Return the clock of the server, in seconds since 1970."""
+        with readable(self.reader):
+            return int(self._open_session().query("SELECT UNIX_TIMESTAMP()")[0][0])
 
     def _position(self, end: TransactionEnd, tables: Sequence[str], count: int | None = None) -> Position:
         at, since = end.position, end.since
@@ -373,14 +358,3 @@ def _end_of(position: Position) -> TransactionEnd:
     """Return the end of a transaction that a position is."""
     since = position.get(_SINCE)
     return TransactionEnd(_at(position), None if since is None else _at(since))
-
-
-def _refuse_forgotten(end: TransactionEnd) -> None:
-    """Refuse to go on behind a transaction that has been prepared for long at the end of the log."""
-    doubt = end.in_doubt
-    if doubt is not None and doubt.seconds > IN_DOUBT_SECONDS:
-        message = (
-            f"transaction {doubt.xid} was prepared at {doubt.at.file} {doubt.at.pos}, and is neither committed nor rolled "
-            f"back {doubt.seconds} seconds later; the log since then is read for every batch"
-        )
-        raise RunError(message, hint=f"XA RECOVER shows it: XA COMMIT {doubt.xid}, or XA ROLLBACK {doubt.xid}.")
