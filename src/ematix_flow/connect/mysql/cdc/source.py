@@ -1,8 +1,9 @@
 """Changes of MySQL tables as a source of streams: positions are ends of transactions in the binary log.
 
 A position is `{"server", "file", "pos", "tables", "count"}`, as for PostgreSQL, and `since` where a distributed transaction is prepared
-there: from there on the log is read again, and counts behind the position. `read` says when the
-rows of tables were read, or changed last. A table that is not among its tables is read whole, and what was changed while it was read comes again as changes: by the order of the log they lead to the same rows.
+there: from there on the log is read again, and counts behind the position. `read` says when the rows of
+tables were read, or changed last. A table that is not among its tables is read whole, and what was changed while it was read comes
+again as changes: by the order of the log they lead to the same rows.
 """
 
 from __future__ import annotations
