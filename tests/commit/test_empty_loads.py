@@ -50,11 +50,43 @@ def test_rows_that_the_database_refuses_do_not_clear_the_table(
 
     load({"id": 1, "n": 5}, {"id": 2, "n": 6})
     # Where rows are rejected no key is taken for absent, and so there is nothing to refuse.
-    with nullcontext() if absent_stay else pytest.raises(CommitError, match=r"can be loaded \(2 rejected\)"):
+    with nullcontext() if absent_stay else pytest.raises(CommitError, match=r"can be loaded \(2 rejected\)") as caught:
         load({"id": 3, "n": -1}, {"id": 4, "n": 0})
+    if caught is not None:
+        assert "CHECK" in caught.value.what
+        assert '"n": -1' in caught.value.what
     with closing(sqlite3.connect(sqlite_path)) as database:
         assert database.execute("SELECT id, n FROM counts ORDER BY id").fetchall() == [(1, 5), (2, 6)]
     assert load({"id": 3, "n": -1}, {"id": 4, "n": 7})["rows_rejected"] == 1
     assert load({"id": 5, "n": -1}, allow_empty=True)["rows_rejected"] == 1
     with closing(sqlite3.connect(sqlite_path)) as database:
         assert database.execute("SELECT count(*) FROM counts").fetchone() == (3 if absent_stay else 0,)
+
+
+@pytest.mark.slow
+def test_an_error_about_a_load_without_a_good_row_tells_why_they_do_not_fit(
+    sqlite_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENGINE_VARIABLE, "local")
+
+    @ematix.table(schema="main", name="counts")
+    class Counted:
+        id: Annotated[BigInt, pk()]
+        n: BigInt
+
+    register_connection(SQLiteConnection("store", path=str(sqlite_path)))
+
+    def load(*rows: dict[str, Any], **more: Any) -> dict[str, Any]:
+        chosen = {"mode": "truncate", "on_bad_row": "reject"} | more
+        return sync(target=Counted, source=list(rows), target_connection="store", **chosen)
+
+    load({"id": 1, "n": 5})
+    with pytest.raises(CommitError, match=r"can be loaded \(2 rejected\)") as caught:
+        load({"id": 2, "n": "many"}, {"id": 3, "n": "few"})
+    assert "n: " in caught.value.what
+    assert "many" in caught.value.what
+    assert "allow_empty=True" in str(caught.value.hint)
+    with closing(sqlite3.connect(sqlite_path)) as database:
+        assert database.execute("SELECT id, n FROM counts").fetchall() == [(1, 5)]
+        # A load that is refused leaves nothing behind.
+        assert database.execute("SELECT count(*) FROM ematix_flow_rejects").fetchone() == (0,)

@@ -14,11 +14,18 @@ from ematix_flow.commit.quality import UnmeasuredError, audit
 from ematix_flow.commit.redeclared import rename_watermark
 from ematix_flow.commit.rejects import Rejects
 from ematix_flow.commit.request import retaining
-from ematix_flow.commit.staged_rows import in_own_types, refuse_empty, staged_rows, without_duplicates, work_tables
+from ematix_flow.commit.staged_rows import (
+    first_rejects,
+    in_own_types,
+    refuse_empty,
+    staged_rows,
+    without_duplicates,
+    work_tables,
+)
 from ematix_flow.connect.base.cancellation import current, unwatched
 from ematix_flow.connect.base.retry import COMMIT_OUTCOME, OVERTAKEN, attempts
 from ematix_flow.connect.base.stage import NULL_REASON
-from ematix_flow.connect.config.redact import redact, safe_text
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.declare.pipeline.write import CHANGES
 from ematix_flow.errors import (
     BadRowsError,
@@ -104,7 +111,7 @@ def _apply(
     failpoint("commit.verified")
     passed = audit(request, database, session, without_duplicates(request, database, session, relation), counts)
     if passed.excluded:
-        refuse_empty(request, passed.counts.staged, passed.counts.rejected)
+        refuse_empty(request, passed.counts.staged, passed.counts.rejected, passed.excluded)
     _check_permit(request)
     _refuse_stale(request, database, session)
     _remember(request, ledger, session, now)
@@ -293,11 +300,9 @@ def _judged(request: CommitRequest) -> tuple[TaskReport, ...]:
 def bad_rows(reports: Sequence[TaskReport]) -> BadRowsError:
     """Return the error for rows that do not fit, naming the first ones."""
     rejected = sum(report.rejected for report in reports)
-    first = [report.first_reject for report in reports if report.first_reject][:5]
-    examples = "".join(f"\n  {redact(text)}" for text in first)
     total = rejected + sum(report.rows for report in reports)
     verb = "does" if total == 1 else "do"
-    message = f"{rejected:,} of {quantity(total, 'row')} {verb} not fit the target:{examples}"
+    message = f"{rejected:,} of {quantity(total, 'row')} {verb} not fit the target:{first_rejects(reports)}"
     hint = (
         'nothing was loaded. Fix the source, or declare on_bad_row="reject" (of a stream or a replication transform_on_error="dlq") '
         "to load the rest and keep these."

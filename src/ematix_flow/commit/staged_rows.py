@@ -19,9 +19,12 @@ from ematix_flow.records import Counts
 from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
-    from ematix_flow.commit.request import CommitRequest
+    from collections.abc import Sequence
+
+    from ematix_flow.commit.request import CommitRequest, Excluded
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.target import SqlTarget, TargetSystem
+    from ematix_flow.records import TaskReport
 
 
 KEY_TEXT = 255
@@ -67,7 +70,7 @@ def staged_rows(
         database.verify_stage(session, request.stage, request.reports)
         rows, rejected = sum(p.rows for p in request.reports), sum(p.rejected for p in request.reports)
         # Those that the database has refused are in the staging still.
-        refuse_empty(request, rows - len(request.excluded), rejected + len(request.excluded))
+        refuse_empty(request, rows - len(request.excluded), rejected + len(request.excluded), request.excluded)
         relation = database.staged_relation(session, request.stage, request.reports)
         if request.excluded:
             relation = numbered(
@@ -128,15 +131,28 @@ def in_own_types(request: CommitRequest, database: TargetSystem, relation: str) 
     return f"(SELECT {values} FROM {relation} AS carried_rows)"
 
 
-def refuse_empty(request: CommitRequest, rows: int, rejected: int = 0) -> None:
-    """Refuse a load without rows that would clear the target, unless that is allowed."""
+def refuse_empty(request: CommitRequest, rows: int, rejected: int = 0, excluded: Sequence[Excluded] = ()) -> None:
+    """Refuse a load without rows that would clear the target, unless that is allowed; tell why rows were rejected."""
     clears = not rejected or request.program.retaining is None
-    if rows == 0 and request.refuse_empty and clears:
-        source = f"the source of {request.token.pipeline} is empty"
-        if rejected:
-            source = f"no row of the source of {request.token.pipeline} can be loaded ({rejected:,} rejected)"
-        message = f"{source}, and {request.mode} would remove every row of the target"
+    if rows != 0 or not request.refuse_empty or not clears:
+        return
+    clearing = f"{request.mode} would remove every row of the target"
+    if not rejected:
+        message = f"the source of {request.token.pipeline} is empty, and {clearing}"
         raise CommitError(message, hint="if that is wanted, declare allow_empty=True.")
+    first = first_rejects(request.reports, excluded)
+    message = f"no row of the source of {request.token.pipeline} can be loaded ({rejected:,} rejected), and {clearing}:{first}"
+    hint = "nothing was loaded, nor kept as rejects. Fix the source, or declare allow_empty=True to clear the target and keep these."
+    raise CommitError(message, hint=hint)
+
+
+def first_rejects(reports: Sequence[TaskReport], excluded: Sequence[Excluded] = ()) -> str:
+    """Return the lines of a message that tell the first rejected rows with their reasons."""
+    texts = [report.first_reject for report in reports if report.first_reject]
+    texts += [
+        f"{f'{one.column}: ' if one.column else ''}{one.reason}; row {one.row_json[:MAX_CHARS]}" for one in excluded
+    ]
+    return "".join(f"\n  {redact(text)}" for text in texts[:5])
 
 
 def without_duplicates(request: CommitRequest, database: TargetSystem, session: Session, relation: str) -> str:
