@@ -78,6 +78,35 @@ def test_unknown_words_are_refused_with_the_nearest(flow: Flow, arguments: tuple
     assert result.err.startswith("error: ")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "error"),
+    [
+        (("list", "-m", "nowhere"), 2, "nowhere"),
+        (("list", "-m", "nowhere", "--modul"), 2, "--modul"),
+        (("run", "cpy", "-m", "flows"), 2, "cpy"),
+        (("run", "copy"), 2, "which module?"),
+        (("preview", "cpy", "-m", "flows"), 2, "cpy"),
+        (("plan", "copy", "-m", "flows", "--sample", "many"), 2, "many"),
+        (("apply", "nosuch"), 2, "nosuch"),
+        (("rejects", "list", "cpy", "-m", "flows"), 2, "cpy"),
+        (("rejects", "lst"), 2, "lst"),
+        (("run", "broken", "-m", "flows"), 1, "KeyError"),
+        (("dry-run", "broken", "-m", "flows"), 1, "KeyError"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("requested", [("--format", "json"), ("--format=json",)], ids=str)
+def test_with_json_whatever_goes_wrong_is_json_on_stdout_too(
+    flow: Flow, project: Path, arguments: tuple[str, ...], code: int, error: str, requested: tuple[str, ...]
+) -> None:
+    result = flow(*arguments, *requested)
+    failure = json.loads(result.out)
+    assert (result.code, failure["status"]) == (code, "failed")
+    assert error in failure["error"]
+    assert result.err.startswith("error: ") or code == 1
+    assert flow(*arguments, "--format", "text").out == ""
+
+
 def test_list_shows_names_kinds_and_schedules(flow: Flow, project: Path) -> None:
     result = flow("list", "--module", "flows")
     lines = [line.split() for line in result.out.splitlines()]

@@ -17,10 +17,12 @@ from ematix_flow.failpoints import failpoint
 from ematix_flow.serve.cli.common.errors import (
     FAILED,
     USAGE,
+    Failure,
     UsageRefusedError,
     failure_of,
     print_error,
     print_error_text,
+    requires_json,
 )
 from ematix_flow.serve.cli.common.lazy import CommandEntry, LazyGroup
 from ematix_flow.serve.cli.common.output import emit_json, paint, talk, with_colours
@@ -143,6 +145,7 @@ def main(argv: Sequence[str] | None = None, *, last: ExitStack | None = None) ->
 
 def _call(arguments: list[str], state: State) -> int:
     """Run a command and report its error, if there is one."""
+    state.json_errors = requires_json(arguments)
     try:
         with flow.make_context("flow", arguments, obj=state) as context:
             return int(flow.invoke(context) or 0)
@@ -150,7 +153,7 @@ def _call(arguments: list[str], state: State) -> int:
         return exit_.exit_code
     except click.UsageError as error:
         called = error.ctx.command_path if error.ctx else "flow"
-        print_error_text(error.format_message(), f"{called} --help shows what there is.")
+        _report(Failure(error.format_message(), type(error).__name__, f"{called} --help shows what there is."), state)
         return USAGE
     except UsageRefusedError as error:
         _fail(error.error, state)
@@ -161,7 +164,8 @@ def _call(arguments: list[str], state: State) -> int:
     except SystemExit as error:
         from ematix_flow.connect.config.redact import redact
 
-        print_error_text(redact(f"the code that was called ended itself with sys.exit({error.code!r})"))
+        what = f"the code that was called ended itself with sys.exit({error.code!r})"
+        _report(Failure(redact(what), type(error).__name__), state)
         return FAILED
     except Exception as error:  # noqa: BLE001 - the door: whatever happened is told in one way
         _fail(error, state)
@@ -209,8 +213,19 @@ def _leave(state: State, code: int) -> None:
 
 def _fail(error: BaseException, state: State) -> None:
     print_error(error, with_traceback=state.traceback)
+    _emit_failure(failure_of(error), state)
+
+
+def _report(failure: Failure, state: State) -> None:
+    print_error_text(failure.error, failure.hint, failure.at)
+    _emit_failure(failure, state)
+
+
+def _emit_failure(failure: Failure, state: State) -> None:
+    """Print what went wrong on stdout too, for a program that reads JSON there."""
     if state.json_errors:
-        emit_json({"status": "failed", **asdict(failure_of(error))})
+        with suppress(OSError):  # stdout may be what has failed
+            emit_json({"status": "failed", **asdict(failure)})
 
 
 def _version(context: click.Context, requested: bool) -> None:

@@ -34,7 +34,6 @@ def apply(plan_id: str, module: str | None, form: str | None, **options: Any) ->
     A plan whose target changed since then is refused, and nothing is changed.
     """
     state = current()
-    state.json_errors = form == "json"
     state.when_stopped = "applying the plan again takes it up where it stopped."
     stop_spark_at_end()
     log = open_log(options["run_log_url"], options["run_log_path"], no_run_log=False)

@@ -64,7 +64,6 @@ def _worker_options(command: Any) -> Any:
 def run(name: str, module: str | None, new: bool, form: str | None, **options: Any) -> int:
     """Run a pipeline now and print its result as JSON; an interrupted run is resumed."""
     state = current()
-    state.json_errors = form == "json"
     state.when_stopped = "running it again takes up this run where it stopped."
     if options["project"]:  # where a scheduler cannot set the variable for its worker
         os.environ[VARIABLE] = options["project"]

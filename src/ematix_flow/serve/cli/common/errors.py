@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from ematix_flow.errors import FlowError, TransientError
 from ematix_flow.serve.cli.common.output import paint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 DONE = 0
 FAILED = 1
@@ -47,6 +48,13 @@ class Failure:
     error_type: str
     hint: str | None = None
     at: str | None = None
+
+
+def requires_json(arguments: Sequence[str]) -> bool:
+    """Return whether a command line is one for JSON, and so its failure as JSON too; also one that cannot be understood."""
+    options = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
+    chosen = [value for name, value in pairwise(options) if name == "--format"]
+    return [*chosen, *(one.partition("=")[2] for one in options if one.startswith("--format="))][-1:] == ["json"]
 
 
 def failure_of(error: BaseException) -> Failure:
