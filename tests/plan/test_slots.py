@@ -178,6 +178,29 @@ def test_slots_are_counted_as_they_are_listed(schedule: str, zone: str | None, f
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "schedule", ["0 * * * *", "30 12 * * *", "0 0 * * *", "15 3 30 * *", "0 0 31 * *", "15 */3 * * 5"]
+)
+@pytest.mark.parametrize(
+    ("zone", "begin"),
+    [
+        ("Pacific/Apia", datetime(2011, 12, 28, tzinfo=UTC)),
+        ("Pacific/Kwajalein", datetime(1993, 8, 19, tzinfo=UTC)),
+        ("America/Sao_Paulo", datetime(2018, 11, 2, tzinfo=UTC)),
+    ],
+    ids=str,
+)
+def test_slots_are_counted_where_a_date_or_a_midnight_is_skipped(zone: str, begin: datetime, schedule: str) -> None:
+    second = timedelta(seconds=1)
+    for hours in range(0, 72, 7):
+        for more in (5, 30, 60, 100):
+            first = begin + timedelta(hours=hours)
+            last = first + timedelta(hours=more)
+            listed = [slot for slot in slots_between(schedule, zone, first - second, last) if first <= slot < last]
+            assert count_slots(schedule, zone, first, last) == len(listed)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
 def test_six_years_of_minutes_are_counted_without_going_through_them(
     zone: str | None, monkeypatch: pytest.MonkeyPatch

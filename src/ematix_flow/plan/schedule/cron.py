@@ -104,17 +104,20 @@ def count_slots(schedule: str, zone: str | None, first: datetime, last: datetime
     local = ZoneInfo(zone or "UTC")
     daily = f"0 0 {' '.join(days)}"
     a_day = sum(1 for _ in slots_between(f"{minute} {hour} * * *", None, _MONDAY - SECOND, _MONDAY + DAY - SECOND))
-    begin = _midnight(first.astimezone(local) + DAY, local)
+    tomorrow = first.astimezone(local).replace(tzinfo=None, hour=0, minute=0, second=0, microsecond=0) + DAY
+    begin = _midnight(tomorrow, local)
     end = _midnight(last.astimezone(local), local)
     if begin >= end:
         return _counted(schedule, zone, first, last)
     total = _counted(schedule, zone, first, begin) + _counted(schedule, zone, end, last)
-    matching = CronSim(daily, begin.astimezone(local).replace(tzinfo=None) - SECOND)
-    for day in matching:
-        start, after = (_midnight(midnight.replace(tzinfo=local), local) for midnight in (day, day + DAY))
+    over = begin
+    for day in CronSim(daily, tomorrow - SECOND):
+        start, after = max(over, _midnight(day, local)), _midnight(day + DAY, local)
         if start >= end:
-            return total
-        total += a_day if after - start == DAY else _counted(schedule, zone, start, after)
+            break
+        # The slot of a date that a zone skips comes right after the gap, where the next date begins.
+        over = max(after, start + SECOND)
+        total += a_day if over - start == DAY else _counted(schedule, zone, start, over)
     return total
 
 
