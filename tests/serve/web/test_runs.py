@@ -55,6 +55,9 @@ def test_runs_are_listed_newest_first_in_pages(api: TestClient) -> None:
     failed = api.get("/api/runs", params={"status": "failed"}).json()["runs"]
     assert [run["pipeline"] for run in failed] == ["broken"]
     assert api.get("/api/runs", params={"limit": 501}).status_code == 422
+    assert api.get("/api/runs", params={"offset": 2**63 - 1}).json()["runs"] == []
+    for route in ("runs", "pipelines", f"runs/{key_of(api, 'copy')}/log"):
+        assert api.get(f"/api/{route}", params={"offset": 99999999999999999999}).status_code == 422
 
 
 @pytest.mark.usefixtures("history")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import Depends, HTTPException, Request
+from fastapi import Depends, HTTPException, Query, Request
 from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException as StarletteHTTPException
@@ -57,6 +57,7 @@ def viewer_in(request: Request) -> Viewer:
 
 Shared = Annotated[WebState, Depends(state_of)]
 Who = Annotated[Viewer, Depends(viewer_in)]
+Offset = Annotated[int, Query(ge=0, le=2**63 - 1, description="How many to pass over.")]
 
 
 def require(permission: str) -> dict[str, Any]:

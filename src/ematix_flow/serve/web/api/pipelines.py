@@ -18,7 +18,7 @@ from ematix_flow.engine.report.pipelines import PipelineQuery, pipeline_page
 from ematix_flow.engine.review.preview import lineage_of, preview_pipeline
 from ematix_flow.engine.schedule.actions import record_action
 from ematix_flow.errors import FlowError
-from ematix_flow.serve.web.answers import PlainJSON, Shared, Who, require
+from ematix_flow.serve.web.answers import Offset, PlainJSON, Shared, Who, require
 from ematix_flow.serve.web.api.runs import as_utc, paused, resumed
 from ematix_flow.serve.web.backfills import start_backfill
 from ematix_flow.serve.web.names import NAME
@@ -43,7 +43,7 @@ def pipelines(
     shared: Shared,
     q: str = "",
     limit: Annotated[int | None, Query(ge=1, le=10_000)] = None,
-    offset: Annotated[int, Query(ge=0)] = 0,
+    offset: Offset = 0,
 ) -> PlainJSON:
     """Return pipelines and streams by name, all or a page, with newest runs, failures of a week and next run."""
     listed, total = pipeline_page(shared.log, SYSTEM_CLOCK.now(), PipelineQuery(q, limit=limit, offset=offset))

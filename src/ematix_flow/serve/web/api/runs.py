@@ -13,7 +13,7 @@ from ematix_flow.engine.schedule import actions, manual
 from ematix_flow.engine.schedule.run_lists import RunListQuery
 from ematix_flow.engine.schedule.run_names import Meant
 from ematix_flow.errors import DeclareError, RunError
-from ematix_flow.serve.web.answers import Conflict, PlainJSON, Shared, Who, require
+from ematix_flow.serve.web.answers import Conflict, Offset, PlainJSON, Shared, Who, require
 from ematix_flow.serve.web.names import RUN
 from ematix_flow.serve.web.run_logs import log_part
 from ematix_flow.serve.web.settings import READ, WRITE
@@ -39,7 +39,7 @@ def runs(
     status: Status | None = None,
     since: Instant | None = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
-    offset: Annotated[int, Query(ge=0)] = 0,
+    offset: Offset = 0,
 ) -> PlainJSON:
     """Return one page of runs; a run whose process is gone is interrupted."""
     query = RunListQuery(pipeline or None, status, as_utc(since), limit, offset)
@@ -64,7 +64,7 @@ def run(run_id: str, shared: Shared) -> PlainJSON:
 
 
 @router.get(f"/{RUN}/log", summary="What a run wrote", **require(READ))
-def log(run_id: str, shared: Shared, offset: Annotated[int, Query(ge=0)] = 0) -> PlainJSON:
+def log(run_id: str, shared: Shared, offset: Offset = 0) -> PlainJSON:
     """Return the log of a run from a byte on, also while it runs; `next_offset` is where to go on."""
     return PlainJSON(log_part(find_run(shared.log, run_id), offset))
 
