@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
 
-from ematix_flow import BigInt, ManagedTable, SQLiteConnection, TimestampTZ, ematix, pk  # noqa: TC001 - read from annotations
+from ematix_flow import (
+    BigInt,  # noqa: TC001 - read from annotations
+    ManagedTable,
+    PostgresConnection,
+    SQLiteConnection,
+    TimestampTZ,  # noqa: TC001 - read from annotations
+    config,
+    ematix,
+    pk,
+    register_connection,
+)
 from ematix_flow.declare.pipeline.function_pipeline import register
 from ematix_flow.observe.bus import Bus
 from ematix_flow.quality import FreshnessEvaluator, evaluate_freshness, register_freshness_sla, registered_slas
@@ -77,6 +87,53 @@ def test_a_table_that_cannot_be_asked_is_judged_by_its_last_success(log: SqliteR
     (freshness,) = evaluate_freshness(now=NOW, run_log=log)
     assert (freshness.state, freshness.basis) == ("healthy", "last success")
     assert "could not be queried" in freshness.note
+
+
+@pytest.mark.service
+@pytest.mark.parametrize(
+    ("newest", "state"),
+    [("infinity", "healthy"), ("20000-01-02 03:04:05+00", "healthy"), ("0044-03-15 00:00:00+00 BC", "breached")],
+)
+def test_a_time_that_python_cannot_hold_is_newest_too(
+    log: SqliteRunLog, postgres_url: str, newest: str, state: str
+) -> None:
+    connection = config.connect(url=postgres_url)
+    connection.execute("CREATE TABLE events (id BIGINT, at TIMESTAMPTZ)")
+    connection.execute(f"INSERT INTO events VALUES (1, '{newest}')")
+    connection.close()
+    register_connection(PostgresConnection("far", url=postgres_url))
+
+    class Far(ManagedTable):
+        __schema__ = "public"
+        __tablename__ = "events"
+
+        id: Annotated[BigInt, pk()]
+        at: TimestampTZ
+
+    @ematix.pipeline(
+        target=Far,
+        target_connection="far",
+        mode="append",
+        source_table="public.raw",
+        freshness_sla="6h",
+        freshness_column="at",
+    )
+    def load() -> None: ...
+
+    (freshness,) = evaluate_freshness(now=NOW, run_log=log)
+    assert (freshness.state, freshness.basis, freshness.note) == (state, "newest at", "")
+    assert freshness.to_dict()["last"]
+
+
+def test_a_newest_value_that_is_no_time_is_judged_by_the_last_success(log: SqliteRunLog) -> None:
+    declared(freshness_sla="6h", freshness_column="at")
+    with closing(sqlite3.connect("lite.db")) as connection, connection:
+        connection.execute("CREATE TABLE events (id BIGINT, at TIMESTAMPTZ)")
+        connection.execute("INSERT INTO events VALUES (1, 'yesterday')")
+    succeeded(log, "load", NOW)
+    (freshness,) = evaluate_freshness(now=NOW, run_log=log)
+    assert (freshness.state, freshness.basis) == ("healthy", "last success")
+    assert "'yesterday', which is no instant" in freshness.note
 
 
 def test_limits_can_be_registered_for_any_pipeline(log: SqliteRunLog) -> None:

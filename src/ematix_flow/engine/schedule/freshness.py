@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.clock import SYSTEM_CLOCK
@@ -25,12 +26,12 @@ from ematix_flow.records import PipelineState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from datetime import datetime
 
     from ematix_flow.commit.runlog.log import RunLog
     from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
 
 EVERY = timedelta(minutes=1)
+_FAR_YEAR = re.compile(r"\d{5,}-")
 RECENT = 500
 """How many of the newest successful runs are searched for one of a target."""
 
@@ -162,8 +163,23 @@ def _newest(target: TargetDeclaration, column: str) -> datetime | None:
         with closing(database.read_only_session()) as session:
             if database.find_table(session, table_name) is None:
                 return None
+            session.show_all_values()
             sql = f"SELECT MAX({name}) FROM {native_name(table_name, database.dialect)}"
             value = database.data(session).query(sql)[0][0]
     except database.failures as error:
         raise RunError(safe_text(error)) from None
-    return None if value is None else parse_instant(value)
+    return None if value is None else _instant(value, column)
+
+
+def _instant(value: Any, column: str) -> datetime:
+    """Return the instant of a value; one that Python cannot hold is the last or the first that it can."""
+    try:
+        return parse_instant(value)
+    except (ValueError, OverflowError):
+        text = str(value).strip()
+    if text == "-infinity" or text.endswith(" BC"):
+        return datetime.min.replace(tzinfo=UTC)
+    if text == "infinity" or _FAR_YEAR.match(text):
+        return datetime.max.replace(tzinfo=UTC)
+    message = f"the newest {column} is {text!r}, which is no instant"
+    raise RunError(message)
