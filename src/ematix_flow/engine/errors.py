@@ -12,6 +12,7 @@ from ematix_flow.errors import NO_ROOM, FlowError, RunError, TransientError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.errors import Origin
 
 E = TypeVar("E", bound=BaseException)
@@ -24,6 +25,18 @@ def translating_errors(origin: Origin | None) -> Iterator[None]:
         yield
     except BaseException as error:
         raise translate_error(error, origin) from error
+
+
+@contextmanager
+def naming_target(pipeline: Pipeline, target: TargetDeclaration) -> Iterator[None]:
+    """Have what goes wrong in this block say which target of a fan-out it was about."""
+    try:
+        with translating_errors(pipeline.origin):
+            yield
+    except Exception as error:
+        if pipeline.fan_out:
+            error.add_note(f"this is about {pipeline.key_of(target)}, one of {len(pipeline.targets)} targets.")
+        raise
 
 
 @contextmanager

@@ -91,6 +91,36 @@ def test_a_difference_as_json_is_complete(flow: Flow, loaded: Path) -> None:
     }  # fmt: skip
 
 
+FAN = """
+from typing import Annotated
+
+from flows import Copies
+from ematix_flow import BigInt, ematix, pk
+
+@ematix.table(schema="main", name="numbers")
+class Numbers:
+    id: Annotated[BigInt, pk()]
+    name: BigInt
+
+both = [ematix.target(table, target_connection="lite", mode="append") for table in (Copies, Numbers)]
+
+@ematix.pipeline(targets=both, source_connection="lite")
+def fan(conn):
+    return "SELECT 1 AS id, 'one' AS name"
+"""
+
+
+@pytest.mark.parametrize("command", [("plan", "--diff"), ("run",)], ids=" ".join)
+def test_an_error_of_a_fan_out_names_its_target(
+    flow: Flow, project: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMATIX_FLOW_ENGINE", "local")
+    Path("fan.py").write_text(FAN, encoding="utf-8")
+    result = flow(*command, "fan", "-m", "fan", "--format", "json")
+    assert result.code == 1
+    assert "this is about main.numbers, one of 2 targets." in json.loads(result.out)["error"]
+
+
 def test_a_plan_for_a_table_that_changed_since_fails_and_says_what_to_do(flow_process: Flow, loaded: Path) -> None:
     plan_id = json.loads(flow_process("plan", "renew", "-m", "more", "--diff", "--format", "json").out)["plan_id"]
     with closing(sqlite3.connect("lite.db")) as connection, connection:

@@ -20,7 +20,7 @@ from ematix_flow.engine.batch.run_request import emitting_run, ending, finished_
 from ematix_flow.engine.batch.source import called, source_for
 from ematix_flow.engine.batch.step_times import StepTimes
 from ematix_flow.engine.batch.target import refuse_duplicate_targets
-from ematix_flow.engine.errors import translating_errors
+from ematix_flow.engine.errors import naming_target, translating_errors
 from ematix_flow.engine.schedule.cancel import stoppable
 from ematix_flow.engine.spark.session import engine_id, session_for
 from ematix_flow.engine.warehouse.run import run_warehouse_pipeline
@@ -121,7 +121,7 @@ def load_targets(
         record, begun = begun or recorder.begun(rows.token(pipeline, target).run_id, key), None
         progress.record, times = record, StepTimes(watched=True)
         try:
-            with translating_errors(pipeline.origin), recorder.failure_of(record, times):
+            with naming_target(pipeline, target), recorder.failure_of(record, times):
                 current().next_step()
                 with showing_progress(recorder.log, record, times):
                     done = load_target(pipeline, target, rows, recorder.options, times)

@@ -22,7 +22,7 @@ from ematix_flow.engine.batch.progress import reporting
 from ematix_flow.engine.batch.source import source_for
 from ematix_flow.engine.batch.stager import Staging, stage, stage_name
 from ematix_flow.engine.batch.target import refuse_duplicate_targets, target_for
-from ematix_flow.engine.errors import translate_error
+from ematix_flow.engine.errors import naming_target, translate_error
 from ematix_flow.engine.review.compare import compare
 from ematix_flow.engine.review.preview import refuse_plain
 from ematix_flow.engine.spark.session import session_for
@@ -103,8 +103,9 @@ def diff_pipeline(pipeline: Pipeline, options: Options | None = None, sample: in
     waiting: list[Waiting] = []
     try:
         for target, saved_connection in zip(pipeline.targets, written, strict=True):
-            begun.append(_request(pipeline, target, source, plan_id, options))
-            waiting.append(_wait(begun[-1], saved_connection, options, sample))
+            with naming_target(pipeline, target):
+                begun.append(_request(pipeline, target, source, plan_id, options))
+                waiting.append(_wait(begun[-1], saved_connection, options, sample))
         stored = _stored(pipeline, plan_id, created_at, written, tuple(waiting))
         store.write(stored)
     except BaseException as error:
