@@ -125,6 +125,13 @@ def test_one_file_that_is_there_is_enough_to_write_none(flow: Flow, project: Pat
     assert [file.name for file in Path("shop").iterdir()] == ["README.md"]
 
 
+def test_a_folder_cannot_be_made_below_a_file(flow: Flow, project: Path) -> None:
+    result = flow("init", "flows.py/shop")
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith("error: flows.py/shop")
+    assert "hint: " in result.err
+
+
 def test_no_word_of_the_scaffold_is_left_open(scaffold: Path) -> None:
     for name in FILES:
         assert not re.search(r"@[A-Z]+@", (scaffold / name).read_text(encoding="utf-8")), name

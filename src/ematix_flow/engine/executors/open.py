@@ -19,7 +19,7 @@ def from_url(url: str) -> Executor | None:
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES or "://" not in url:
         message = f"no executor is called {url!r}"
-        raise DeclareError(message, hint=f"{did_you_mean(parts.scheme, SCHEMES)} There are {', '.join(SCHEMES)}.")
+        raise DeclareError(message, hint=did_you_mean(parts.scheme, SCHEMES))
     parameters = {name: values[-1] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
     known = _PARAMETERS.get(parts.scheme, ())
     for name in parameters:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from ematix_flow.errors import RunError
 from ematix_flow.serve.cli.common.errors import DONE, FAILED, print_error_text
 from ematix_flow.serve.cli.common.options import common_options
 from ematix_flow.serve.cli.common.output import emit, talk
@@ -34,6 +35,15 @@ FILES = {
 @common_options
 def init(path: Path, force: bool) -> int:
     """Write a project that runs as it is: pipelines, connections, and what cron, systemd, Docker and Kubernetes need."""
+    try:
+        return _init(path, force=force)
+    except OSError as error:
+        message = f"{error.filename or path} could not be written: {error.strerror or error}"
+        hint = "flow init makes the folder and those above it; none of them may be a file."
+        raise RunError(message, hint=hint) from error
+
+
+def _init(path: Path, *, force: bool) -> int:
     there = [name for name in FILES if (path / name).exists()]
     if there and not force:
         print_error_text(f"{path} has {', '.join(there)} already", "--force writes over what is there.")
