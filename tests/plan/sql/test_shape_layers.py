@@ -141,6 +141,7 @@ def test_a_table_or_a_tree_is_a_source_too() -> None:
         ({"carry": ["missing"]}, "lacks 'missing'"),
         ({"column_map": {"kay": "k"}}, "kay"),
         ({"column_map": {"k": "k +"}}, "k +"),
+        ({"column_map": {"k": "kk"}}, "takes 'k' from 'kk', which the source of .* lacks"),
         ({"column_map": {"k": "k FROM t"}}, "not one SQL expression"),
         ({"transforms_pre": [n.filter_where("c = ")]}, "c = "),
         ({"transforms_pre": [n.deduplicate_by("kk")]}, "kk"),

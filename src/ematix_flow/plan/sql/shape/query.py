@@ -34,6 +34,13 @@ USER = "_src_user"
 READ = "_src_read"
 NORMALIZED = "_src_normalized"
 
+_WITHOUT_PARENTHESES = frozenset({
+    "CURRENT_CATALOG", "CURRENT_DATABASE", "CURRENT_DATE", "CURRENT_ROLE", "CURRENT_SCHEMA", "CURRENT_TIME",
+    "CURRENT_TIMESTAMP", "CURRENT_USER", "LOCALTIME", "LOCALTIMESTAMP", "SESSION_USER", "SYSTEM_USER", "USER",
+    "UTC_DATE", "UTC_TIME", "UTC_TIMESTAMP",
+})  # fmt: skip
+"""Functions that SQL calls by their names alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Source:
@@ -183,6 +190,7 @@ def _source(
             raise PlanError(f"column_map names {name!r}, which {table.qualified_name} does not have", hint=hint)
     inputs = _Source(columns, table, column_map or {}, DialectPair(dialect, user_dialect or dialect))
     _refuse_missing(inputs)
+    _refuse_mapped(inputs)
     reason = unsupported_on(table, dialect)
     if reason:
         raise PlanError(f"{dialect} cannot express {reason}", origin=table.origin)
@@ -227,6 +235,20 @@ def _refuse_missing(inputs: _Source) -> None:
 def _requires_source(inputs: _Source, column: Column) -> bool:
     is_computed = any(isinstance(step, Derive | Default) for step in column.normalizers)
     return not is_computed and column.name not in inputs.column_map and inputs.find(column.name) is None
+
+
+def _refuse_mapped(inputs: _Source) -> None:
+    """Refuse a plain name in a column map that the source has no column for; anything else may be an expression."""
+    for name, mapped in inputs.column_map.items():
+        there = any(column.lower() == mapped.lower() for column in inputs.columns)
+        if there or not mapped.isidentifier() or mapped.upper() in _WITHOUT_PARENTHESES:
+            continue
+        if isinstance(read_expression(mapped, inputs.dialects.user_dialect, inputs.dialects.dialect), exp.Column):
+            raise PlanError(
+                f"column_map takes {name!r} from {mapped!r}, which the source of {inputs.table.qualified_name} lacks",
+                hint=did_you_mean(mapped, usable(inputs.columns)),
+                origin=inputs.table.origin,
+            )
 
 
 def _carried_column(inputs: _Source, name: str) -> exp.Expr:
