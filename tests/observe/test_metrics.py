@@ -8,7 +8,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ematix_flow.errors import RunError
-from ematix_flow.events import BatchLoaded, StreamFailed, StreamIdle, StreamLag, StreamWatermark, WindowsOpen
+from ematix_flow.events import (
+    BatchLoaded,
+    RowsWithoutTime,
+    StateChanged,
+    StreamFailed,
+    StreamIdle,
+    StreamLag,
+    StreamWatermark,
+    WindowsOpen,
+)
 from ematix_flow.observe.metrics.stream import StreamMetrics, served
 from ematix_flow.records import Counts
 
@@ -70,6 +79,28 @@ def test_events_become_numbers() -> None:
     assert page[of("watermark_seconds", source="_global")] == 1767225600.0
     assert page[of("batch_seconds_sum", target="b")] == 2.0
     assert page[of("batch_seconds_bucket", target="a", le="0.5")] == 1
+
+
+def test_what_the_states_of_several_targets_count_is_counted_once() -> None:
+    metrics = StreamMetrics()
+    metrics(StateChanged("orders", "a", 2, 1, "drop"))
+    metrics(StateChanged("orders", "a", 1, 0, "drop"))
+    metrics(StateChanged("orders", "b", 2, 1, "drop"))
+    metrics(StateChanged("orders", "b", 2, 1, "drop"))
+    for target in ("a", "b"):
+        metrics(RowsWithoutTime("orders", target, 4))
+        metrics(WindowsOpen("orders", target, 3))
+    metrics(WindowsOpen("orders", "a", 1))
+    metrics(StateChanged("refunds", "a", 7, 0, "drop"))
+    with served(metrics, 0) as port:
+        page = scraped(port)
+    assert page[of("windows_emitted_total")] == 4
+    assert page[of("late_rows_dropped_total", policy="drop")] == 2
+    assert page[of("rows_without_event_time_total")] == 4
+    assert page[of("windows_active")] == 3
+    metrics(WindowsOpen("orders", "b", 1))
+    with served(metrics, 0) as port:
+        assert scraped(port)[of("windows_active")] == 1
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from ematix_flow import Aggregation, Source, Watermark, Window
+from ematix_flow import Aggregation, Source, Target, Watermark, Window
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.spark_settings import ENGINE_VARIABLE
 from ematix_flow.declare.stream.build import stream_from_keywords
@@ -27,6 +27,7 @@ from ematix_flow.engine.stream import dead_letters
 from ematix_flow.engine.stream.control import stream_status
 from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.errors import BadRowsError, FlowError, PlanError, StreamLostError, UnsupportedError
+from ematix_flow.failpoints import arm
 from ematix_flow.observe.bus import Bus
 from ematix_flow.observe.metrics.stream import StreamMetrics
 from tests.depth import STREAM_STATE, deep
@@ -170,6 +171,28 @@ def test_late_rows_are_dropped_and_counted_and_metrics_tell_it(topic: Topic, war
     assert sample("windows_emitted_total") == 2
     assert sample("windows_active") == 1
     assert sample("watermark_seconds", source="_global") == (BEGIN + timedelta(seconds=20)).timestamp()
+
+
+@pytest.mark.deep
+def test_metrics_count_once_what_several_targets_have_and_what_is_tried_again(topic: Topic, warehouse: Path) -> None:
+    metrics, bus = StreamMetrics(), Bus()
+    bus.subscribe(metrics)
+    tables = [Target(duckdb_at(warehouse), table=("shop", name), create_table=True) for name in ("w", "v")]
+    topic.write([{"at": None, "user": "a", "amount": 1}, *events((1, "a", 5), (16, "b", 1))], partition=0)
+    topic.write(events((2, "a", 7), (17, "b", 2), (25, "a", 0)), partition=0)
+    stream = topic.stream(None, targets=tables, window=tumbling(), max_rows_per_batch=3)
+    arm("commit.before_commit=raise@3-4")
+    try:
+        drain(stream, bus=bus, restart=True, max_backoff=0.1)
+    finally:
+        arm("")
+    assert closed(warehouse, "user, n") == [(0.0, "a", 1), (10.0, "b", 2)]
+    assert metrics.registry.get_sample_value("ematix_streaming_errors_total", {"pipeline": stream.name}) == 2
+    counted = {"windows_emitted_total": 2.0, "late_rows_dropped_total": 1.0, "rows_without_event_time_total": 1.0}
+    for name, number in counted.items():
+        policy = {"policy": "drop"} if name.startswith("late") else {}
+        labels = {"pipeline": stream.name, **policy}
+        assert metrics.registry.get_sample_value(f"ematix_streaming_{name}", labels) == number
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ COUNTERS = {
     "cdc_idempotent_skipped_total": "Changes that were there already.",
     "cdc_late_total": "Those among them that are older than what is there by more than is tolerated.",
     "cdc_left_out_total": "Values of changes whose columns the table lacks.",
-    "windows_emitted_total": "Windows that were given to the targets.",
+    "windows_emitted_total": "Windows that were given out, once each however many targets take them.",
     "rows_without_event_time_total": "Rows that are in no window because they have no event time.",
 }
 
@@ -60,6 +60,8 @@ class StreamMetrics:
         self.registry = CollectorRegistry()
         self._counters = {name: self._counter(name, text) for name, text in COUNTERS.items()}
         self._late = self._counter("late_rows_dropped_total", "Rows that came too late for their window.", "policy")
+        self._by_target: dict[tuple[str, str], dict[str, int]] = {}
+        """What the states of a stream's targets have counted of the same messages, by stream and number."""
         self._active = self._gauge("windows_active", "Windows of a fixed length that are open.")
         self._groups = self._gauge("state_groups_total", "Groups that are remembered between batches.")
         self._watermark = self._gauge("watermark_seconds", "Event time up to which all rows are there.", "source")
@@ -118,13 +120,24 @@ class StreamMetrics:
 
     def _remembered(self, event: StateChanged | RowsWithoutTime | WindowsOpen) -> None:
         if isinstance(event, WindowsOpen):
-            self._active.labels(event.pipeline).set(event.windows)
+            by_target = self._by_target.setdefault((event.pipeline, "windows_active"), {})
+            by_target[event.target] = event.windows
+            self._active.labels(event.pipeline).set(max(by_target.values()))
             return
         if isinstance(event, RowsWithoutTime):
-            self._add(event, "rows_without_event_time_total", event.rows)
+            name = "rows_without_event_time_total"
+            self._add(event, name, self._further(event, name, event.rows))
             return
-        self._add(event, "windows_emitted_total", event.windows)
-        self._late.labels(event.pipeline, event.policy).inc(event.late)
+        self._add(event, "windows_emitted_total", self._further(event, "windows_emitted_total", event.windows))
+        late = self._further(event, f"late_rows_dropped_total {event.policy}", event.late)
+        self._late.labels(event.pipeline, event.policy).inc(late)
+
+    def _further(self, event: Event, name: str, number: int) -> int:
+        """Return by how much a target is now ahead of all others, each of which counts the same messages again."""
+        by_target = self._by_target.setdefault((event.pipeline, name), {})
+        before = max(by_target.values(), default=0)
+        by_target[event.target] = by_target.get(event.target, 0) + number
+        return max(by_target.values()) - before
 
     def _loaded(self, event: BatchLoaded) -> None:
         self._add(event, "rows_consumed_total", event.new_messages)

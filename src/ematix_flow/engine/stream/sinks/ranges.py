@@ -39,6 +39,8 @@ class RangeSummary:
     """Beginning and end of the windows of a fixed length that got events."""
     newest: int | None = None
     """The newest event of the range."""
+    timeless: int = 0
+    """Rows that are in no window, because they have no time."""
     bad: Mapping[str, int] = field(default_factory=dict)
     """Of a range that is read again, how many of its rows are bad ones, by the column that is to blame."""
 
@@ -48,12 +50,18 @@ class GivenOut:
     """The rows and rejects of one batch of the state."""
 
     rows: DataFrame
+    policy: str
+    """What happens to rows that came late."""
     rejects: DataFrame | None = None
     order: str | None = None
     """The column of our own that says in which order rows come, the same one on every try."""
     keeps_late: bool = False
     """Whether the rejects are rows that came late, which are kept whatever the stream does with bad ones."""
     cached: list[DataFrame] = field(default_factory=list)
+    windows: int = 0
+    """How many windows and sessions the rows are of."""
+    late: int = 0
+    """How many rows came late."""
 
     def release(self) -> None:
         """Let Spark forget what it keeps of them."""

@@ -34,7 +34,7 @@ from ematix_flow.engine.stream.state.manifest import (
 )
 from ematix_flow.engine.stream.state.rows import StateRows
 from ematix_flow.errors import PlanError, PositionMovedError, StreamLostError, UnsupportedError
-from ematix_flow.events import WindowsOpen
+from ematix_flow.events import RowsWithoutTime, StateChanged, WindowsOpen
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.stream.state import changes_of_state, horizon, open_windows, remedy, state_definition
 from ematix_flow.plan.stream.state_size import measured_warning, size_warning, warning_limit
@@ -291,6 +291,8 @@ class StatefulSink(StreamSink):
             time_index=None if before.time_index is None else before.time_index.after(summary.newest, begin, needed),
         )
         write_manifest(lines, name, manifest)
+        if summary.timeless:
+            context.options.bus.emit(RowsWithoutTime(context.stream.name, self.key, summary.timeless))
         return manifest
 
     def _apply(self, results: DataFrame, batch: int, name: str) -> None:
@@ -330,6 +332,9 @@ class StatefulSink(StreamSink):
         failpoint("state.loaded")
         self.position, self.previously_loaded = end, True
         self.counts = _sum(self.counts, counts)
+        if given.windows or given.late:
+            changed = StateChanged(self.outlet.context.stream.name, self.key, given.windows, given.late, given.policy)
+            self.outlet.context.options.bus.emit(changed)
 
     def _rejects_of(self, name: str) -> list[str]:
         """Return the folders with what of a range is no row: of its messages, and of what came through in front."""

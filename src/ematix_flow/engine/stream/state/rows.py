@@ -15,7 +15,7 @@ from ematix_flow.engine.stream.sinks.read_files import has_rows, refuse_changed_
 from ematix_flow.engine.stream.state.refused_rows import bad_rows, count_bad, read_rejects, windows_of, write_rejects
 from ematix_flow.engine.stream.state.source_times import LINE, SourceClock, newest_event
 from ematix_flow.engine.stream.transform import reader_for
-from ematix_flow.events import RowsWithoutTime, StateChanged, StreamWatermark
+from ematix_flow.events import StreamWatermark
 from ematix_flow.plan.columns import ORDER, ORDER_AT
 from ematix_flow.plan.steps import OffsetRange
 from ematix_flow.plan.stream.aggregates import summed_columns
@@ -104,7 +104,8 @@ class StateRows:
         finally:
             self.close()
         self._emit_watermark(times, watermark)
-        return RangeSummary(times, watermark, schemas, bool(rejects), windows, newest_event(written.values()))
+        newest, timeless = newest_event(written.values()), sum(shown.timeless for shown in written.values())
+        return RangeSummary(times, watermark, schemas, bool(rejects), windows, newest, timeless)
 
     def read_ahead(self, begin: Position, end: Position) -> None:
         """Begin to read the range that comes next, where its source lets that be done while another one is loaded."""
@@ -209,8 +210,6 @@ class StateRows:
         """Add what the event times of a source show."""
         if shown.bad:
             rejects.append(self._named(bad_rows(frame, self._context.stream.window), frame.source))
-        if shown.timeless:
-            self._context.options.bus.emit(RowsWithoutTime(self._context.stream.name, "", shown.timeless))
         if shown.newest is not None:
             times[frame.source] = max(shown.newest, times.get(frame.source, shown.newest))
         for line, newest in zip(frame.lines, shown.lines, strict=False):
@@ -282,23 +281,21 @@ class StateRows:
 
         stream = self._context.stream
         order = ORDER if stream.window is not None else ORDER_AT if stream.join is None else None
-        given, windows = GivenOut(self.rows(results, schemas), order=order), 0
+        given = GivenOut(self.rows(results, schemas), self._options.late_data, order=order)
         if not any(kinds.get(kind) for kind in ("close", "pair", "row")):
             # Spark need not look through results that are none of them.
             given.rows = given.rows.limit(0)
         elif stream.window is not None:
             given.rows = given.rows.persist()
             given.cached.append(given.rows)
-            windows = windows_of(given.rows, stream.window)
+            given.windows = windows_of(given.rows, stream.window)
         rejects = [read_rejects(results.sparkSession, rejects_in)] if rejects_in else []
-        late = late_count(results, keeps_rows=self.plan.keeps_rows) if kinds.get("late") else 0
-        if late and self._options.late_data == DLQ:
+        given.late = late_count(results, keeps_rows=self.plan.keeps_rows) if kinds.get("late") else 0
+        if given.late and self._options.late_data == DLQ:
             given.keeps_late = not rejects or stream.transform.on_error != "fail"
             rejects = rejects if stream.transform.on_error == "dlq" or not given.keeps_late else []
             rejects.append(late_rejects(results, "session" if self.plan.operator == "session" else "window"))
         given.rejects = together(rejects)
-        if windows or late:
-            self._context.options.bus.emit(StateChanged(stream.name, "", windows, late, self._options.late_data))
         return given
 
     @property
