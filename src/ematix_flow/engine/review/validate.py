@@ -104,7 +104,8 @@ class Findings:
         try:
             yield
         except FlowError as error:
-            self.error(f"{what}: {error.what}" + (f"\nHint: {error.hint}" if error.hint else ""))
+            where = f"\nAt:   {error.origin}" if error.origin else ""
+            self.error(f"{what}: {error.what}" + (f"\nHint: {error.hint}" if error.hint else "") + where)
         except raised as error:
             self.error(f"{what}: {_error_text(error)}")
 

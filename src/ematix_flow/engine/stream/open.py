@@ -22,6 +22,7 @@ from ematix_flow.engine.stream.sinks.from_lake import LakeTableSink
 from ematix_flow.engine.stream.sinks.query import as_query
 from ematix_flow.engine.stream.sinks.stateful import open_stateful_sink, refuse_stateless
 from ematix_flow.engine.stream.sinks.table import TableSink, open_table_sink
+from ematix_flow.engine.stream.sinks.table_schema import refuse_without_keys
 from ematix_flow.engine.stream.sources import source_of
 from ematix_flow.engine.stream.transform import StreamRows
 from ematix_flow.errors import FlowError
@@ -85,6 +86,8 @@ def refuse_impossible(stream: Stream, options: StreamOptions) -> None:
         check_stream(stream, resolve_connection)
     except FlowError as error:
         raise error.at(stream.origin) from None
+    for target in stream.targets:
+        refuse_without_keys(stream, target)
     sources = [resolve_connection(source.connection).kind for source in stream.sources]
     for target in stream.targets:
         refuse_unguaranteed(sources, resolve_connection(target.connection).kind, stream.delivery, stream.origin)

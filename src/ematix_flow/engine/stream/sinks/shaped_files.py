@@ -21,7 +21,7 @@ from ematix_flow.engine.stream.sinks.table import (
     requires_order,
     typed_declaration,
 )
-from ematix_flow.engine.stream.sinks.table_schema import is_there, name_of
+from ematix_flow.engine.stream.sinks.table_schema import is_there, name_of, refuse_without_keys
 from ematix_flow.plan.new_files import choose_files, refused
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.records import Counts
@@ -119,6 +119,7 @@ class ShapedFileSink(StreamSink):
 def open_shaped_file_sink(context: StreamContext, target: StreamTarget, source: FileStream) -> ShapedFileSink:
     """Return a target at its position."""
     database = offset_store_of(context.stream, target, context.options, context.name).database
+    refuse_without_keys(context.stream, target, database)
     loaded = loaded_into(context.stream, target, database, context.name)
     position, previously_loaded = position_among(source, loaded), bool(loaded.files)
     return ShapedFileSink(context.stream.key_of(target), position, context, target, source, database, previously_loaded)

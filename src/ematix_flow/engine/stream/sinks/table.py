@@ -24,7 +24,15 @@ from ematix_flow.engine.batch.target import target_for
 from ematix_flow.engine.spark.session import session_for
 from ematix_flow.engine.stream.dead_letter_topic import forward, has_dead_letter_topic
 from ematix_flow.engine.stream.sinks.base import StreamBatch, StreamSink
-from ematix_flow.engine.stream.sinks.table_schema import UNKNOWN, columns_there, is_there, name_of, table_of, with_drift
+from ematix_flow.engine.stream.sinks.table_schema import (
+    UNKNOWN,
+    columns_there,
+    is_there,
+    name_of,
+    refuse_without_keys,
+    table_of,
+    with_drift,
+)
 from ematix_flow.errors import PlanError, did_you_mean
 from ematix_flow.plan.columns import POSITION
 from ematix_flow.plan.metadata_tables import history_name
@@ -218,6 +226,7 @@ def open_table_sink(
     """
     source, begin = context.source, context.begin
     offset_store = offset_store_of(context.stream, target, context.options, context.name)
+    refuse_without_keys(context.stream, target, offset_store.database)
     stored = position_in(offset_store, source.source_id)
     start = source.start if read_only else source.first_position
     position = start(begin) if stored is None else stored

@@ -14,6 +14,7 @@ from ematix_flow.connect.types.reflected import column_over
 from ematix_flow.declare.table.schema import FRAMEWORK_COLUMNS, Column, Table
 from ematix_flow.declare.table.types import Text
 from ematix_flow.errors import PlanError, usable
+from ematix_flow.plan.keys import merge_keys
 from ematix_flow.plan.sql.ddl import BATCH_ID, LOADED_AT, SCD2_COLUMNS
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base.catalog import Catalog
     from ematix_flow.connect.base.columns import TableSchema
-    from ematix_flow.declare.stream.stream import StreamTarget
+    from ematix_flow.declare.stream.stream import Stream, StreamTarget
 
 FOLDER = "files"
 """The schema of tables that are folders of files; the folder's own name is the table's."""
@@ -75,6 +76,23 @@ def key_columns(target: StreamTarget, database: Catalog) -> tuple[str, ...]:
         return tuple(column.name for column in declared.columns if column.primary_key)
     existing = None if target.table_name is None else _existing_table(database, *target.table_name)
     return _keys(target) or (() if existing is None else tuple(existing.primary_key))
+
+
+def refuse_without_keys(stream: Stream, target: StreamTarget, database: Catalog | None = None) -> None:
+    """Refuse rows that are merged by no key; without `database` as far as the declaration says so."""
+    if stream.cdc is not None or target.write.mode not in ("merge", "scd2"):
+        return
+    if target.declared_table is not None:
+        merge_keys(target.declared_table, target.write)
+        return
+    if database is None or target.table_name is None or target.write.keys or key_columns(target, database):
+        return
+    if is_there(target, database) or _may_create(target, database):
+        message = f"{target.write.spelled} into {'.'.join(target.table_name)} has no keys"
+        hint = (
+            "say keys=[...], for example the beginning of the window and its groups, or give the table a primary key."
+        )
+        raise PlanError(message, hint=hint, origin=stream.origin)
 
 
 def is_there(target: StreamTarget, database: Catalog) -> bool:
