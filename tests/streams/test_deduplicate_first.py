@@ -9,10 +9,12 @@ import pytest
 
 from ematix_flow import Aggregation, Dedupe, Join, Source, StateStore, Window
 from ematix_flow.declare.stream.build import stream_from_keywords
+from ematix_flow.engine.stream import dead_letters
+from ematix_flow.engine.stream.dead_letters import Selection
 from ematix_flow.engine.stream.sinks.front import Front
 from ematix_flow.engine.stream.sinks.stateful import StatefulSink
 from ematix_flow.engine.stream.state import rows as state_rows
-from ematix_flow.errors import DeclareError
+from ematix_flow.errors import DeclareError, UnsupportedError
 from tests.depth import STATE_CHANGES, deep
 from tests.streams.feeds import Topic, at, drain, duckdb_at, rows_in
 
@@ -156,6 +158,29 @@ def test_each_side_of_a_join_is_deduplicated_by_itself(sides: tuple[Topic, Topic
     pairs = rows_in(warehouse, "SELECT left_amount, right_amount FROM w ORDER BY ALL")
     assert len(pairs) == 3
     assert pairs[1:] == [(pairs[0][0], 40), (3, 20)]
+
+
+@pytest.mark.deep
+def test_late_rows_stay_dead_letters_and_the_others_are_replayed(topic: Topic, warehouse: Path) -> None:
+    columns = "window_start TIMESTAMPTZ, window_end TIMESTAMPTZ, user VARCHAR, n BIGINT, total TINYINT"
+    rows_in(warehouse, f"CREATE TABLE w ({columns})")
+    given = {"transform_on_error": "dlq", "window": counted(late_data="dlq")}
+    stream = deduplicated(topic, warehouse, **given)
+    topic.write([event(1, 1, amount=900), event(2, 30)], partition=0)
+    with pytest.warns(UserWarning, match="behind deduplicate= flow dlq replay cannot count them"):
+        drain(stream)
+    topic.write([event(3, 2), event(4, 31)], partition=0)
+    with pytest.warns(UserWarning, match="behind deduplicate="):
+        drain(stream)
+    assert sorted(letter.is_late for letter in dead_letters.records(stream)) == [False, True]
+    rows_in(warehouse, "ALTER TABLE w ALTER total TYPE BIGINT")
+    with pytest.raises(UnsupportedError, match=r"1 late row of stream .* cannot be counted") as raised:
+        dead_letters.replay(stream, Selection())
+    assert "flow dlq park" in str(raised.value.hint)
+    assert closed(warehouse) == [("a", 1, 900)]
+    (late,) = dead_letters.records(stream)
+    dead_letters.park(stream, Selection(ids=(late.reject_id,)))
+    assert dead_letters.replay(stream, Selection())["taken"] == 0
 
 
 @pytest.mark.deep

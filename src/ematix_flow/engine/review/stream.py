@@ -31,7 +31,7 @@ from ematix_flow.errors import DriftError
 from ematix_flow.plan.explain.guarantees import QUEUES, guarantee_of
 from ematix_flow.plan.explain.report import TargetSummary, summary_of
 from ematix_flow.plan.source import SourceValue
-from ematix_flow.plan.stream.state_size import size_warning
+from ematix_flow.plan.stream.state_warnings import state_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +63,7 @@ def validate_stream(stream: Stream, options: StreamOptions | None = None) -> Val
     with findings.about("stream", Exception), ExitStack() as resources:
         stream = filled_in(stream)
         refuse_impossible(stream, options)
-        findings.note(*(text for text in (size_warning(stream),) if text))
+        findings.note(*state_warnings(stream))
         context = open_context(stream, options, resources)
         refuse_many_tables(stream, context.source)
         for part in context.source.parts:
@@ -88,7 +88,7 @@ def _reviewed(stream: Stream, options: StreamOptions, *, simulates: bool) -> Pre
     with ExitStack() as resources:
         context = open_context(stream, options, resources)
         refuse_many_tables(stream, context.source)
-        notes = [text for text in (size_warning(stream),) if text]
+        notes = list(state_warnings(stream))
         notes += [IN_THE_QUEUE] if any(part.kind in QUEUES for part in context.source.parts) else []
         targets = []
         for target in stream.targets:

@@ -29,7 +29,7 @@ from ematix_flow.engine.stream.sinks.table_schema import name_of
 from ematix_flow.engine.stream.sources import source_of
 from ematix_flow.engine.stream.state.late_rows import refuse_topic, refuse_uncounted, replay_late
 from ematix_flow.engine.stream.transform import StreamRows
-from ematix_flow.errors import RunError, StreamLostError, UnknownNameError, UnsupportedError
+from ematix_flow.errors import FlowError, RunError, UnknownNameError, UnsupportedError
 from ematix_flow.plan.columns import POSITION
 from ematix_flow.plan.source import SourceValue
 
@@ -163,7 +163,7 @@ def _replayed(stream: Stream, chosen: Selection, options: StreamOptions) -> Coun
         return Counter(replay_topic(stream, chosen, options, stream.dlq_max_attempts or ATTEMPTS))
     dead_letters = chosen.among(waiting(stream))
     refuse_uncounted(stream, dead_letters)
-    done, lost = Counter({"taken": len(dead_letters)}), list[StreamLostError]()
+    done, lost = Counter({"taken": len(dead_letters)}), list[FlowError]()
     for target in _tables(stream):
         late = [one for one in _of_target(dead_letters, stream, target) if one.is_late]
         if late:

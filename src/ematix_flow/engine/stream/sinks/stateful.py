@@ -37,7 +37,8 @@ from ematix_flow.errors import PlanError, PositionMovedError, StreamLostError, U
 from ematix_flow.events import RowsWithoutTime, StateChanged, WindowsOpen
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.stream.state import changes_of_state, horizon, open_windows, remedy, state_definition
-from ematix_flow.plan.stream.state_size import measured_warning, size_warning, warning_limit
+from ematix_flow.plan.stream.state_size import measured_warning, warning_limit
+from ematix_flow.plan.stream.state_warnings import state_warnings
 from ematix_flow.records import Counts
 from ematix_flow.run.streams.query import RESET, StateFolder, range_number
 from ematix_flow.run.streams.ranges import NO_RANGE
@@ -355,9 +356,8 @@ class StatefulSink(StreamSink):
 
 def open_stateful_sink(context: StreamContext, target: StreamTarget, *, read_only: bool = False) -> StatefulSink:
     """Return a target at its position, with its state; with `read_only` nothing is changed or started."""
-    projected = size_warning(context.stream)
-    if projected and not read_only:
-        warnings.warn(projected, UserWarning, stacklevel=2)
+    for text in () if read_only else state_warnings(context.stream):
+        warnings.warn(text, UserWarning, stacklevel=2)
     outlet = open_outlet(context, target, read_only=read_only)
     sink = StatefulSink(outlet, context.stream.key_of(target), outlet.position)
     try:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
     from ematix_flow.engine.stream.options import StreamOptions
     from ematix_flow.engine.stream.state.backfill import CountedRows
+    from ematix_flow.errors import FlowError
 
 _BEGINS = re.compile(rf"{LATE}\w+ (\S+) to ")
 """The beginning of the window that a late row belongs to, in the reason of its reject; of a session the row's own time."""
@@ -55,12 +56,28 @@ def refuse_topic(stream: Stream) -> None:
 
 def replay_late(
     stream: Stream, target: StreamTarget, dead_letters: Sequence[Reject], options: StreamOptions
-) -> tuple[int, StreamLostError | None]:
+) -> tuple[int, FlowError | None]:
     """Compute the windows of late rows again; return how many of the rows they count now, and the error of those they cannot."""
+    if stream.deduplicate is not None:
+        return 0, _uncountable(stream, dead_letters)
     begins = {dead_letter.reject_id: _begin_of(dead_letter) for dead_letter in dead_letters}
     counted = count_late(stream, target, begins, options)
     left = sorted((begin, reject_id) for reject_id, begin in begins.items() if reject_id not in counted.ids)
     return len(counted.ids), _lost(stream, left, counted) if left else None
+
+
+def _uncountable(stream: Stream, dead_letters: Sequence[Reject]) -> UnsupportedError:
+    """Return the error of late rows whose windows cannot be computed again."""
+    one = dead_letters[0].reject_id[:12]
+    message = (
+        f"{quantity(len(dead_letters), 'late row')} of stream {stream.name!r} cannot be counted, first {one}: windows are computed again"
+        " from their messages, and which of those deduplicate= left out is not known for a time of the past"
+    )
+    hint = (
+        "what is there of their windows stays as it is, and so do these dead letters; correct the table by hand, and set them"
+        f' aside: flow dlq park {stream.name} --id {one}. late_data="reopen" counts late rows as they come.'
+    )
+    return UnsupportedError(message, hint=hint, origin=stream.origin)
 
 
 def _lost(stream: Stream, left: Sequence[tuple[datetime, str]], counted: CountedRows) -> StreamLostError:
