@@ -17,7 +17,7 @@ from ematix_flow.declare.stream.build import stream_from_keywords
 from ematix_flow.engine.review.stream import validate_stream
 from ematix_flow.engine.stream.control import move_stream, stream_status
 from ematix_flow.engine.stream.options import StreamOptions
-from ematix_flow.errors import BadRowsError, PlanError
+from ematix_flow.errors import BadRowsError, PlanError, RunError
 from ematix_flow.failpoints import failpoint
 from tests.depth import STATE_CHANGES, deep
 from tests.lakes.targets import lake_fields
@@ -166,6 +166,33 @@ def test_windows_over_a_lake_table(tmp_path: Path, warehouse: Path, topic: Topic
         drain(filled)
         drain(stream)
     assert closed(warehouse) == EXPECTED
+
+
+@pytest.mark.deep
+@pytest.mark.usefixtures("quick_lakes")
+def test_a_range_of_a_lake_table_or_a_folder_has_a_state_of_its_own(
+    tmp_path: Path, warehouse: Path, topic: Topic
+) -> None:
+    lake = connection_from_fields("lake", lake_fields("delta_local", tmp_path))
+    filled = topic.stream(lake, target_table=("bronze", "clicks"), create_table=True)
+    stream = over(lake, "bronze.clicks", warehouse)
+    for rows in (FIRST, SECOND, THIRD):
+        topic.write(rows, partition=0)
+        drain(filled)
+    drain(stream, begin='{"version": 1}')
+    assert closed(warehouse) == [(0, "a", 1, 8), (10, "a", 1, 64), (10, "b", 1, 16)]
+    rows_in(warehouse, "DELETE FROM w")
+    assert drain(stream, end="2020-01-01T00:00:00Z")["total_rows"] == 0
+    for range_or_all in ({"begin": "earliest", "end": "latest"}, {}):
+        drain(stream, **range_or_all)
+        assert closed(warehouse) == EXPECTED
+        rows_in(warehouse, "DELETE FROM w")
+    files = over(folder_at(tmp_path, "csv"), "in", warehouse, name="files")
+    write_file(tmp_path / "in", "a.csv", [*FIRST, *THIRD])
+    with pytest.raises(RunError, match="is no place in a folder"):
+        drain(files, begin="2026-03-01T00:00:00Z")
+    drain(files, begin="earliest", end="latest")
+    assert closed(warehouse) == [(0, "a", 1, 1), (0, "b", 1, 2), (10, "a", 2, 68)]
 
 
 @pytest.mark.deep
