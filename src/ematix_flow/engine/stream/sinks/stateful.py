@@ -265,7 +265,9 @@ class StatefulSink(StreamSink):
             yield
         except Exception as error:
             self._stop()
-            raise translate_spark_error(error) from error
+            if isinstance(known := translate_spark_error(error), StreamLostError):
+                self._refuse_moved()  # the other process goes on with the state, and has removed what was left in it
+            raise known from error
 
     def _written(self, name: str, begin: Position, end: Position) -> Manifest:
         assert self.state is not None  # noqa: S101 - opened before
