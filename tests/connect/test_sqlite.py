@@ -141,7 +141,9 @@ def test_a_reader_is_waited_for_before_the_journal_changes(
         assert session.query("PRAGMA journal_mode") == [("wal",)]
 
 
-def test_a_file_that_is_always_read_keeps_its_journal(database: SQLite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_always_read_keeps_its_journal(
+    impatient: None, database: SQLite, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sqlite_session, "SQLITE_JOURNAL", replace(retry.SQLITE_JOURNAL, attempts=2))
     with closing(database.session()) as session, closing(database.session()) as reader:
         session.execute("CREATE TABLE t AS VALUES (1), (2)")

@@ -60,7 +60,7 @@ def finished(nursery: Nursery, target: CrashTarget, feed: WindowFeed, writer: Ev
 
 
 MOVED = ("PositionMovedError", "another process runs this stream; nothing was changed")
-TAKEN_OVER = ("FencedError", "a newer run of crash_windows has taken over, this one may not commit")
+FENCED = ("FencedError", "a newer run of crash_windows has taken over, this one may not commit")
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ TAKEN_OVER = ("FencedError", "a newer run of crash_windows has taken over, this 
     [
         ("state.range_written", *MOVED),
         ("state.computed", *MOVED),
-        ("stage.collected", *TAKEN_OVER),
+        ("stage.collected", *FENCED),
         ("state.loaded", *MOVED),
     ],
 )
