@@ -12,6 +12,7 @@ from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.engine.stream.sinks import stateful as sink
 from ematix_flow.engine.stream.state import folder
 from ematix_flow.engine.stream.state.redeploy import redeploy_stream
+from ematix_flow.errors import StreamLostError
 from ematix_flow.serve.cli.main import main
 from tests.depth import STATE_CHANGES
 from tests.streams.feeds import at, drain, rows_in
@@ -53,6 +54,20 @@ def test_a_stream_goes_on_over_a_connection_that_is_written_otherwise(
     drain(stream_into(topic, str(warehouse)))
     topic.write(events((13, "a", 1), (21, "a", 1)), partition=0)
     drain(stream_into(topic, "${SHOP}", "shop", timezone="UTC"))
+    assert counted(warehouse) == [1, 2]
+
+
+@pytest.mark.deep
+def test_a_stream_whose_target_was_moved_goes_on_where_it_was(topic: Topic, warehouse: Path, tmp_path: Path) -> None:
+    topic.write(events((1, "a", 1), (12, "a", 1)), partition=0)
+    drain(stream_into(topic, str(warehouse)))
+    topic.write(events((13, "a", 1), (21, "a", 1)), partition=0)
+    moved = warehouse.rename(tmp_path / "moved.duckdb")
+    with pytest.raises(StreamLostError, match="is gone") as refused:
+        drain(stream_into(topic, str(moved)))
+    assert "if the target was moved, move it back" in str(refused.value.hint)
+    moved.rename(warehouse)
+    drain(stream_into(topic, str(warehouse)))
     assert counted(warehouse) == [1, 2]
 
 

@@ -30,6 +30,7 @@ ERA = 62_135_596_800_000_000
 """Microseconds from the year 1 to 1970: the watermark of Spark begins with 0, so what it knows as time is later by that."""
 
 RESET = "begin again: flow stream reset NAME --from ... --confirm-state-reset."
+MOVED = f"if the target was moved, move it back, for its state goes by where it was; else {RESET}"
 
 _NUMBER = re.compile(r"\d+")
 _ANY = re.compile(r".+")

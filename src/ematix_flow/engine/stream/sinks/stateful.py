@@ -40,7 +40,7 @@ from ematix_flow.plan.stream.state import changes_of_state, horizon, open_window
 from ematix_flow.plan.stream.state_size import measured_warning, warning_limit
 from ematix_flow.plan.stream.state_warnings import state_warnings
 from ematix_flow.records import Counts
-from ematix_flow.run.streams.query import RESET, StateFolder, range_number
+from ematix_flow.run.streams.query import MOVED, RESET, StateFolder, range_number
 from ematix_flow.run.streams.ranges import NO_RANGE
 
 if TYPE_CHECKING:
@@ -169,8 +169,8 @@ class StatefulSink(StreamSink):
             message = f"the state of stream {name!r} in {folder.path} is that of a target which had loads, and this one has none"
             raise StreamLostError(message, hint=RESET)
         if actual != known["id"]:
-            what = "is gone" if not actual else "is that of another stream, or was begun anew"
-            raise StreamLostError(f"the state of stream {name!r} in {folder.path} {what}", hint=RESET)
+            what, hint = ("is that of another stream, or was begun anew", RESET) if actual else ("is gone", MOVED)
+            raise StreamLostError(f"the state of stream {name!r} in {folder.path} {what}", hint=hint)
         begun, done = folder.last_batch() or 0, folder.last_done() or 0
         # A batch that was begun and not finished may be in the target or not.
         if known["batch"] not in {begun, done}:
