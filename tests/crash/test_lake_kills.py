@@ -12,7 +12,7 @@ from ematix_flow.failpoints import ADDING_NAMES
 from tests.crash.harness import KillLoop, Sweep
 from tests.crash.jobs import KILL_LOOP
 from tests.crash.lakes import AFTER_THE_CHANGE, BEFORE_THE_CHANGE, LAKES, branches, folded
-from tests.depth import deep, quick_or_deep
+from tests.depth import deep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,10 +28,11 @@ pytestmark = [
     pytest.mark.xdist_group("lake_kills"),
 ]
 
-KILLS = quick_or_deep(2, 40)
+KILLS = 40
 
 
-@pytest.mark.parametrize("kind", [LAKES[0], *(deep(kind) for kind in (*LAKES[1:], "iceberg_sql"))])
+@pytest.mark.deep
+@pytest.mark.parametrize("kind", [*LAKES, "iceberg_sql"])
 def test_kills_lose_and_double_nothing(
     lake_nursery: Nursery, target_of: Callable[[str], CrashTarget], kind: str, tmp_path: Path
 ) -> None:
