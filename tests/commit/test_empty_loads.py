@@ -22,16 +22,9 @@ CREATE TABLE counts (id INTEGER NOT NULL PRIMARY KEY, n INTEGER NOT NULL CHECK (
 """
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*no absent key was deleted:UserWarning")
-@pytest.mark.parametrize(
-    ("options", "absent_stay"),
-    [({"mode": "truncate"}, False), ({"mode": "merge", "handle_deletes": "hard"}, True), ({"mode": "mirror"}, True)],
-    ids=repr,
-)
-def test_rows_that_the_database_refuses_do_not_clear_the_table(
-    options: dict[str, Any], absent_stay: bool, sqlite_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def counted(sqlite_path: Path, monkeypatch: pytest.MonkeyPatch) -> type:
+    """Return the table of counts, in a file that is known as the connection `store`."""
     monkeypatch.setenv(ENGINE_VARIABLE, "local")
 
     @ematix.table(schema="main", name="counts")
@@ -40,12 +33,25 @@ def test_rows_that_the_database_refuses_do_not_clear_the_table(
         n: BigInt
 
     register_connection(SQLiteConnection("store", path=str(sqlite_path)))
+    return Counted
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*no absent key was deleted:UserWarning")
+@pytest.mark.parametrize(
+    ("options", "absent_stay"),
+    [({"mode": "truncate"}, False), ({"mode": "merge", "handle_deletes": "hard"}, True), ({"mode": "mirror"}, True)],
+    ids=repr,
+)
+def test_rows_that_the_database_refuses_do_not_clear_the_table(
+    options: dict[str, Any], absent_stay: bool, sqlite_path: Path, counted: type
+) -> None:
     with closing(sqlite3.connect(sqlite_path)) as database:
         database.execute(TABLE)
 
     def load(*rows: dict[str, int], **more: Any) -> dict[str, Any]:
         return sync(
-            target=Counted, source=list(rows), target_connection="store", on_bad_row="reject", **options, **more
+            target=counted, source=list(rows), target_connection="store", on_bad_row="reject", **options, **more
         )
 
     load({"id": 1, "n": 5}, {"id": 2, "n": 6})
@@ -64,21 +70,11 @@ def test_rows_that_the_database_refuses_do_not_clear_the_table(
 
 
 @pytest.mark.slow
-def test_an_error_about_a_load_without_a_good_row_tells_why_they_do_not_fit(
-    sqlite_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(ENGINE_VARIABLE, "local")
-
-    @ematix.table(schema="main", name="counts")
-    class Counted:
-        id: Annotated[BigInt, pk()]
-        n: BigInt
-
-    register_connection(SQLiteConnection("store", path=str(sqlite_path)))
+def test_an_error_about_a_load_without_a_good_row_tells_why_they_do_not_fit(sqlite_path: Path, counted: type) -> None:
 
     def load(*rows: dict[str, Any], **more: Any) -> dict[str, Any]:
         chosen = {"mode": "truncate", "on_bad_row": "reject"} | more
-        return sync(target=Counted, source=list(rows), target_connection="store", **chosen)
+        return sync(target=counted, source=list(rows), target_connection="store", **chosen)
 
     load({"id": 1, "n": 5})
     with pytest.raises(CommitError, match=r"can be loaded \(2 rejected\)") as caught:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -32,6 +32,9 @@ from ematix_flow.errors import DeclareError, FlowError, PlanError
 from ematix_flow.serve.cli.main import main
 from tests.crash.harness import wait_until
 from tests.streams.change_sources import Source
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.stream.replication import Replication
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("postgres_cdc")]
 
@@ -126,15 +129,20 @@ def test_a_history_goes_on_when_its_tables_are_read_again(postgres_url: str, tmp
     assert rows(file, "SELECT id, n, is_current FROM t ORDER BY id, valid_from") == [(1, 1, 0), (1, 11, 1), (2, 2, 1)]
 
 
+def history_of_things(mysql_url: str, file: Path) -> Replication:
+    """Declare the history of a table in an SQLite file."""
+    register_connection(MySQLConnection("shop", url=mysql_url))
+    register_connection(SQLiteConnection("there", path=str(file)))
+    return ematix.replicate("shop", tables="*.things", into="there", schema="main", mode="scd2", name="history")
+
+
 def test_a_history_goes_on_with_a_statement_that_began_before_its_rows_were_read(
     mysql_url: str, tmp_path: Path
 ) -> None:
     with closing(Source(mysql_url)) as source, closing(source.connect()) as slow:
         source.run("INSERT INTO things VALUES (1, 5, 'a')")
         file = tmp_path / "t.db"
-        register_connection(MySQLConnection("shop", url=mysql_url))
-        register_connection(SQLiteConnection("there", path=str(file)))
-        declared = ematix.replicate("shop", tables="*.things", into="there", schema="main", mode="scd2", name="slow")
+        declared = history_of_things(mysql_url, file)
         with slow.cursor() as cursor:
             cursor.execute("SET timestamp = UNIX_TIMESTAMP() - 60")
             cursor.execute("UPDATE things SET n = 2 WHERE id = 1")
@@ -155,9 +163,7 @@ def test_a_history_goes_on_with_a_statement_that_waited_for_another_one(
     with closing(Source(mysql_url)) as source, closing(source.connect()) as waits:
         source.run("INSERT INTO things VALUES (1, 1, 'a'), (2, 1, 'b')")
         file = tmp_path / "t.db"
-        register_connection(MySQLConnection("shop", url=mysql_url))
-        register_connection(SQLiteConnection("there", path=str(file)))
-        declared = ematix.replicate("shop", tables="*.things", into="there", schema="main", mode="scd2", name="waits")
+        declared = history_of_things(mysql_url, file)
         replicate(streams_of(declared))
         (stream,) = streams_of(declared)
         (before,) = stream_status(stream, StreamOptions())

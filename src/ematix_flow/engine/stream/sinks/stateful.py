@@ -174,7 +174,6 @@ class StatefulSink(StreamSink):
         begun, done = folder.last_batch() or 0, folder.last_done() or 0
         # A batch that was begun and not finished may be in the target or not.
         if known["batch"] not in {begun, done}:
-            self._refuse_moved()
             raise self._disagreement(begun)
 
     def _forget_leftover(self, folder: StateFolder) -> None:
@@ -260,13 +259,13 @@ class StatefulSink(StreamSink):
 
     @contextmanager
     def _working(self) -> Iterator[None]:
-        """Let an error of this block stop the query; it is started again where it was interrupted."""
+        """Let an error of this block stop the query, which goes on where it was; a state that another process has is told as that."""
         try:
             yield
         except Exception as error:
             self._stop()
             if isinstance(known := translate_spark_error(error), StreamLostError):
-                self._refuse_moved()  # the other process goes on with the state, and has removed what was left in it
+                self._refuse_moved()
             raise known from error
 
     def _written(self, name: str, begin: Position, end: Position) -> Manifest:
@@ -310,7 +309,6 @@ class StatefulSink(StreamSink):
             if name == NO_RANGE or (batch, name) == (known["batch"], known["range"]):
                 return
             if batch != known["batch"] + 1:
-                self._refuse_moved()
                 raise self._disagreement(batch)
             self._load_batch(cached, kinds, batch, name)
         finally:
