@@ -14,6 +14,7 @@ import pytest
 from ematix_flow import BigInt, SQLiteConnection, Timestamp, TimestampTZ, ematix, pk
 from ematix_flow.engine.features.manifest import replay, table_hash
 from ematix_flow.engine.features.spine import instants_of
+from ematix_flow.errors import DeclareError
 from ematix_flow.pipeline import sync
 
 if TYPE_CHECKING:
@@ -59,6 +60,20 @@ def test_a_set_is_the_same_whatever_types_its_spine_has(lite: SQLiteConnection) 
         ematix.training_set(lite, spine=spine, feature_views=[view], manifest="set.json")
         replays[name] = replay("set.json", lite)["differences"]
     assert replays == {name: [] for name in SPINES}
+
+
+def test_a_manifest_gets_its_folder_and_is_refused_where_it_cannot_be(lite: SQLiteConnection, tmp_path: Path) -> None:
+    view, spine = users(lite, (1, datetime(2026, 1, 2, tzinfo=UTC))), [{"user_id": 1, "as_of": AT}]
+    file = tmp_path / "sets" / "may" / "set.json"
+    ematix.training_set(lite, spine=spine, feature_views=[view], manifest=file)
+    assert replay(file, lite)["same"] is True
+    (tmp_path / "no_folder").write_text("", encoding="utf-8")
+    for refused in (tmp_path / "sets", tmp_path / "no_folder" / "set.json"):
+        with pytest.raises(DeclareError, match="cannot be written"):
+            ematix.training_set(lite, spine=spine, feature_views=[view], manifest=refused)
+    file.with_name("set.json.spine.parquet").unlink()
+    with pytest.raises(DeclareError, match=r"the spine .* cannot be read"):
+        replay(file, lite)
 
 
 def test_hashes_of_manifests_that_were_written_before_stay_what_they_were() -> None:

@@ -6,13 +6,13 @@ import os
 import socket
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from ematix_flow.connect.base.processes import process_start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    import pytest
 
     Flow = Callable[..., Any]
 
@@ -53,6 +53,13 @@ def test_a_run_is_shown_by_the_beginning_of_its_id(flow: Flow, project: Path) ->
 def test_an_empty_run_log_is_no_error(flow: Flow) -> None:
     result = flow("runs", "list")
     assert (result.code, result.out, result.err) == (0, "", "the run log has no such runs.\n")
+
+
+@pytest.mark.parametrize("option", ["--limit", "--offset"])
+def test_a_number_that_no_run_log_knows_is_refused_as_one(flow: Flow, option: str) -> None:
+    result = flow("runs", "list", option, "9" * 20)
+    assert (result.code, result.out) == (2, "")
+    assert "is not in the range" in result.err
 
 
 def test_an_untidy_end_changes_no_exit_code(flow: Flow, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,13 +33,28 @@ _ARROW_SCHEMA = b"ARROW:schema"
 """Where Arrow writes the schema of a table into a Parquet file."""
 
 
+def manifest_file(path: Any) -> Path:
+    """Return the file of a manifest and make its folder; before rows are joined, which may take hours."""
+    file = Path(path)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        problem = (
+            "it is a folder" if file.is_dir() else "" if os.access(file.parent, os.W_OK) else "its folder is locked"
+        )
+    except OSError as error:
+        problem = str(error)
+    if problem:
+        message = f"the manifest {file} cannot be written: {problem}"
+        raise DeclareError(message, hint='name a file, manifest="sets/set.json", where you may write.')
+    return file
+
+
 def write_manifest(
-    path: Any, conn: Any, spine: pa.Table, joined: Sequence[Joined], result: pa.Table, plan: TrainingPlan
+    file: Path, conn: Any, spine: pa.Table, joined: Sequence[Joined], result: pa.Table, plan: TrainingPlan
 ) -> None:
     """Write the manifest of a training set, and its spine beside it."""
     import pyarrow.parquet as pq
 
-    file = Path(path)
     reference = reference_to(conn)
     pq.write_table(spine, _spine_file(file))
     contents = {
@@ -100,8 +116,14 @@ def _read_spine(file: Path) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(file) as opened:
-        table, written = opened.read(), opened.metadata.metadata or {}
+    try:
+        with pq.ParquetFile(file) as opened:
+            table, written = opened.read(), opened.metadata.metadata or {}
+    except (OSError, pa.ArrowInvalid) as error:
+        message = f"the spine {file} cannot be read: {error}"
+        raise DeclareError(
+            message, hint="training_set() writes it beside the manifest; keep the two together."
+        ) from None
     if _ARROW_SCHEMA not in written:
         return table
     return table.cast(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(written[_ARROW_SCHEMA]))))

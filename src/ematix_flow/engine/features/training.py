@@ -8,7 +8,7 @@ from ematix_flow.connect.types.frames import is_spark_frame
 from ematix_flow.engine.features.engines import join_plan, joined_as_planned
 from ematix_flow.engine.features.frames import check_frame, frame_of
 from ematix_flow.engine.features.joins import in_order, joined_views, views_of
-from ematix_flow.engine.features.manifest import write_manifest
+from ematix_flow.engine.features.manifest import manifest_file, write_manifest
 from ematix_flow.engine.features.on_spark import joined_frame
 from ematix_flow.engine.features.spine import check_columns, ordered_names, spine_table
 from ematix_flow.plan.training_join import AUTO, DATABASE
@@ -36,18 +36,19 @@ def training_set(  # noqa: PLR0913 - the public keywords
     gets what is needed to build the same set again. `engine` is who joins: the database or Spark, by size if it is `auto`.
     """
     library = check_frame(prefer)
+    file = None if manifest is None else manifest_file(manifest)
     views = views_of(feature_views)
     rows = _rows(spine, views)
     plan = join_plan(conn, rows, views, engine)
-    if is_spark_frame(rows) and (plan.engine == DATABASE or manifest is not None):
+    if is_spark_frame(rows) and (plan.engine == DATABASE or file is not None):
         rows = in_order(spine_table(rows, views))
     names = rows.columns if is_spark_frame(rows) else rows.column_names
     joined = joined_views(views, columns, ordered_names(names))
-    if plan.engine != DATABASE and library == "spark" and manifest is None:
+    if plan.engine != DATABASE and library == "spark" and file is None:
         return joined_frame(conn, rows, joined)
     table = joined_as_planned(plan, conn, rows, joined)
-    if manifest is not None:
-        write_manifest(manifest, conn, rows, joined, table, plan)
+    if file is not None:
+        write_manifest(file, conn, rows, joined, table, plan)
     return frame_of(table, library)
 
 

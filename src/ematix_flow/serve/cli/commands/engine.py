@@ -8,7 +8,7 @@ import click
 
 from ematix_flow.serve.cli.common.errors import DONE, FAILED, print_error_text
 from ematix_flow.serve.cli.common.lazy import NearGroup
-from ematix_flow.serve.cli.common.options import common_options, format_option
+from ematix_flow.serve.cli.common.options import COUNT, common_options, format_option
 from ematix_flow.serve.cli.common.output import emit, emit_json, table
 
 
@@ -131,7 +131,7 @@ def ui(open_browser: bool) -> int:
 
 
 @engine.command()
-@click.option("--tail", type=click.IntRange(1), default=100, show_default=True, help="Only the last N lines.")
+@click.option("--tail", type=COUNT, default=100, show_default=True, help="Only the last N lines.")
 @common_options
 def logs(tail: int) -> int:
     """Show the log of the warm engine of this environment."""

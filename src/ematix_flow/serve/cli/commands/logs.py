@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ematix_flow.serve.cli.common.errors import DONE, FAILED, print_error_text
-from ematix_flow.serve.cli.common.options import common_options, read_log, run_log_location_options
+from ematix_flow.serve.cli.common.options import COUNT, common_options, read_log, run_log_location_options
 from ematix_flow.serve.cli.common.output import emit
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _EVERY = 0.3
 
 @click.command()
 @click.argument("name", metavar="RUN_ID|PIPELINE")
-@click.option("--tail", type=click.IntRange(1), metavar="N", help="Only the last N lines.")
+@click.option("--tail", type=COUNT, metavar="N", help="Only the last N lines.")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended.")
 @run_log_location_options
 @common_options

@@ -15,6 +15,7 @@ from ematix_flow.declare.project import PROJECT
 from ematix_flow.serve.cli.common.errors import DONE
 from ematix_flow.serve.cli.common.filters import Since, check_names, is_named, names_argument, state_option
 from ematix_flow.serve.cli.common.options import (
+    COUNT,
     common_options,
     format_option,
     load,
@@ -47,7 +48,7 @@ _MOST_HOURS = 24 * 36_500
 @click.option(
     "--hours", type=Amount(0, _MOST_HOURS, min_open=True), default=24.0, show_default=True, help="How far to look."
 )
-@click.option("--limit", type=click.IntRange(1), default=_MOST, show_default=True, help="At most so many lines.")
+@click.option("--limit", type=COUNT, default=_MOST, show_default=True, help="At most so many lines.")
 @run_log_options
 @format_option
 @common_options

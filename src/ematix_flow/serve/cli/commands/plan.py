@@ -15,6 +15,7 @@ from ematix_flow.errors import DeclareTypeError
 from ematix_flow.serve.cli.common.errors import DONE, FAILED, UsageRefusedError, print_error_text
 from ematix_flow.serve.cli.common.find_streams import find_stream, is_file
 from ematix_flow.serve.cli.common.options import (
+    COUNT_OR_NONE,
     common_options,
     engine_option,
     find_pipeline,
@@ -60,9 +61,7 @@ def _preview(planned: PipelineHandle | StreamHandle, form: str, *, verbose: bool
 @click.argument("name")
 @module_option
 @click.option("--diff", is_flag=True, help="Stage the load, show what it would change, and keep it for flow apply.")
-@click.option(
-    "--sample", type=click.IntRange(min=0), metavar="N", help="Keys of each kind to show with --diff [default: 5]."
-)
+@click.option("--sample", type=COUNT_OR_NONE, metavar="N", help="Keys of each kind to show with --diff [default: 5].")
 @_verbose
 @run_log_location_options
 @format_option

@@ -12,6 +12,7 @@ from ematix_flow.serve.cli.commands.run import run_bus
 from ematix_flow.serve.cli.common.errors import DONE, FAILED, as_usage_error
 from ematix_flow.serve.cli.common.lazy import NearGroup
 from ematix_flow.serve.cli.common.options import (
+    COUNT,
     common_options,
     engine_option,
     find_pipeline,
@@ -34,7 +35,7 @@ def rejects() -> None:
 @click.argument("name")
 @module_option
 @click.option("--status", type=click.Choice(["pending", "replayed", "all"]), default="pending", show_default=True)
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many, newest first.")
+@click.option("--limit", type=COUNT, default=100, show_default=True, help="At most so many, newest first.")
 @format_option
 @common_options
 def list_(name: str, module: str | None, status: str, limit: int, form: str) -> int:

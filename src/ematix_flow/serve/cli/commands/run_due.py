@@ -15,6 +15,7 @@ from ematix_flow.declare.schedule.schedule import CATCHUPS
 from ematix_flow.serve.cli.common.errors import DONE, FAILED, as_usage_error
 from ematix_flow.serve.cli.common.find_streams import find_stream, is_file
 from ematix_flow.serve.cli.common.options import (
+    COUNT,
     common_options,
     engine_option,
     find_pipeline,
@@ -102,7 +103,7 @@ def _ran(name: str, result: Any) -> dict[str, Any]:
 @click.option("--to", "last", type=InstantType(), required=True, help="The last instant, which is not.")
 @click.option("--again", is_flag=True, help="Load slots that have run before once more.")
 @click.option("--dry-run", is_flag=True, help="Only show the slots.")
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Show at most so many slots.")
+@click.option("--limit", type=COUNT, default=100, show_default=True, help="Show at most so many slots.")
 @run_log_options
 @observer_options
 @format_option

@@ -13,7 +13,15 @@ from ematix_flow.serve.cli.commands.control import cancel, rerun, resume
 from ematix_flow.serve.cli.common.errors import DONE, UsageRefusedError
 from ematix_flow.serve.cli.common.filters import Since
 from ematix_flow.serve.cli.common.lazy import NearGroup
-from ematix_flow.serve.cli.common.options import common_options, format_option, module_option, read_log, run_log_options
+from ematix_flow.serve.cli.common.options import (
+    COUNT,
+    COUNT_OR_NONE,
+    common_options,
+    format_option,
+    module_option,
+    read_log,
+    run_log_options,
+)
 from ematix_flow.serve.cli.common.output import emit, emit_json, table, talk
 from ematix_flow.wording import quantity
 
@@ -33,8 +41,8 @@ def runs() -> None:
 @click.option("--pipeline", "--name", "pipeline", metavar="NAME", help="Only runs of this pipeline.")
 @click.option("--status", "--state", "status", type=click.Choice(_STATUSES), help="Only runs that ended like this.")
 @click.option("--since", type=Since(), help="Only runs that began then or later, or so long ago: 6h, 7d.")
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many, newest first.")
-@click.option("--offset", type=click.IntRange(0), default=0, help="Leave out so many of the newest.")
+@click.option("--limit", type=COUNT, default=20, show_default=True, help="At most so many, newest first.")
+@click.option("--offset", type=COUNT_OR_NONE, default=0, help="Leave out so many of the newest.")
 @click.option("--all-projects", is_flag=True, help="Also runs of other projects that share this run log.")
 @module_option
 @run_log_options

@@ -28,6 +28,10 @@ _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
 MODULE_VARIABLE = "EMATIX_FLOW_MODULE"
 
+COUNT = click.IntRange(1, 1_000_000_000)
+"""How many lines to show: more than anyone reads, and a number that every database knows."""
+COUNT_OR_NONE = click.IntRange(0, COUNT.max)
+
 
 def module_option(command: _Command) -> _Command:
     """Add --module."""

@@ -11,7 +11,7 @@ import click
 from ematix_flow.serve.cli.common.errors import DONE, FAILED, as_usage_error
 from ematix_flow.serve.cli.common.find_streams import find_stream, stream_named
 from ematix_flow.serve.cli.common.lazy import NearGroup
-from ematix_flow.serve.cli.common.options import common_options, engine_option, format_option
+from ematix_flow.serve.cli.common.options import COUNT, common_options, engine_option, format_option
 from ematix_flow.serve.cli.common.output import emit, emit_json, table, talk
 from ematix_flow.serve.cli.common.spark import stop_spark_at_end
 
@@ -27,7 +27,7 @@ STATUSES = ("pending", "parked", "sent", "replayed", "all")
 def _chosen(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that select dead letters."""
     command = click.option("--all", "everything", is_flag=True, help="All of them.")(command)
-    command = click.option("--first", type=click.IntRange(1), metavar="N", help="The N oldest.")(command)
+    command = click.option("--first", type=COUNT, metavar="N", help="The N oldest.")(command)
     help_text = "This one, or those that begin so; may be repeated."
     return click.option("--id", "ids", multiple=True, metavar="ID", help=help_text)(command)
 
@@ -57,7 +57,7 @@ def stats(name: str, module: str | None, config: str | None, form: str) -> int:
 @dlq.command("list")
 @stream_named
 @click.option("--status", type=click.Choice(STATUSES), default="pending", show_default=True)
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many, newest first.")
+@click.option("--limit", type=COUNT, default=100, show_default=True, help="At most so many, newest first.")
 @format_option
 @common_options
 def list_(name: str, module: str | None, config: str | None, status: str, limit: int, form: str) -> int:

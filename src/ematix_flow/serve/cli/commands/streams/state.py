@@ -11,7 +11,7 @@ import click
 from ematix_flow.plan.stream.state import instant_of
 from ematix_flow.serve.cli.common.errors import DONE, as_usage_error
 from ematix_flow.serve.cli.common.find_streams import find_stream, stream_named
-from ematix_flow.serve.cli.common.options import common_options, format_option
+from ematix_flow.serve.cli.common.options import COUNT, common_options, format_option
 from ematix_flow.serve.cli.common.output import emit, emit_json, table, talk
 from ematix_flow.serve.cli.common.spark import stop_spark_at_end
 from ematix_flow.wording import quantity
@@ -25,7 +25,7 @@ _HEADERS = ("KIND", "STATUS", "BEGINS", "ENDS", "AGE", "ROWS", "BYTES", "VALUES"
 
 @click.command()
 @stream_named
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Show at most so many rows.")
+@click.option("--limit", type=COUNT, default=100, show_default=True, help="Show at most so many rows.")
 @click.option(
     "--key",
     "keys",
