@@ -15,6 +15,7 @@ import pytest
 from pyarrow import orc
 
 from ematix_flow import JSON, BigInt, Boolean, Numeric, Text, Timestamp, pk
+from ematix_flow.declare.pipeline.normalize import Default
 from ematix_flow.errors import FlowError
 from ematix_flow.transforms import filter_where
 from tests.engine.files import load
@@ -125,6 +126,37 @@ def test_every_json_line_is_loaded_with_all_its_digits_or_rejected(shaping: dict
     assert len(outcome.reasons("bad.jsonl")) == len(JSON_LINES["bad.jsonl"].splitlines())
     assert len(outcome.reasons("latin.jsonl")) == 1
     assert len(outcome.rejects) == len(JSON_LINES["bad.jsonl"].splitlines()) + 1
+
+
+@pytest.mark.slow
+def test_a_key_that_lines_leave_out_is_null_and_one_that_comes_late_is_read(
+    shaping: dict[str, Any], tmp_path: Path
+) -> None:
+    lines = [b'{"id":"a%d"}' % number for number in range(12)]
+    columns = {**KEYED, "name": Text | None, "n": BigInt | None, "kind": Annotated[Text, Default("plain")]}
+    outcome = load(_folder(tmp_path), {"a.jsonl": b"\n".join(lines)}, columns, format="json_lines", **shaping)
+    assert outcome.rows == {f"a{number}": (None, None, "plain") for number in range(12)}
+    later = tmp_path / "later"
+    later.mkdir()
+    late = {"b.jsonl": b"\n".join([*lines, b'{"id":"b","name":"x","n":5,"kind":"other"}'])}
+    settings = {"json_read_options": {"schema_infer_max_records": 10}}
+    outcome = load(_folder(later), late, columns, format="json_lines", settings=settings, **shaping)
+    assert outcome.rows["b"] == ("x", 5, "other")
+
+
+@pytest.mark.parametrize(
+    ("columns", "lacks"),
+    [
+        ({**KEYED, "coupon": Text | None}, r"lacks coupon \(near: cupon\)"),
+        ({**KEYED, "name": Text}, "lacks name"),
+        ({"order_id": Annotated[Text, pk()]}, "lacks order_id"),
+    ],
+)
+def test_a_key_that_is_spelled_otherwise_or_needs_a_value_is_missing(
+    columns: dict[str, Any], lacks: str, tmp_path: Path
+) -> None:
+    with pytest.raises(FlowError, match=lacks):
+        load(_folder(tmp_path), {"a.jsonl": b'{"id":"a","cupon":"x"}'}, columns, format="json_lines")
 
 
 def _parquet(table: pa.Table, **options: Any) -> Callable[[Path], None]:

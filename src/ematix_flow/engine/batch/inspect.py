@@ -14,6 +14,7 @@ from ematix_flow.engine.batch.joins import inspect_join
 from ematix_flow.engine.batch.new_files import new_files
 from ematix_flow.engine.frames.columns import frame_columns
 from ematix_flow.errors import FlowError, PlanError, RunError
+from ematix_flow.plan.assumed_columns import optional_keys
 from ematix_flow.plan.batch import Inspection
 from ematix_flow.plan.bounds import check_comparable, highest_sql, lower_bound, lower_sql, watermark_column
 from ematix_flow.plan.columns import ORDER, ORDER_AT, POSITION
@@ -60,6 +61,17 @@ class LoadInspection:
     """A query over several connections with what is read for it."""
     without_lines: bool = False
     """Whether the chosen files were found to have no line, so that there is nothing to read."""
+
+
+def with_optional_keys(target: TargetDeclaration, load_inspection: LoadInspection) -> LoadInspection:
+    """Return the inspection of JSON lines with the declared columns that no line was found to have; further lines may."""
+    files, inspection = load_inspection.files, load_inspection.inspection
+    if files is None or files.format != "json_lines" or not files.columns or inspection.source_sql:
+        return load_inspection
+    columns = (*files.columns, *optional_keys(target, files.columns))
+    return replace(
+        load_inspection, files=replace(files, columns=columns), inspection=replace(inspection, source_columns=columns)
+    )
 
 
 def wait_for(database: Catalog) -> Session:

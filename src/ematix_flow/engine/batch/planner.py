@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.engine.batch.bounds import BoundsRequest, bound_rows
-from ematix_flow.engine.batch.inspect import fix_bounds, inspect_source, inspect_target, wait_for
+from ematix_flow.engine.batch.inspect import fix_bounds, inspect_source, inspect_target, wait_for, with_optional_keys
 from ematix_flow.engine.batch.joins import bounded_join, joined_columns, with_versions
 from ematix_flow.engine.batch.new_files import loaded_before
 from ematix_flow.engine.batch.stager import raw_frame, translating_spark_errors, with_functions
@@ -194,7 +194,7 @@ def _without_lines(load_request: LoadRequest, load_inspection: LoadInspection) -
     """Return the inspection with the declared columns where JSON files have no line: no rows, and no header to tell them."""
     files, inspection = load_inspection.files, load_inspection.inspection
     if files is None or not files.paths or files.columns or inspection.source_sql:
-        return load_inspection
+        return with_optional_keys(load_request.target, load_inspection)
     inspection = replace(inspection, source_columns=assumed_columns(load_request.target))
     return replace(load_inspection, inspection=inspection, without_lines=True)
 

@@ -18,6 +18,7 @@ from ematix_flow.engine.batch.inspect import (
     inspect_source,
     source_query,
     try_inspect_target,
+    with_optional_keys,
 )
 from ematix_flow.engine.batch.new_files import loaded_before
 from ematix_flow.engine.batch.own_target import note_about, over_missing_target
@@ -252,12 +253,12 @@ def _source_or_note(load_request: LoadRequest, loaded: LoadedFiles | None) -> Lo
     if load_inspection.files is not None and source.value.sql:
         note = "the query over files is not evaluated; it is assumed to give the declared columns"
         return replace(load_inspection, inspection=replace(load_inspection.inspection, notes=(note,)))
-    return replace(
-        load_inspection,
-        inspection=replace(
-            load_inspection.inspection, notes=(*load_inspection.inspection.notes, *_about_files(load_inspection))
-        ),
-    )
+    with_keys = with_optional_keys(load_request.target, load_inspection)
+    inspection = with_keys.inspection
+    left_out = [column.name for column in inspection.source_columns[len(load_inspection.inspection.source_columns) :]]
+    keys = (f"no line was found to have {', '.join(left_out)}: NULL where that is so",) if left_out else ()
+    notes = (*inspection.notes, *_about_files(load_inspection), *keys)
+    return replace(with_keys, inspection=replace(inspection, notes=notes))
 
 
 def _about_files(load_inspection: LoadInspection) -> tuple[str, ...]:
