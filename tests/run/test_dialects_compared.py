@@ -120,7 +120,7 @@ ROWS = [
     "SELECT v, sum(w) OVER (ORDER BY v) AS r FROM three ORDER BY r",
     "SELECT array_agg(w) AS r FROM three WHERE w > 9",
     "SELECT string_agg(CAST(w AS TEXT), '-') AS r FROM three WHERE w > 9",
-    "SELECT v FROM three EXCEPT SELECT 2",
+    "SELECT v FROM three EXCEPT SELECT 2 ORDER BY v",
     "SELECT w, count(*) AS c FROM three GROUP BY 1 ORDER BY 1",
     "SELECT w FROM three WHERE v NOT IN (1, NULL)",
     "SELECT q.e / 2 AS r, floor(q.e) / 2 AS f FROM (SELECT v * 7 / 2 AS e FROM three) q ORDER BY r",

@@ -32,6 +32,9 @@ RANKED = "WITH r AS (SELECT *, row_number() OVER (PARTITION BY id ORDER BY at) A
         "SELECT (SELECT max(tier) FROM users u WHERE u.id = source.id) AS t FROM source",
         "SELECT NAME, `Name`, name FROM source",
         "SELECT v FROM source, VALUES (1) AS t(v)",
+        "SELECT id FROM source UNION ALL SELECT at FROM source ORDER BY id",
+        "SELECT at AS v FROM source EXCEPT SELECT id FROM source ORDER BY V DESC, 1",
+        "SELECT id FROM source WHERE id IN (SELECT * FROM source INTERSECT SELECT tier FROM users ORDER BY id)",
         "SELECT current_date, current_timestamp() AS t, sum(id) OVER w AS x FROM source WINDOW w AS (PARTITION BY at)",
     ],
 )
@@ -50,6 +53,7 @@ def test_what_a_query_defines_or_a_lookup_has_is_not_lacking(sql: str) -> None:
         (f"{RANKED}SELECT id, rn, amount FROM r WHERE rn = 1", {"amount"}),
         ("WITH a AS (SELECT * FROM source), b AS (SELECT * FROM a) SELECT amount FROM b", {"amount"}),
         ("SELECT id FROM source UNION ALL SELECT amount FROM source", {"amount"}),
+        ("SELECT id FROM source UNION SELECT id FROM source ORDER BY amount", {"amount"}),
         ("SELECT id FROM source WHERE id IN (SELECT id FROM users WHERE tier = level)", {"level"}),
         ("SELECT s.key, tier FROM source s LEFT JOIN users u ON u.id = s.user_id", {"key", "user_id"}),
         ("SELECT k, tier FROM source JOIN users USING (k)", {"k"}),

@@ -116,6 +116,10 @@ def _defined(tree: exp.Expr) -> set[str]:
 def _unresolved(tree: exp.Expr) -> Iterator[str]:
     """Return the columns that belong to no relation; of a value inside of another, the outermost."""
     for scope in traverse_scope(tree):
+        # ORDER BY behind UNION, EXCEPT and INTERSECT has the columns of the result.
+        results = scope.expression.named_selects if isinstance(scope.expression, exp.SetOperation) else ()
+        named = {name.lower() for name in results}
         for column in scope.columns:
-            if not column.table or _source_of(scope, column.table) is None:
-                yield column.parts[0].name.lower()
+            name = column.parts[0].name.lower()
+            if name not in named and (not column.table or _source_of(scope, column.table) is None):
+                yield name
