@@ -22,8 +22,9 @@ def quick_or_deep(quick: _Value, deep: _Value) -> _Value:
     return deep if DEEP else quick
 
 
-STREAM_STATE, STATE_CHANGES, STREAMS_SQL = quick_or_deep(
-    ("streams", "streams", "streams"), ("stream_state", "state_changes", "streams_sql")
+STREAM_STATE, STATE_CHANGES, STREAMS_SQL, CHANGE_HISTORIES = quick_or_deep(
+    ("streams", "streams", "streams", "streams"),
+    ("stream_state", "state_changes", "streams_sql", "change_histories"),
 )
 """Groups of tests that are few unless tests go deep: they join the one with whose session and servers they can go on."""
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ematix_flow import CDC
 from tests.contracts.systems import SYSTEMS, parameter
-from tests.depth import DEEP, quick_or_deep
+from tests.depth import CHANGE_HISTORIES, DEEP, quick_or_deep
 from tests.streams.feeds import Topic
 from tests.streams.mirrors import BEGIN_MS, LAKES, SOFT, THINGS, Mirror, empty_target, event, row
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connection.registry import Connection
     from tests.services.kafka import KafkaBroker
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(900), pytest.mark.xdist_group("streams")]
+pytestmark = [pytest.mark.service, pytest.mark.timeout(900), pytest.mark.xdist_group(CHANGE_HISTORIES)]
 
 DATABASES = [parameter(one, *(() if one.kind == "duckdb" else (pytest.mark.deep,))) for one in SYSTEMS]
 NEVER = 1000
