@@ -7,8 +7,8 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 4
 PYTEST = TMPDIR="$$(scripts/scratch.sh)" $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 PYTEST_ARGS ?=
-# What passed on the same committed tree is not run again (tests/continuing.py).
-DEEP = $(PYTEST) --deep -p tests.continuing
+# Single tests take minutes, also side by side. What passed on the same committed tree is not run again (tests/continuing.py).
+DEEP = $(PYTEST) --deep --timeout 1500 -p tests.continuing
 # Who else than the warm engine of `make test` can move the rows of the contract suite.
 OTHER_ENGINES = local cluster connect
 # Threads move the rows of these, and once more Spark.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,17 @@ if TYPE_CHECKING:
 
     from tests.lakes.targets import Row
 
-pytestmark = [pytest.mark.spark, pytest.mark.service, pytest.mark.xdist_group("lakes")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.service,
+    pytest.mark.xdist_group("lakes"),
+    pytest.mark.usefixtures("quick_lakes"),
+]
 
 LOADS, ROWS = 4, 40
-EXAMPLES = quick_or_deep(1, 50)
+NUMBERS = count(1)
+"""Of tables: a history may be tried twice."""
+EXAMPLES = quick_or_deep(1, 20)
 """How many histories are tried; each is several loads of many rows, so one shows a lot."""
 
 histories = settings(
@@ -87,11 +95,9 @@ def options_of(random: Random, mode: str) -> dict[str, Any]:
 @pytest.mark.parametrize("mode", [deep("merge"), deep("scd2"), deep("events")])
 @histories
 @given(seed=st.integers(0, 2**32))
-def test_lakes_give_what_postgres_gives(
-    mode: str, tmp_path_factory: pytest.TempPathFactory, postgres_url: str, seed: int
-) -> None:
+def test_lakes_give_what_postgres_gives(mode: str, tmp_path: Path, postgres_url: str, seed: int) -> None:
     random = Random(seed)  # noqa: S311 - the same for the same seed
-    reference, *lakes = new_targets(tmp_path_factory.mktemp("lanes"), postgres_url, f"{mode}{seed}")
+    reference, *lakes = new_targets(tmp_path, postgres_url, f"{mode}{next(NUMBERS)}")
     for number in range(LOADS):
         options, rows = options_of(random, mode), rows_of(random, mode)
         for target in (reference, *lakes):
@@ -103,13 +109,14 @@ def test_lakes_give_what_postgres_gives(
 
 
 def new_targets(folder: Path, url: str, name: str) -> list[TargetTable]:
-    """Return a table in PostgreSQL and one in every lake, all of them new."""
+    """Return a new table in PostgreSQL and one in every lake; a lake of its own for each would be a catalog that stays."""
     fields: list[dict[str, Any]] = [{"kind": "postgres", "url": url}]
     fields += [lake_fields(kind, folder / kind) for kind in ("delta_local", "iceberg")]
     targets = []
     for number, one in enumerate(fields):
-        (folder / str(number)).mkdir()
-        target = TargetTable(one, folder / str(number), {})
+        own = folder / name / str(number)
+        own.mkdir(parents=True)
+        target = TargetTable(one, own, {})
         target.table = replace(target.table, name=name)
         targets.append(target)
     return targets
