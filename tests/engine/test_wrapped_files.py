@@ -101,6 +101,33 @@ def test_a_query_over_files_sees_the_columns_of_the_files_alone(spark: Any, tmp_
 
 
 @pytest.mark.spark
+@pytest.mark.slow
+def test_a_query_over_files_reads_each_file_by_its_name(spark: Any, tmp_path: Path) -> None:
+    names = [
+        "report[1]",
+        "report1",
+        "a{b,c}",
+        "star*x",
+        "starsx",
+        "q?x",
+        "back\\slash",
+        "2024-01-01T00:00:00",
+        "pl+us %20",
+    ]
+
+    def write(path: Path) -> None:
+        pq.write_table(pa.table({"name": [path.stem], "number": [names.index(path.stem)]}), path)
+
+    columns = {"name": Annotated[Text, pk()], "number": Integer}
+    inbox = tmp_path / "in [x]"
+    inbox.mkdir()
+    files: Any = dict.fromkeys((f"{name}.parquet" for name in names), write)
+    query = "SELECT name, number FROM source"
+    outcome = load(inbox, files, columns, format="parquet", query=query, spark=spark)
+    assert outcome.rows == {name: (number,) for number, name in enumerate(names)}
+
+
+@pytest.mark.spark
 def test_rows_that_are_others_when_they_are_read_again_are_read_once(spark: SparkSession, tmp_path: Path) -> None:
     def chance(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:

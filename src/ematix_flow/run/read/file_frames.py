@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 _PATH = "url_decode(replace(regexp_replace(_metadata.file_path, '^file:/+', '/'), '+', '%2B'))"
 """The path of the file that a row is from, as people write it; Spark returns an address."""
+
+_PATTERN = re.compile(r"[][{}*?\\]|:[^/]*$")
+"""Paths that Spark takes for patterns of other names, and names that it cannot open."""
 
 
 def file_frame(spark: SparkSession, files: FileSet, *, strict: bool = False, ordered: bool = False) -> DataFrame:
@@ -67,7 +71,7 @@ def _typed_frame(
 ) -> DataFrame:
     from pyspark.sql import functions as sf
 
-    if files.format == "orc" or ordered or isinstance(paths[0], StoredFile):
+    if files.format == "orc" or ordered or isinstance(paths[0], StoredFile) or any(map(_PATTERN.search, paths)):
         # Spark's own reader of ORC moves times by the zone of its JVM, and dates before 1582.
         from ematix_flow.run.read.arrow_frames import arrow_frame
 
