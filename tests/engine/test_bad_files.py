@@ -144,6 +144,20 @@ def test_a_key_that_lines_leave_out_is_null_and_one_that_comes_late_is_read(
     assert outcome.rows["b"] == ("x", 5, "other")
 
 
+@pytest.mark.slow
+def test_a_late_key_that_differs_in_case_alone_is_not_passed_over(shaping: dict[str, Any], tmp_path: Path) -> None:
+    lines = [b'{"id":"a%d","name":"x"}' % number for number in range(12)]
+    lines += [b'{"id":"b","Name":"y"}', b'{"id":"c","name":"x","NAME":"y"}', b'{"id":"d","note":"z","Kind":"y"}']
+    columns = {**KEYED, "name": Text | None, "kind": Annotated[Text, Default("plain")]}
+    settings = {"json_read_options": {"schema_infer_max_records": 10}}
+    content = {"a.jsonl": b"\n".join(lines)}
+    outcome = load(_folder(tmp_path), content, columns, format="json_lines", settings=settings, **shaping)
+    assert outcome.rows == {f"a{number}": ("x", "plain") for number in range(12)}
+    reasons = " ".join(outcome.reasons("a.jsonl"))
+    assert len(outcome.rejects) == 3
+    assert all(f"the key {key!r} is spelled" in reasons for key in ("Name", "NAME", "Kind"))
+
+
 @pytest.mark.parametrize(
     ("columns", "lacks"),
     [

@@ -21,7 +21,7 @@ from ematix_flow.connect.formats.text import (
 from ematix_flow.declare.connection.file_names import codec_from_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 BATCH_BYTES = 8 << 20
 
@@ -39,8 +39,11 @@ def read_rows(path: str, byte_range: tuple[int, int], names: Sequence[str], most
     good: list[list[str | None]] = []
     bad: list[tuple[str, dict[str, str | None]]] = []
     size = 0
+    known, spellings = set(names), {name.lower(): name for name in names}
     for line in lines_of(path, byte_range):
         row = row_of(line)
+        if not isinstance(row, str) and not known.issuperset(row) and (key := _spelled_otherwise(row, spellings)):
+            row = f"(the key {key!r} is spelled {spellings[key.lower()]!r} elsewhere) {line.decode()}"
         if isinstance(row, str):
             bad.append((row, dict.fromkeys(names)))
         else:
@@ -50,6 +53,11 @@ def read_rows(path: str, byte_range: tuple[int, int], names: Sequence[str], most
             yield _rows(good, bad, names)
             good, bad, size = [], [], 0
     yield _rows(good, bad, names)
+
+
+def _spelled_otherwise(row: Mapping[str, str | None], spellings: Mapping[str, str]) -> str | None:
+    """Return a key of a line that differs from a name in nothing but case: its value would be lost."""
+    return next((key for key in row if spellings.get(key.lower(), key) != key), None)
 
 
 def lines_of(path: str, byte_range: tuple[int, int] = (0, -1)) -> Iterator[bytes]:
