@@ -143,13 +143,30 @@ def test_files_of_every_format_become_rows(bucket: Bucket, tmp_path: Path, name:
 
 @pytest.mark.parametrize(
     ("pattern", "count"),
-    [("in/a/1.csv", 1), ("in", 4), ("in/*.csv", 1), ("in/**/*.csv", 4), ("in/a/[12].csv", 2), ("in/?/1.csv", 2)],
-)
+    [
+        ("in/a/1.csv", 1), ("in", 4), ("in/*.csv", 1), ("in/**/*.csv", 4), ("in/a/[12].csv", 2), ("in/?/1.csv", 2),
+        ("in/**", 4), ("**", 5), ("in/**.csv", 1), ("in/**/**", 4), ("in/a**/1**", 1),
+    ],
+)  # fmt: skip
 def test_paths_and_patterns(bucket: Bucket, tmp_path: Path, pattern: str, count: int) -> None:
     keys = ("in/0.csv", "in/a/1.csv", "in/a/2.csv", "in/b/1.csv", "in/a/_2.csv", "out/1.csv")
+    folder = {"kind": "object_store_local", "path": str(tmp_path / "local"), "format": "csv"}
     for number, key in enumerate(keys):
-        bucket.put(key, f"id,label\n{number},one\n".encode())
+        content = f"id,label\n{number},one\n".encode()
+        bucket.put(key, content)
+        file = tmp_path / "local" / key
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
     assert load(bucket.fields, warehouse(tmp_path), pattern)["rows_inserted"] == count
+    local = {**warehouse(tmp_path), "path": str(tmp_path / "local.duckdb")}
+    assert load(folder, local, pattern, name="local")["rows_inserted"] == count
+
+
+@pytest.mark.parametrize("pattern", ["", "**", "/nowhere/*.csv", "/nowhere"])
+def test_a_pattern_of_a_folder_that_means_nothing_says_so(tmp_path: Path, pattern: str) -> None:
+    folder = {"kind": "object_store_local", "path": str(tmp_path / "gone"), "format": "csv"}
+    with pytest.raises(RunError, match=r"no files match .* below|is not below"):
+        load(folder, warehouse(tmp_path), pattern)
 
 
 def test_a_path_that_means_no_file(bucket: Bucket, tmp_path: Path) -> None:

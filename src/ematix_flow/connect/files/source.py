@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -171,8 +172,18 @@ class Files(SourceSystem):
         base = self.root / pattern if pattern else self.root
         if base.is_file():
             return (str(base),)
-        matches = base.rglob("*") if base.is_dir() else self.root.glob(pattern)
+        if not base.is_relative_to(self.root):
+            message = f"path {pattern!r} is not below {self.display_address}"
+            raise RunError(message, hint="paths and patterns begin at the folder of the connection.")
+        below = _glob(base.relative_to(self.root))
+        matches = base.rglob("*") if base.is_dir() else self.root.glob(below) if below else ()
         return tuple(sorted(str(path) for path in matches if path.is_file() and not _hidden(path, self.root)))
+
+
+def _glob(pattern: Path) -> str:
+    """Return a pattern as pathlib reads it and objects in buckets are matched: two stars at the end mean all files below."""
+    segments = [part if part == "**" else re.sub(r"\*\*+", "*", part) for part in pattern.parts]
+    return "/".join([*segments, "*"] if segments[-1:] == ["**"] else segments)
 
 
 def _hidden(path: Path, root: Path) -> bool:
