@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ematix_flow.connect.base.capabilities import FOUR_DIGITS
 from ematix_flow.connect.base.stage import FAILED, UNREAD, StageColumn
 from ematix_flow.connect.types.reject_rows import is_shaped
-from ematix_flow.declare.table.types import Bytes, Date, Float, Integer, Numeric, Text, Timestamp
+from ematix_flow.declare.table.types import Bytes, Date, Double, Float, Integer, Numeric, Text, Timestamp
 from ematix_flow.plan.columns import RAW
 from ematix_flow.run.stage.conform import Rules, conform
 
@@ -48,6 +48,15 @@ def test_decimals_are_rounded_exactly_and_halves_away_from_zero(numbers: list[De
     for array in (pa.array([format(n, "f") for n in numbers]), pa.array(numbers, pa.decimal256(76, 20))):
         good, _ = conform(pa.RecordBatch.from_pydict({"a": array}), Rules((column,), frozenset()))
         assert good.column(0).to_pylist() == expected
+
+
+@pytest.mark.slow
+@given_values(numbers=st.lists(DECIMALS, min_size=1, max_size=20))
+def test_decimals_become_the_nearest_doubles(numbers: list[Decimal]) -> None:
+    numbers += [Decimal("1.505"), Decimal("56834724.12"), Decimal("1E-20")]
+    batch = pa.RecordBatch.from_pydict({"a": pa.array(numbers, pa.decimal256(76, 20))})
+    good, bad = conform(batch, Rules((StageColumn("a", Double()),), frozenset()))
+    assert (good.column(0).to_pylist(), bad) == (list(map(float, numbers)), None)
 
 
 def test_moments_that_orc_would_spoil_are_bad_rows_where_the_target_says_so() -> None:

@@ -77,3 +77,11 @@ def family_of(data_type: pa.DataType) -> str:  # noqa: PLR0911 - one line per fa
     if types.is_binary(data_type) or types.is_large_binary(data_type) or types.is_fixed_size_binary(data_type):
         return "binary"
     return "other"
+
+
+def with_exact_text(array: pa.Array) -> pa.Array:
+    """Return decimals as their texts, of which Arrow makes the nearest float, and any other array as it is.
+
+    Of the decimals themselves it divides the digits: every eighth sum of money is off by one in the last place.
+    """
+    return array.cast(pa.string()) if pa.types.is_decimal(array.type) else array

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ematix_flow.connect.base.stage import NULL_REASON, UNREAD
 from ematix_flow.connect.base.stream_source import PAYLOAD
-from ematix_flow.connect.types.arrow import REJECTS, arrow_type
+from ematix_flow.connect.types.arrow import REJECTS, arrow_type, with_exact_text
 from ematix_flow.connect.types.reject_rows import as_shaped, json_row
 from ematix_flow.plan.columns import FAILED, OURS, POSITION, RAW
 from ematix_flow.plan.shape.row_reasons import reason_of
@@ -185,7 +185,7 @@ def _cast_all(array: pa.Array, target_type: pa.DataType) -> pa.Array:
 
         return pa.array([None if v is None else str(uuid.UUID(bytes=v)) for v in array.to_pylist()], pa.string())
     if pa.types.is_floating(target_type) and not pa.types.is_string(array.type):
-        converted = pc.cast(array, target_type, safe=False)
+        converted = pc.cast(with_exact_text(array), target_type, safe=False)
         if target_type != array.type and pc.sum(pc.is_inf(converted)).as_py() != pc.sum(pc.is_inf(array)).as_py():
             raise pa.ArrowInvalid("too large")
         return converted
