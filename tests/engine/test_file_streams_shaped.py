@@ -104,7 +104,11 @@ def test_a_folder_gets_files_in_the_types_that_values_show() -> None:
         (["true", "false"], pa.array([True, False])),
         (["1", "true"], pa.array(["1", "true"])),
         ([None], pa.array([None], pa.string())),
-        (["12345678901234567890"], pa.array([12345678901234567890.0])),
+        (["1234567890123456789", "-9223372036854775808"], pa.array([1234567890123456789, -(2**63)])),
+        (["9223372036854775807", "1"], pa.array([2**63 - 1, 1])),
+        (["9223372036854775808", "1"], pa.array([2**63, 1], pa.decimal128(38, 0))),
+        (["9" * 38, None], pa.array([10**38 - 1, None], pa.decimal128(38, 0))),
+        (["12345678901234567890", "0.5"], pa.array([12345678901234567890.0, 0.5])),
     ],
 )
 def test_texts_are_numbers_where_all_of_them_are_written_as_such(texts: list[str | None], expected: pa.Array) -> None:

@@ -13,7 +13,7 @@ from ematix_flow.connect.formats.json_lines import lines_of
 from ematix_flow.connect.types.arrow import REJECTS
 from ematix_flow.plan.columns import CORRUPT, POSITION
 from ematix_flow.run.read.file_partitions import split_files
-from ematix_flow.run.read.infer_messages import TypedRows, json_payload, typed_rows
+from ematix_flow.run.read.infer_messages import WIDE, TypedRows, json_payload, typed_rows
 from ematix_flow.run.stage.raw_json import json_rows
 
 if TYPE_CHECKING:
@@ -21,12 +21,21 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.files.source import FileSet
 
-WHOLE = r"^-?(0|[1-9][0-9]{0,17})$"
+_LARGEST = str(2**63 - 1)
+_DIGITS_19 = "|".join(
+    f"{_LARGEST[:place]}[{0 if place else 1}-{int(digit) - 1}][0-9]{{{18 - place}}}"
+    for place, digit in enumerate(_LARGEST)
+    if digit != "0"
+)
+"""Whole numbers of as many digits as the largest one of 64 bits that are smaller than it."""
+
+WHOLE = rf"^(-?(0|[1-9][0-9]{{0,17}}|{_DIGITS_19}|{_LARGEST})|-{2**63})$"
+WHOLE_WIDE = r"^-?(0|[1-9][0-9]{0,37})$"
 BROKEN = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 TRUTH = r"^(true|false)$"
 """How a text must be written to be a value: one like 007 is none."""
 
-VALUE_PATTERNS = ((WHOLE, pa.int64()), (BROKEN, pa.float64()), (TRUTH, pa.bool_()))
+VALUE_PATTERNS = ((WHOLE, pa.int64()), (WHOLE_WIDE, WIDE), (BROKEN, pa.float64()), (TRUTH, pa.bool_()))
 """What texts may show, the first that all of them do."""
 
 LINES = 10_000
