@@ -181,6 +181,16 @@ def _orc(table: pa.Table) -> Callable[[Path], None]:
     return lambda path: orc.write_table(table, path)
 
 
+@pytest.mark.parametrize("write", [_parquet, _orc], ids=["parquet", "orc"])
+@pytest.mark.parametrize("kind", [Text | None, JSON | None], ids=["text", "json"])
+def test_a_typed_file_with_texts_that_are_none_is_refused(tmp_path: Path, write: Callable[..., Any], kind: Any) -> None:
+    texts = pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff"))
+    suffix = "parquet" if write is _parquet else "orc"
+    content = {f"a.{suffix}": write(pa.table({"id": ["a"], "v": texts}))}
+    with pytest.raises(FlowError, match=rf"a.{suffix} cannot be read: column 'v': Invalid UTF8"):
+        load(_folder(tmp_path), content, {**KEYED, "v": kind}, format=suffix)
+
+
 def _one(key: str, value: Any, kind: pa.DataType) -> pa.Table:
     return pa.table({"id": pa.array([key]), "v": pa.array([value], kind)})
 

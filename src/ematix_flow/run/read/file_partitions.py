@@ -251,7 +251,19 @@ def _orc_tables(path: str, stripes: tuple[int, ...], names: Sequence[str]) -> It
 def typed(path: str, table: pa.Table, names: Sequence[str]) -> pa.Table:
     """Return the rows of a typed file under the names of the set, with their position."""
     columns = [plain(table.column(name)) for name in names]
+    for name, column in zip(names, columns, strict=True):
+        _refuse_other_texts(path, name, column)
     return pa.table([*columns, repeated(path, table.num_rows)], names=[*names, POSITION])
+
+
+def _refuse_other_texts(path: str, name: str, column: pa.ChunkedArray) -> None:
+    """Refuse texts that are not UTF-8: Arrow passes them on, and some targets store what nobody can read again."""
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_nested(kind):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise unreadable(path, f"column {name!r}: {str(error).rpartition('Invalid: ')[2]}") from None
 
 
 def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
