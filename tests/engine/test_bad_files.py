@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import os
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any
@@ -179,6 +180,11 @@ def _parquet(table: pa.Table, **options: Any) -> Callable[[Path], None]:
 
 def _orc(table: pa.Table) -> Callable[[Path], None]:
     return lambda path: orc.write_table(table, path)
+
+
+def test_a_file_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FlowError, match=r"caf\\xe9.csv cannot be read: its name is not UTF-8"):
+        load(_folder(tmp_path), {os.fsdecode(b"caf\xe9.csv"): b"id\na\n"}, KEYED)
 
 
 @pytest.mark.parametrize("write", [_parquet, _orc], ids=["parquet", "orc"])

@@ -177,7 +177,10 @@ class Files(SourceSystem):
             raise RunError(message, hint="paths and patterns begin at the folder of the connection.")
         below = _glob(base.relative_to(self.root))
         matches = base.rglob("*") if base.is_dir() else self.root.glob(below) if below else ()
-        return tuple(sorted(str(path) for path in matches if path.is_file() and not _hidden(path, self.root)))
+        paths = sorted(str(path) for path in matches if path.is_file() and not _hidden(path, self.root))
+        for path in paths:
+            _refuse_other_names(path)
+        return tuple(paths)
 
 
 def _glob(pattern: Path) -> str:
@@ -188,6 +191,15 @@ def _glob(pattern: Path) -> str:
 
 def _hidden(path: Path, root: Path) -> bool:
     return any(segment.startswith(("_", ".")) for segment in path.relative_to(root).parts)
+
+
+def _refuse_other_names(path: str) -> None:
+    """Refuse a name that no text is: neither rows nor metadata could say where they are from."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(path).decode(errors="backslashreplace")
+        raise unreadable(shown, "its name is not UTF-8") from None
 
 
 def _csv_columns(paths: tuple[str, ...], options: Mapping[str, Any]) -> tuple[SourceColumn, ...]:
