@@ -59,6 +59,13 @@ def test_decimals_become_the_nearest_doubles(numbers: list[Decimal]) -> None:
     assert (good.column(0).to_pylist(), bad) == (list(map(float, numbers)), None)
 
 
+def test_decimals_become_texts_without_an_exponent() -> None:
+    numbers = [Decimal("1E-10"), Decimal("-0.0000001234"), Decimal("1.5"), None]
+    batch = pa.RecordBatch.from_pydict({"a": pa.array(numbers, pa.decimal128(38, 10))})
+    good, _ = conform(batch, Rules((StageColumn("a", Text()),), frozenset()))
+    assert good.column(0).to_pylist() == ["0.0000000001", "-0.0000001234", "1.5000000000", None]
+
+
 def test_moments_that_orc_would_spoil_are_bad_rows_where_the_target_says_so() -> None:
     whole, half, early = (datetime(year, 1, 1, 0, 0, 0, micro) for year, micro in ((1960, 0), (1960, 5), (1, 0)))  # noqa: DTZ001
     late = datetime(9999, 12, 31, tzinfo=UTC).replace(tzinfo=None)

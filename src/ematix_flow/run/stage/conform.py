@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from ematix_flow.connect.base.stage import NULL_REASON, UNREAD
 from ematix_flow.connect.base.stream_source import PAYLOAD
+from ematix_flow.connect.formats.writers import as_text
 from ematix_flow.connect.types.arrow import REJECTS, arrow_type, with_exact_text
 from ematix_flow.connect.types.reject_rows import as_shaped, json_row
 from ematix_flow.plan.columns import FAILED, OURS, POSITION, RAW
@@ -189,6 +190,8 @@ def _cast_all(array: pa.Array, target_type: pa.DataType) -> pa.Array:
         if target_type != array.type and pc.sum(pc.is_inf(converted)).as_py() != pc.sum(pc.is_inf(array)).as_py():
             raise pa.ArrowInvalid("too large")
         return converted
+    if pa.types.is_string(target_type) and pa.types.is_decimal(array.type):
+        return as_text(array)
     return pc.cast(array, target_type)
 
 
