@@ -276,6 +276,15 @@ def test_a_column_without_a_safe_order_is_refused(flows: Flows, system: Any) -> 
         flow.run([entry(1, 1)])
 
 
+@only("duckdb")
+@pytest.mark.parametrize("native", ["ENUM('z', 'm', 'a')", "INTEGER[]", "STRUCT(a INTEGER)"])
+def test_a_type_that_is_not_compared_in_its_order_is_refused(flows: Flows, native: str) -> None:
+    flow = flows(LOG, **APPEND)
+    flow.query = f"SELECT id, CAST(NULL AS {native}) AS at, note FROM {flow.source_name}"
+    with pytest.raises(PlanError, match=r"'at' is .*no order that is safe"):
+        flow.run([entry(1, 1)])
+
+
 @in_and_out
 def test_an_unknown_watermark_column_is_refused_with_the_nearest_name(flows: Flows) -> None:
     flow = flows(LOG, mode="append", incremental_column="ats")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base.columns import SourceColumn
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from ematix_flow.records import SourceWatermark
 
 
+_UNLIKE_TEXT = re.compile(r"^(ENUM|STRUCT|MAP|UNION)\b|\]$")
+"""Types of DuckDB that a text is not compared with in their order: an enum is by its letters, and the others are not at all."""
+
+
 def watermark_column(write: Write, columns: tuple[SourceColumn, ...]) -> SourceColumn:
     """Return the source column that an incremental load is bounded by."""
     name = write.incremental_column or ""
@@ -43,8 +48,9 @@ def check_comparable(column: SourceColumn, dialect: str) -> None:
     """Refuse columns whose order the source does not define well."""
     # SQLite keeps long decimals as text, which it orders by its characters.
     as_text = dialect == "sqlite" and column.native.upper().startswith("DECIMALTEXT")
+    unlike = dialect == "duckdb" and _UNLIKE_TEXT.search(column.native) is not None
     ordered = column.family in (*NUMBERS, *TIMES) and not as_text
-    if ordered or (column.family in ("text", "other") and dialect in ("sqlite", "duckdb")):
+    if ordered or (column.family in ("text", "other") and dialect in ("sqlite", "duckdb") and not unlike):
         return
     message = f"{column.name!r} is {column.native or column.family}, which has no order that is safe for a watermark"
     raise PlanError(message, hint="use a number, a date or a timestamp; cast it in the query.")
