@@ -208,6 +208,25 @@ def test_values_of_every_kind_are_compared(flows: Callable[..., Flow], path: str
     )
 
 
+@pytest.mark.every_system
+@in_and_out
+def test_numbers_are_compared_to_the_last_digit(flows: Callable[..., Flow], path: str) -> None:
+    most, large = 2**63 - 1, Decimal("99999999999999999999.5001")
+
+    def expected(t: Tester) -> None:
+        t.column("number").between(2**53 + 1, most)
+        t.column("number").is_in([most, 2**53 + 1])
+        t.column("large").between(None, large)
+        t.column("large").is_in([large, Decimal("1.1")])
+
+    columns = (Column(BigInt(), name="id", primary_key=True), Column(BigInt(), name="number"))
+    table = Table("analytics", "exact", (*columns, Column(Numeric(30, 4), name="large")))
+    flow = expecting(flows(table, mode="append"), expected)
+    good = [{"id": 1, "number": most, "large": large}, {"id": 2, "number": 2**53 + 1, "large": Decimal("1.1000")}]
+    result = flow.run([*good, {"id": 3, "number": 2**53, "large": large + Decimal("0.0001")}])
+    assert {count for name, (_, count) in verdicts(result).items() if "number" in name or "large" in name} == {1}
+
+
 @in_and_out
 def test_events_of_a_key_are_set_aside_one_by_one(flows: Callable[..., Flow], path: str) -> None:
     flow = flows(ORDERS, mode="scd2", keys=["id"], event_timestamp_column="at")

@@ -137,6 +137,23 @@ def test_clamp_keeps_null_and_compares_by_value(engine: Engine) -> None:
 
 
 @pytest.mark.slow
+def test_values_of_a_declaration_keep_every_digit(engine: Engine) -> None:
+    most, odd, large = 2**63 - 1, 2**53 + 1, D("12345678901234567890.12")
+    nullified = Column(BigInt, name="c", normalizers=(n.nullif(odd),))
+    assert results(engine, nullified, [odd, odd - 1, None], "integer") == [None, odd - 1, None]
+    assert results(engine, Column(BigInt, name="c", normalizers=(n.nullif(most),)), [most], "integer") == [None]
+    clamped = Column(BigInt, name="c", normalizers=(n.clamp(0, odd - 1),))
+    assert results(engine, clamped, [odd, -1], "integer") == [odd - 1, 0]
+    filled = Column(
+        Numeric[22, 2],
+        name="c",
+        normalizers=(n.parse_numeric(22, 2), n.nullif(D("1.1")), n.default(large), n.clamp(0, large)),
+    )
+    values = ["1.10", None, "12345678901234567890.13", "12345678901234567890.11"]
+    assert results(engine, filled, values) == [large, large, large, D("12345678901234567890.11")]
+
+
+@pytest.mark.slow
 def test_defaults_and_nullif_meet_the_type_they_are_compared_with(engine: Engine) -> None:
     assert results(engine, Column(BigInt, name="c", normalizers=(n.default(0),)), ["5", None]) == [5, 0]
     assert results(

@@ -101,6 +101,14 @@ def double(x: Value) -> float | None:
     return number if math.isfinite(number) or isinstance(x, float) else None
 
 
+def compare(x: Value, other: str) -> int | None:
+    """Return whether a number is less (-1), equal (0) or greater (1) than the one that a text spells; NULL for no number."""
+    if isinstance(x, float):
+        return (x > float(other)) - (x < float(other))
+    number = as_decimal(x)
+    return None if number is None else (number > Decimal(other)) - (number < Decimal(other))
+
+
 def rounded(x: Value, scale: int) -> Value:
     """Return a number rounded half away from zero, in the form it came in."""
     if isinstance(x, int):
@@ -222,6 +230,7 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Value]]] = {
     "flow_integer": (1, integer),
     "flow_decimal": (3, decimal),
     "flow_double": (1, double),
+    "flow_compare": (2, compare),
     "flow_round": (2, rounded),
     "flow_timestamp": (1, timestamp),
     "flow_date": (1, day),

@@ -53,8 +53,6 @@ _DIALECT_FUNCTIONS: dict[str, dict[str, str]] = {
         "duckdb": "TRY_CAST(x AS DOUBLE)",
         "spark": "TRY_CAST(x AS DOUBLE)",
     },
-    # SQLite compares text with a number by storage class.
-    "comparable": {ANY: "x", "sqlite": "CAST(x AS REAL)"},
     # points in time
     "naive": {
         "postgres": "CAST(x AS TIMESTAMP)",

@@ -14,7 +14,7 @@ from ematix_flow.declare.quality import checks as q
 from ematix_flow.errors import PlanError, UnsupportedError, did_you_mean
 from ematix_flow.plan.sql.dialects import case, is_null, number, sql_func
 from ematix_flow.plan.sql.render import STAGED, native_column, native_name
-from ematix_flow.plan.sql.shape.literals import literal
+from ematix_flow.plan.sql.shape.literals import compared, literal
 from ematix_flow.plan.sql.shape.regex import spelled
 from ematix_flow.plan.sql.shape.value import SourceType
 from ematix_flow.plan.sql.user.query import read_expression, read_query
@@ -167,23 +167,24 @@ def staged(dialect: str) -> str:
 
 
 def _outside(one: Expectation, column: exp.Expr, kind: str, dialect: str) -> exp.Expr:
-    value = _comparable(column, kind, dialect)
     ends: list[exp.Expr] = []
     if one.low is not None:
-        ends.append(exp.LT(this=value.copy(), expression=_literal(one, one.low, kind, dialect)))
+        ends.append(_compared(one, exp.LT, column, one.low, kind, dialect))
     if one.high is not None:
-        ends.append(exp.GT(this=value.copy(), expression=_literal(one, one.high, kind, dialect)))
+        ends.append(_compared(one, exp.GT, column, one.high, kind, dialect))
     return exp.or_(*ends)
 
 
 def _among(one: Expectation, column: exp.Expr, kind: str, dialect: str) -> exp.Expr:
-    value = _comparable(column, kind, dialect)
+    if kind in q.NUMBERS and dialect == "sqlite":
+        same = [_compared(one, exp.EQ, column, candidate, kind, dialect) for candidate in one.values]
+        return exp.Not(this=exp.paren(exp.or_(*same)))
     known = [_literal(one, candidate, kind, dialect) for candidate in one.values]
     if kind in q.TEXTS and dialect == "mysql":
         return exp.Not(
-            this=exp.paren(exp.or_(*(sql_func("same_text", dialect, x=value, y=candidate) for candidate in known)))
+            this=exp.paren(exp.or_(*(sql_func("same_text", dialect, x=column, y=candidate) for candidate in known)))
         )
-    return exp.Not(this=exp.paren(exp.In(this=value, expressions=known)))
+    return exp.Not(this=exp.paren(exp.In(this=column, expressions=known)))
 
 
 def _unmatched(one: Expectation, column: exp.Expr, dialect: str) -> exp.Expr:
@@ -196,8 +197,13 @@ def _unmatched(one: Expectation, column: exp.Expr, dialect: str) -> exp.Expr:
     return exp.Not(this=exp.paren(sql_func("matches", dialect, x=column, p=pattern)))
 
 
-def _comparable(column: exp.Expr, kind: str, dialect: str) -> exp.Expr:
-    return sql_func("comparable", dialect, x=column) if kind in q.NUMBERS else column
+def _compared(
+    one: Expectation, comparison: type[exp.Binary], column: exp.Expr, raw_value: Any, kind: str, dialect: str
+) -> exp.Expr:
+    other = _literal(one, raw_value, kind, dialect)
+    if kind not in q.NUMBERS:
+        return comparison(this=column.copy(), expression=other)
+    return compared(comparison, column.copy(), raw_value, _FAMILIES[kind], dialect)
 
 
 def _literal(one: Expectation, raw_value: Any, kind: str, dialect: str) -> exp.Expr:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from ematix_flow.errors import PlanError
-from ematix_flow.plan.sql.dialects import sql_func
+from ematix_flow.plan.sql.dialects import fill, number, sql_func
 from ematix_flow.plan.sql.shape.cast import convert_timestamp
 from ematix_flow.plan.sql.shape.value import NUMBERS, TIME_TYPES, SourceType, Value
 
@@ -32,9 +32,25 @@ def literal(value: Literal, family: SourceType, dialect: str) -> exp.Expr:
         if family in NUMBERS:
             raise PlanError(f"{value!r} is not a number")
         return exp.Literal.string(_literal_text(value))
+    if family is S.DECIMAL and dialect == "sqlite":
+        # Decimals are text there; a number in its SQL has 15 digits.
+        return exp.Literal.string(_digits(value))
     written = format(abs(value), "f") if isinstance(value, Decimal) else str(abs(value))
     positive = exp.Literal.number(written)
     return exp.paren(exp.Neg(this=positive)) if value < 0 else positive
+
+
+def compared(comparison: type[exp.Binary], x: exp.Expr, value: Literal, family: SourceType, dialect: str) -> exp.Expr:
+    """Return the comparison of an expression of this family with a value of the declaration, exact to the last digit."""
+    other = literal(value, family, dialect)
+    if dialect == "sqlite" and family in NUMBERS and not isinstance(value, bool):
+        # Text and a number are unlike there, and a number in its SQL has 15 digits.
+        x, other = fill("FLOW_COMPARE(x, y)", dialect, x=x, y=_digits(value)), number(0)
+    return comparison(this=x, expression=other)
+
+
+def _digits(value: object) -> str:
+    return format(Decimal(str(value)), "f")
 
 
 def _constant_timestamp(text: Value, family: SourceType, dialect: str) -> exp.Expr:

@@ -26,7 +26,7 @@ from ematix_flow.plan.sql.shape.cast import (
     read_integer,
     to_text,
 )
-from ematix_flow.plan.sql.shape.literals import literal
+from ematix_flow.plan.sql.shape.literals import compared, literal
 from ematix_flow.plan.sql.shape.regex import replace_matches
 from ematix_flow.plan.sql.shape.timestamps import day, matches, parse_timestamp
 from ematix_flow.plan.sql.shape.value import NUMBERS, TIME_TYPES, SourceType
@@ -163,9 +163,9 @@ def _typed_step(
             return value.become(_rounded(value, precision, dialect))
         case n.Clamp(low, high):
             least, most = literal(low, value.type, dialect), literal(high, value.type, dialect)
-            x = sql_func("comparable", dialect, x=value.sql) if value.type not in TIME_TYPES else value.sql
-            below, above = exp.LT(this=x.copy(), expression=least), exp.GT(this=x.copy(), expression=most)
-            bounded = case((below, least.copy()), (above, most.copy()), otherwise=value.sql.copy())
+            below = compared(exp.LT, value.sql.copy(), low, value.type, dialect)
+            above = compared(exp.GT, value.sql.copy(), high, value.type, dialect)
+            bounded = case((below, least), (above, most), otherwise=value.sql.copy())
             return value.become(bounded)
         case n.DateTrunc(precision):
             naive = convert_timestamp(value, S.TIMESTAMP, dialect)
@@ -223,8 +223,6 @@ def _coalesce(value: Value, literal_value: n.Literal, dialect: str) -> Value:
 
 
 def _same(value: Value, literal_value: n.Literal, dialect: str) -> exp.Expr:
-    other = literal(literal_value, value.type, dialect)
     if value.type is S.TEXT:
-        return sql_func("same_text", dialect, x=value.sql, y=other)
-    x = sql_func("comparable", dialect, x=value.sql) if value.type in NUMBERS else value.sql
-    return exp.EQ(this=x, expression=other)
+        return sql_func("same_text", dialect, x=value.sql, y=literal(literal_value, value.type, dialect))
+    return compared(exp.EQ, value.sql, literal_value, value.type, dialect)
