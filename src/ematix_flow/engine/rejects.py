@@ -52,21 +52,27 @@ def replay_rejects(
     """Load pending rejects again, all or those that are named, through the pipeline as it is declared now; rows that still do not fit stay rejects.
 
     The replay is a load of its own, and marks the rejects in its own transaction: a crash in the middle never loads a
-    row twice. Rows of the source and rows that the pipeline has shaped already are a load each; `result` is the last one's.
+    row twice. Every target, and rows of the source and rows that the pipeline has shaped already, are a load each; `result`
+    is the last one's.
     """
     options = options or Options()
-    chosen = [r for r in list_rejects(pipeline, limit=1_000_000) if ids is None or r.reject_id in ids]
-    if not chosen:
+    chosen = [(target, _pending(pipeline, target, ids)) for target in pipeline.targets]
+    if not any(rejects for _, rejects in chosen):
         return {"replayed": 0, "rejected": 0, "result": None}
-    if pipeline.fan_out:
-        message = "rejects of a fan-out are replayed by the target's own pipeline"
-        raise RunError(message, hint="declare a pipeline for that target alone and replay there.")
     _refuse_while_running(pipeline, options)
-    again = replace(pipeline, targets=(_append_only(pipeline.targets[0]),), transforms_post=())
-    alike = sorted(chosen, key=_kind_of)
-    results = [_replay(again, list(some), options) for _, some in groupby(alike, key=_kind_of)]
+    results = []
+    for target, rejects in chosen:
+        again = replace(pipeline, targets=(_append_only(target),), transforms_post=(), continue_on_failure=False)
+        alike = sorted(rejects, key=_kind_of)
+        results += [_replay(again, list(some), options) for _, some in groupby(alike, key=_kind_of)]
     rejected = sum(int(result["rows_rejected"]) for result in results)
-    return {"replayed": len(chosen) - rejected, "rejected": rejected, "result": results[-1]}
+    replayed = sum(len(rejects) for _, rejects in chosen) - rejected
+    return {"replayed": replayed, "rejected": rejected, "result": results[-1]}
+
+
+def _pending(pipeline: Pipeline, target: TargetDeclaration, ids: Sequence[str] | None) -> list[Reject]:
+    pending = list_rejects(replace(pipeline, targets=(target,)), limit=1_000_000)
+    return [reject for reject in pending if ids is None or reject.reject_id in ids]
 
 
 def _refuse_while_running(pipeline: Pipeline, options: Options) -> None:
@@ -92,7 +98,7 @@ def _replay(pipeline: Pipeline, rejects: Sequence[Reject], options: Options) -> 
     rows, known = _frame(rejects, pipeline.targets[0], typed=typed), tuple(reject.reject_id for reject in rejects)
     given = replace(options, slot=replay_slot(rejects), source_frame=rows, shaped=shaped, replays=known)
     result: dict[str, Any] = run_pipeline(pipeline, given)
-    return result
+    return next(iter(result.values())) if pipeline.fan_out else result
 
 
 def _append_only(target: TargetDeclaration) -> TargetDeclaration:
