@@ -27,8 +27,11 @@ _DIALECT_FUNCTIONS: dict[str, dict[str, str]] = {
     "trim": {ANY: "TRIM(x)", "duckdb": "TRIM(x, ' ')"},
     "lower": {ANY: "LOWER(x)", "sqlite": "FLOW_LOWER(x)"},
     "upper": {ANY: "UPPER(x)", "sqlite": "FLOW_UPPER(x)"},
-    # MySQL compares text by collation, which ignores case and blanks at the end.
-    "same_text": {ANY: "x = y", "mysql": "CAST(x AS BINARY) = CAST(y AS BINARY)"},
+    # MySQL compares text by collation, which ignores case and blanks at the end; its bytes are those of a charset.
+    "same_text": {
+        ANY: "x = y",
+        "mysql": "CAST(CONVERT(x USING utf8mb4) AS BINARY) = CAST(CONVERT(y USING utf8mb4) AS BINARY)",
+    },
     "matches": {
         "postgres": "x ~ p",
         # MariaDB has no REGEXP_LIKE, and both decide about case by collation unless the pattern does.

@@ -201,7 +201,7 @@ def _compared(
     one: Expectation, comparison: type[exp.Binary], column: exp.Expr, raw_value: Any, kind: str, dialect: str
 ) -> exp.Expr:
     other = _literal(one, raw_value, kind, dialect)
-    if kind not in q.NUMBERS:
+    if kind not in (*q.NUMBERS, *q.TEXTS):
         return comparison(this=column.copy(), expression=other)
     return compared(comparison, column.copy(), raw_value, _FAMILIES[kind], dialect)
 

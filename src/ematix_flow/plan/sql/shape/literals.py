@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from ematix_flow.errors import PlanError
-from ematix_flow.plan.sql.dialects import fill, number, sql_func
+from ematix_flow.plan.sql.dialects import as_operand, fill, number, sql_func
 from ematix_flow.plan.sql.shape.cast import convert_timestamp
 from ematix_flow.plan.sql.shape.value import NUMBERS, TIME_TYPES, SourceType, Value
 
@@ -46,7 +46,21 @@ def compared(comparison: type[exp.Binary], x: exp.Expr, value: Literal, family: 
     if dialect == "sqlite" and family in NUMBERS and not isinstance(value, bool):
         # Text and a number are unlike there, and a number in its SQL has 15 digits.
         x, other = fill("FLOW_COMPARE(x, y)", dialect, x=x, y=_digits(value)), number(0)
+    elif family is S.TEXT and comparison is not exp.EQ:
+        x, other = _by_bytes(x, dialect), _by_bytes(other, dialect)
     return comparison(this=x, expression=other)
+
+
+def _by_bytes(x: exp.Expr, dialect: str) -> exp.Expr:
+    """Return a text that is ordered by its bytes, whatever the collation of its column or database."""
+    match dialect:
+        case "mysql":
+            return sql_func("bytes", dialect, x=x)
+        case "postgres":
+            return exp.Collate(this=as_operand(x), expression=exp.to_identifier("C", quoted=True))
+        case "sqlite" | "duckdb":
+            return exp.Collate(this=as_operand(x), expression=exp.to_identifier("BINARY"))
+    return x
 
 
 def _digits(value: object) -> str:
