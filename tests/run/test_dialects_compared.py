@@ -124,6 +124,11 @@ ROWS = [
     "SELECT w, count(*) AS c FROM three GROUP BY 1 ORDER BY 1",
     "SELECT w FROM three WHERE v NOT IN (1, NULL)",
     "SELECT q.e / 2 AS r, floor(q.e) / 2 AS f FROM (SELECT v * 7 / 2 AS e FROM three) q ORDER BY r",
+    "SELECT w, e FROM three LEFT JOIN LATERAL unnest(CASE WHEN v > 1 THEN ARRAY[v, 5] END) AS u(e) ON true ORDER BY 1, 2",
+    "SELECT w, e FROM three JOIN unnest(ARRAY[1, 2, 3]) AS u(e) ON u.e > w WHERE v > 0 ORDER BY 1, 2",
+    "SELECT v, e, n FROM three CROSS JOIN unnest(ARRAY[7, 9]) WITH ORDINALITY AS u(e, n) ORDER BY 1, 3",
+    "SELECT q.v, e, n * 2 AS r FROM three q LEFT JOIN unnest(ARRAY[q.v, 9]) WITH ORDINALITY AS u(e, n) ON true ORDER BY 1, 3",
+    "SELECT e, n FROM (SELECT u.e, u.n FROM unnest(ARRAY[7, 9]) WITH ORDINALITY AS u(e, n)) q CROSS JOIN (SELECT w FROM three) t ORDER BY 1, 2",
     "WITH q AS (SELECT round(w * 1.25, 1) AS e FROM three) SELECT CAST(e AS BIGINT) AS r FROM q ORDER BY r",
 ]
 ROWS_OF = {

@@ -153,6 +153,20 @@ def test_an_aggregate_of_the_user_gets_the_rows_of_its_group() -> None:
         ("mysql", "SELECT extract(week FROM a) FROM source", "line 1, column", "WEEK has no translation"),
         ("duckdb", "SELECT date_diff('month', a, b) FROM source", "line 1, column 8", "counts the boundaries"),
         ("mysql", "SELECT CAST(a AS UNSIGNED) FROM source", "line 1, column", "without a sign"),
+        ("duckdb", "SELECT unnest(a), unnest(b) + 1 FROM source", "line 1, column", "side by side"),
+        ("postgres", "SELECT v FROM source LEFT JOIN unnest(a) AS u(v) ON v > 1", "line 1, column", "a condition"),
+        (
+            "postgres",
+            "SELECT v FROM source CROSS JOIN unnest(a) AS u(v) RIGHT JOIN t ON t.id = source.id",
+            "line 1, column",
+            "RIGHT or FULL JOIN",
+        ),
+        (
+            "postgres",
+            "SELECT v FROM unnest(a, b) WITH ORDINALITY AS u(v, w, n)",
+            "line 1, column",
+            "positions in several lists",
+        ),
     ],
 )
 def test_what_spark_cannot_mean_is_refused_with_its_place(

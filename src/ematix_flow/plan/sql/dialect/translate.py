@@ -32,6 +32,7 @@ from ematix_flow.plan.sql.dialect.typed import (
     WHOLE_PART,
     typed_call,
 )
+from ematix_flow.plan.sql.dialect.unnested import translate_unnested
 
 if TYPE_CHECKING:
     from sqlglot.dialects.dialect import Dialect
@@ -91,6 +92,7 @@ def translate(query: exp.Query, dialect: str, text: str) -> None:
             _by_type(node, TRUNCATE, dialect, where)
         elif isinstance(node, exp.Func):
             translate_function(node, dialect, where)
+    translate_unnested(query, dialect, text)
 
 
 def _without_expr(query: exp.Query) -> None:

@@ -185,7 +185,7 @@ def _only_of(tree: exp.Expr, alias: str) -> Iterator[exp.Expr]:
     """Return the largest expressions that only have columns of one relation, and more than a column."""
     if tree.find(exp.Column) is None or isinstance(tree, exp.Column):
         return
-    if _is_of(tree, alias) and not isinstance(tree, exp.Explode):
+    if _is_of(tree, alias) and not isinstance(tree, exp.Explode | exp.Inline):
         yield tree
         return
     for child in list(tree.iter_expressions()):
