@@ -66,7 +66,7 @@ OF: dict[str, str] = {
         list_sort(l) ; list_concat(l, l) ; array_length(l) ; contains(t, 'll') ; ends_with(t, 'lo') ; ifnull(n, 'x') ; unicode('a')
         json_extract_string('{{"a": {{"b": true}}}}', '$.a.b') ; '{{"a": [1, 2]}}' ->> '$.a[0]' ; bit_count(7) ; levenshtein('a', 'b')
         try_cast('x' AS INT) ; a / b ; x % 2 ; string_split(string_split('a:b,c:d', ',')[b], ':')[1] ; [[1, 2], [3, 4]][b][b]
-        l[0] ; [{{'p': 1}}, {{'p': 2}}][2]['p']
+        s + INTERVAL (a) DAY ; d - INTERVAL (a) HOUR ; l[0] ; [{{'p': 1}}, {{'p': 2}}][2]['p']
     """,
     "postgres": f"""
         {NUMBERS} {LIKE_POSTGRES}
@@ -90,6 +90,10 @@ OF: dict[str, str] = {
         lpad(t, 7, 'x') ; rpad(t, 3, 'x') ; trim(LEADING 'H' FROM t) ; hex(255) ; md5('a') ; concat(a, t, m) ; concat_ws(',', 'a', NULL)
         json_unquote(json_extract('{{"a": "b"}}', '$.a')) ; json_extract('{{"a": 7}}', '$.a') > 5 ; json_extract('{{"a": "b"}}', '$.a') = 'b'
         str_to_date('1/5/2024', '%m/%d/%Y') ; str_to_date('20240105', '%Y%m%d') ; str_to_date('2024-1-5 3:4:5', '%Y-%m-%d %H:%i:%s')
+        date_add(s, INTERVAL 90 MINUTE) ; date_add(s, INTERVAL 1 DAY) ; date_sub(s, INTERVAL 1 YEAR) ; date_add(s, INTERVAL -b HOUR)
+        date_add(d, INTERVAL 90 MINUTE) ; date_add(d, INTERVAL b HOUR) ; date_sub(d, INTERVAL b + 1 DAY) ; d - INTERVAL b QUARTER
+        date_add(d, INTERVAL -1 WEEK) ; date_add('2024-01-31', INTERVAL 1 MONTH) ; date_add('2024-01-31', INTERVAL 1 HOUR)
+        date_sub('2024-01-31 10:00:00', INTERVAL 1 DAY) ; timestampadd(DAY, a, d) ; s + INTERVAL 1.5 SECOND
         CAST(s AS DATE) ; CAST(d AS CHAR) ; if(a > 3, 'y', 'n') ; conv('ff', 16, 10)
     """,
 }

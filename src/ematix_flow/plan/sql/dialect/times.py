@@ -6,6 +6,7 @@ from sqlglot import exp
 
 from ematix_flow.plan.sql.dialect.formats import translate_format
 from ematix_flow.plan.sql.dialect.refusal import refusal
+from ematix_flow.plan.sql.dialect.typed import MOVE, typed_call
 
 _FIELDS = {
     "YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DOY", "HOUR", "MINUTE", "SECOND", "ISODOW", "DOW", "EPOCH",
@@ -14,6 +15,8 @@ _UNITS = {"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND",
 _PLURALS = {"MILLISECONDS": "MILLISECOND", "MICROSECONDS": "MICROSECOND"}
 _YEAR_ZERO = "0000-01-01"
 """What MySQL counts days from, in a year that it gives 365 days and Spark 366."""
+_PARTS = ("YEAR", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND")
+"""What the arguments of Spark's make_interval() are."""
 _FOLLOW_POSTGRES = ("postgres", "duckdb", "datafusion")
 
 
@@ -30,10 +33,35 @@ def translate_time(node: exp.Func, dialect: str, where: str) -> None:
             _name(node, "EEEE")
         case exp.Monthname() if dialect == "duckdb":
             _name(node, "MMMM")
+        case exp.DateAdd() | exp.DateSub() | exp.TimestampAdd() if dialect == "mysql":
+            _move(node, dialect, where)
         case exp.DateDiff() if dialect == "mysql" and _literal(node.expression) == _YEAR_ZERO:
             node.replace(exp.paren(exp.Sub(this=node.copy(), expression=exp.Literal.number(1))))
         case _ if dialect in _FOLLOW_POSTGRES:
             _of_postgres(node, dialect, where)
+
+
+def interval(amount: exp.Expr, unit: exp.Expr | None, dialect: str, where: str) -> exp.Expr:
+    """Return so many units of time, which may be computed."""
+    name = unit.name.upper().removesuffix("S") if isinstance(unit, exp.Var) else ""
+    if name == "QUARTER":
+        name, amount = "MONTH", exp.Mul(this=exp.paren(amount.copy()), expression=exp.Literal.number(3))
+    if name not in _PARTS:
+        reason = f"an interval of {unit.sql() if unit is not None else 'no unit'} has no translation"
+        raise refusal(dialect, where, reason, f"these have one: {', '.join(_PARTS)}.")
+    if isinstance(amount, exp.Literal):
+        return exp.Interval(this=exp.Literal.string(amount.name), unit=exp.var(name))
+    kind = "DECIMAL(18, 6)" if name == "SECOND" else "INT"
+    parts: list[exp.Expr] = [exp.Literal.number(0) for _ in _PARTS]
+    parts[_PARTS.index(name)] = exp.cast(amount.copy(), kind)
+    return exp.Anonymous(this="MAKE_INTERVAL", expressions=parts)
+
+
+def _move(node: exp.Func, dialect: str, where: str) -> None:
+    """Add an interval to a time or subtract it; Spark's date_add() adds days and forgets the time of the day."""
+    kind = exp.Sub if isinstance(node, exp.DateSub) else exp.Add
+    moved = kind(this=node.this.copy(), expression=interval(node.expression, node.args.get("unit"), dialect, where))
+    node.replace(exp.paren(typed_call(MOVE, dialect, where, moved)))
 
 
 def check_unit(node: exp.Expr, dialect: str, where: str) -> None:

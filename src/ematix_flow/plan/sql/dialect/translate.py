@@ -17,7 +17,7 @@ from ematix_flow.plan.sql.dialect.functions import translate_function
 from ematix_flow.plan.sql.dialect.lists import translate_element
 from ematix_flow.plan.sql.dialect.refusal import refusal, written_at
 from ematix_flow.plan.sql.dialect.texts import translate_text
-from ematix_flow.plan.sql.dialect.times import check_unit
+from ematix_flow.plan.sql.dialect.times import check_unit, interval
 from ematix_flow.plan.sql.dialect.typed import (
     AVERAGE,
     DIVIDE,
@@ -127,8 +127,7 @@ def _operator(node: exp.Expr, dialect: str, where: str) -> None:
         case exp.Div():
             _by_type(node, DIVIDE, dialect, where)
         case exp.Add() | exp.Sub() if isinstance(node.expression, exp.Interval):
-            if dialect in ("postgres", "duckdb"):
-                _by_type(node, MOVE, dialect, where)
+            _move(node, dialect, where)
         case exp.Sub() | exp.Add() if dialect in (_ROUNDING if isinstance(node, exp.Sub) else ("mysql",)):
             _by_type(node, SUBTRACT, dialect, where)
         case exp.AtTimeZone():
@@ -136,6 +135,14 @@ def _operator(node: exp.Expr, dialect: str, where: str) -> None:
             raise refusal(dialect, where, reason, "use to_utc_timestamp or from_utc_timestamp with dialect='spark'.")
         case exp.Bracket():
             translate_element(node, dialect, where)
+
+
+def _move(node: exp.Binary, dialect: str, where: str) -> None:
+    amount, unit = node.expression.this, node.expression.args.get("unit")
+    if dialect == "mysql" or not isinstance(amount, exp.Literal | None):
+        node.set("expression", interval(amount, unit, dialect, where))
+    if dialect in _ROUNDING:
+        _by_type(node, MOVE, dialect, where)
 
 
 def _null_for_zero(divisor: exp.Expr) -> exp.Expr:

@@ -55,6 +55,13 @@ def _has_any_digits(node: exp.Expr) -> bool:
     return any(kind.find_ancestor(exp.Round, exp.Floor, exp.Ceil) is None for kind in kinds)
 
 
+def _has_time(interval: exp.Expr) -> bool:
+    """Return whether an interval has hours, minutes or seconds."""
+    if isinstance(interval, exp.Interval):
+        return interval.args["unit"].name in ("HOUR", "MINUTE", "SECOND")
+    return any(interval.args[part].name != "0" for part in ("hour", "minute", "second") if interval.args.get(part))
+
+
 def _is_surely_whole(node: exp.Expr) -> bool:
     """Return whether an expression is a whole number whatever it is computed from."""
     kind = annotate_types(node.copy(), dialect="spark").type
@@ -240,7 +247,27 @@ class _Typed:
         return exp.Anonymous(this="DATEDIFF", expressions=[self._node.this, self._node.expression])
 
     def _moved(self) -> exp.Expr:
-        return exp.cast(self._node, "TIMESTAMP_NTZ", dialect="spark") if exp.DType.DATE in self._kinds else self._node
+        if self._dialect == "mysql":
+            return self._moved_by_mysql()
+        return self._moved_as("TIMESTAMP_NTZ") if exp.DType.DATE in self._kinds else self._node
+
+    def _moved_by_mysql(self) -> exp.Expr:
+        """Return a date for a date as long as the interval has whole days, and a text for a text."""
+        has_time = _has_time(self._node.expression)
+        if exp.DType.DATE in self._kinds:
+            return self._moved_as("TIMESTAMP_NTZ") if has_time else self._node
+        if not set(self._kinds) & exp.DataType.TEXT_TYPES:
+            return self._node
+        moved = exp.cast(self._moved_as("TIMESTAMP_NTZ"), "STRING", dialect="spark")
+        if has_time:
+            return moved
+        is_long = exp.GT(this=exp.Length(this=self._node.this.copy()), expression=exp.Literal.number(len("2024-01-31")))
+        return exp.If(this=is_long, true=moved, false=exp.cast(self._moved_as("DATE"), "STRING", dialect="spark"))
+
+    def _moved_as(self, kind: str) -> exp.Expr:
+        moved = self._node.copy()
+        moved.set("this", exp.cast(moved.this, kind, dialect="spark"))
+        return moved
 
     def _truncated(self) -> exp.Expr:
         """Return a local time for a local time; Spark makes an instant of it."""
