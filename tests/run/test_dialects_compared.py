@@ -37,6 +37,7 @@ LIKE_POSTGRES = """
     starts_with(t, 'He') ; concat_ws(',', 'a', NULL, 'b') ; concat('a', 1, NULL) ; concat('a', m) ; concat('a', d) ; concat('a', s)
     'a' || NULL || 'b' ; a || t ; t || m ; t LIKE 'h%' ; t NOT LIKE 'H%' ; 'a|b' LIKE 'a||b' ESCAPE '|' ; 'a_b' LIKE 'a\\_b'
     'axb' LIKE 'a_b' ; 'a\\b' LIKE 'a\\\\b' ; 'a\\b' ; t ILIKE 'h%' ; t LIKE '' ; regexp_replace(t, '(l)', '<\\1>', 'g')
+    regexp_replace(t, '(l)', '$1\\\\1', 'g') ; regexp_replace(t, '(l)', '\\\\\\1\\\\', 'g')
     CAST(true AS TEXT) ; true::text ; CAST('t' AS BOOLEAN) ; CAST('yes' AS BOOLEAN) ; CAST(1 AS BOOLEAN) ; CAST(true AS INT)
     CAST(m AS TEXT) ; CAST(d AS TEXT) ; CAST(s AS TEXT) ; CAST(' 7 ' AS INT) ; CAST('1e3' AS DOUBLE PRECISION) ; t::varchar(9)
     CAST(s AS DATE) ; CAST('2024-01-31' AS TIMESTAMP) ; CAST('2024-01-31 12:00:00+02' AS TIMESTAMPTZ)
@@ -73,6 +74,7 @@ OF: dict[str, str] = {
         to_char(s, 'YYYY-MM-DD HH24:MI:SS.MS US') ; to_char(s, 'FMDay, FMDD Mon DDD Q') ; to_char(s, 'HH12:MI AM "at"')
         to_date('2024-02-03', 'YYYY-MM-DD') ; to_timestamp('03 Feb 2024', 'DD Mon YYYY') ; to_date('2024-1-5', 'YYYY-MM-DD')
         to_date('20240105', 'YYYYMMDD') ; to_timestamp('2024-1-5 3:4:5', 'YYYY-MM-DD HH24:MI:SS') ; to_char(s, 'YYYY年MM月_DD')
+        regexp_replace(t, 'l', '\\&\\&', 'g') ; regexp_replace(t, 'l', '\\0', 'g') ; regexp_replace(t, 'l', '$\\q\\$\\', 'g')
         to_date('2024年1月', 'YYYY年MM月') ; concat('a', true) ; 'a' || true
         format('%s-%s%%', a, n) ; btrim('xyaxy', 'xy') ; regexp_like(t, 'L', 'i') ; regexp_count(t, 'l')
         t !~ 'l' ; t ~* 'L+' ; array_length(l, 1) ; array_length(ARRAY[]::bigint[], 1) ; cardinality(l) ; array_prepend(4, l) ; 3 = ANY(l)

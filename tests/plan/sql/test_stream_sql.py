@@ -154,6 +154,7 @@ def test_an_aggregate_of_the_user_gets_the_rows_of_its_group() -> None:
         ("duckdb", "SELECT date_diff('month', a, b) FROM source", "line 1, column 8", "counts the boundaries"),
         ("mysql", "SELECT CAST(a AS UNSIGNED) FROM source", "line 1, column", "without a sign"),
         ("mysql", "SELECT date_add(a, INTERVAL '1:30' HOUR_MINUTE) FROM source", "line 1, column", "HOUR_MINUTE"),
+        ("postgres", "SELECT substring(a FROM 'l+') FROM source", "line 1, column", "a pattern"),
         ("duckdb", "SELECT unnest(a), unnest(b) + 1 FROM source", "line 1, column", "side by side"),
         ("postgres", "SELECT v FROM source LEFT JOIN unnest(a) AS u(v) ON v > 1", "line 1, column", "a condition"),
         (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from sqlglot import exp
 
 from ematix_flow.plan.sql.dialect.lists import translate_search
@@ -30,6 +32,7 @@ _MISSING = {
 }
 """Functions that other engines have and Spark has not, with what to do."""
 
+_IN_REPLACEMENT = re.compile(r"\\(.?)|\$", re.DOTALL)
 _FOLLOW_POSTGRES = ("postgres", "duckdb", "datafusion")
 
 
@@ -86,6 +89,9 @@ def _null_if_any_is(node: exp.Func) -> None:
 def _check_positions(node: exp.Func, dialect: str, where: str) -> None:
     """Refuse positions and lengths that are read differently: those before the first character."""
     number = node.args.get("start") if isinstance(node, exp.Substring) else node.expression
+    if isinstance(number, exp.Literal) and number.is_string and dialect in ("postgres", "datafusion"):
+        hint = "use regexp_extract with dialect='spark'."
+        raise refusal(dialect, where, "substring() with a pattern has no translation", hint)
     if isinstance(number, exp.Neg) and dialect == "mysql" and isinstance(node, exp.Substring):
         return
     if isinstance(number, exp.Neg) or (isinstance(number, exp.Literal) and number.name == "0"):
@@ -102,13 +108,25 @@ def _regexp_replace(node: exp.RegexpReplace, dialect: str, where: str) -> None:
     if set(letters) - {"g", "i"} or not isinstance(replacement, exp.Literal):
         reason = "only the flags g and i, and replacements that are written out, mean the same in Spark"
         raise refusal(dialect, where, reason, "write it with dialect='spark'.")
-    java = replacement.name.replace("$", "\\$")
-    for group in range(10):
-        java = java.replace(f"\\{group}", f"${group}")
-    node.set("replacement", exp.Literal.string(java))
+    node.set("replacement", exp.Literal.string(_replacement(replacement.name, dialect)))
     node.set("modifiers", None)
     if "i" in letters:
         node.set("expression", exp.Concat(expressions=[exp.Literal.string("(?i)"), node.expression.copy()]))
+
+
+def _replacement(text: str, dialect: str) -> str:
+    """Return a replacement as Java writes it."""
+
+    def part(match: re.Match[str]) -> str:
+        after = match[1] or ""
+        if dialect == "postgres" and after in ("&", "0"):
+            return "$0" if after == "&" else "\\\\0"
+        if after.isdigit():
+            return f"${after}"
+        written = "\\" if after == "\\" else match[0]
+        return written.replace("\\", "\\\\").replace("$", "\\$")
+
+    return _IN_REPLACEMENT.sub(part, text)
 
 
 def _of_positive(value: exp.Expr, logarithm: exp.Expr) -> exp.Expr:
