@@ -65,6 +65,25 @@ def test_what_only_the_batch_could_have_is_lacking(sql: str, names: set[str]) ->
     assert lacking(sql, FIELDS, LOOKUPS) == names
 
 
+INNER = ("sku", "Price")
+
+
+@pytest.mark.parametrize(
+    ("sql", "names"),
+    [
+        ("WITH q AS (SELECT *, doc.* FROM source) SELECT id, sku, price FROM q", set()),
+        ("SELECT id, sku FROM (SELECT s.*, s.doc.part.* FROM source s) WHERE price > 1", set()),
+        ("SELECT id, sku FROM (SELECT *, inline(items) FROM source)", set()),
+        ("SELECT q.id, q.sku FROM (SELECT *, item.* FROM source LATERAL VIEW explode(items) t AS item) AS q", set()),
+        ("SELECT id, sku, nick FROM (SELECT *, doc.* FROM source)", {"nick"}),
+        ("SELECT id, sku, doc.* FROM source", {"sku"}),
+        ("SELECT id, sku FROM (SELECT s.* FROM source s)", {"sku"}),
+    ],
+)
+def test_fields_that_a_query_takes_out_of_a_value_are_its_own(sql: str, names: set[str]) -> None:
+    assert lacking(sql, FIELDS, LOOKUPS, INNER) == names
+
+
 def test_a_column_that_a_lookup_has_not_is_strange() -> None:
     assert strange("SELECT s.id, u.tiger FROM source s JOIN users u ON u.id = s.id", LOOKUPS) == ("users", "tiger")
     assert strange("SELECT s.any, U.Tier FROM source s JOIN Users U ON u.id = s.id", LOOKUPS) is None

@@ -106,7 +106,8 @@ class SqlStage:
         The types of the batch are NULL where it has no value.
         """
         columns = {name: tuple(known) for name, known in self.lookup_types().items()}
-        lacked = sorted(lacking(self.sql, list(types), columns))
+        inner = {name for kind in types.values() for name in _names_in(kind)}
+        lacked = sorted(lacking(self.sql, list(types), columns, inner))
         self._known_types |= {name.lower(): kind for name, kind in types.items() if not pa.types.is_null(kind)}
         missing_types = {name: self._type_of(name, empty=empty) for name in lacked}
         return {name: kind for name, kind in missing_types.items() if kind is not None}
@@ -217,6 +218,17 @@ def _spark_type(spark: SparkSession, text: str) -> pa.DataType:
 
     field = spark.sql(f"SELECT CAST(NULL AS {text}) AS c").schema.fields[0]
     return to_arrow_type(field.dataType)
+
+
+def _names_in(kind: pa.DataType) -> Iterator[str]:
+    """Return the names of all fields inside of a type."""
+    for part in kind if isinstance(kind, pa.StructType) else ():
+        yield part.name
+        yield from _names_in(part.type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        yield from _names_in(kind.value_type)
+    elif pa.types.is_map(kind):
+        yield from _names_in(kind.item_type)
 
 
 def _unquoted(name: str) -> str:

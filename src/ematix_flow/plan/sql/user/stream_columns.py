@@ -29,10 +29,16 @@ Columns = tuple[tuple[str, tuple[str, ...]], ...]
 """The columns of each lookup, by its name."""
 
 
-def lacking(sql: str, fields: Collection[str], lookups: Mapping[str, Collection[str]]) -> frozenset[str]:
-    """Return the columns, in lower case, that Spark SQL takes from the batch and that the batch has not."""
+def lacking(
+    sql: str, fields: Collection[str], lookups: Mapping[str, Collection[str]], inner: Collection[str] = ()
+) -> frozenset[str]:
+    """Return the columns, in lower case, that Spark SQL takes from the batch and that the batch has not.
+
+    `inner` are fields inside of those of the batch, which are columns behind `doc.*` and `inline(docs)`.
+    """
     known = tuple((name.lower(), tuple(sorted(one.lower() for one in lookups[name]))) for name in sorted(lookups))
-    return _lacking(sql, frozenset(name.lower() for name in fields), known)
+    names, nested = (frozenset(name.lower() for name in some) for some in (fields, inner))
+    return _lacking(sql, names, known, nested)
 
 
 def strange(sql: str, lookups: Mapping[str, Collection[str]]) -> tuple[str, str] | None:
@@ -54,8 +60,9 @@ def spark_type(text: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _lacking(sql: str, fields: frozenset[str], lookups: Columns) -> frozenset[str]:
+def _lacking(sql: str, fields: frozenset[str], lookups: Columns, inner: frozenset[str]) -> frozenset[str]:
     tree = parse_one(sql, dialect="spark")
+    own_fields = inner if _takes_out(tree) else frozenset()
     named = list(_qualified(tree))
     missing = {column for table, column in named if table == SOURCE} - fields
     missing |= _unqualifiable(tree) - fields
@@ -72,7 +79,7 @@ def _lacking(sql: str, fields: frozenset[str], lookups: Columns) -> frozenset[st
     except SqlglotError:
         lookup_columns = {column for _, columns in lookups for column in columns}
         return frozenset(missing | _mentioned(parse_one(sql, dialect="spark")) - fields - lookup_columns)
-    return frozenset(missing | set(_unresolved(resolved)))
+    return frozenset(missing | set(_unresolved(resolved, own_fields)))
 
 
 def _qualified(tree: exp.Expr) -> Iterator[tuple[str, str]]:
@@ -113,12 +120,28 @@ def _defined(tree: exp.Expr) -> set[str]:
     return {name.lower() for name in names}
 
 
-def _unresolved(tree: exp.Expr) -> Iterator[str]:
-    """Return the columns that belong to no relation; of a value inside of another, the outermost."""
+def _takes_out(tree: exp.Expr) -> bool:
+    """Return whether a query makes columns of the fields of a value, which only types tell."""
+    for scope in traverse_scope(tree):
+        query = scope.expression
+        for one in query.selects if isinstance(query, exp.Query) else ():
+            name = one.find(exp.Identifier) if isinstance(one, exp.Column | exp.Dot) and one.is_star else None
+            if name is not None and _source_of(scope, name.name) is None:
+                return True
+    return tree.find(exp.Inline) is not None
+
+
+def _unresolved(tree: exp.Expr, inner: frozenset[str]) -> Iterator[str]:
+    """Return the columns that belong to no relation; of a value inside of another, the outermost.
+
+    What a query takes out of a value are columns of those that read it.
+    """
     for scope in traverse_scope(tree):
         # ORDER BY behind UNION, EXCEPT and INTERSECT has the columns of the result.
         results = scope.expression.named_selects if isinstance(scope.expression, exp.SetOperation) else ()
         named = {name.lower() for name in results}
+        if not all(isinstance(source, exp.Table) for source in scope.sources.values()):
+            named |= inner
         for column in scope.columns:
             name = column.parts[0].name.lower()
             if name not in named and (not column.table or _source_of(scope, column.table) is None):
