@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _NOTHING = "_flow_nothing"
 """A column of every relation, because one without columns counts as unknown."""
 
+_OF_A_VIEW = {"pos", "col", "key", "value"}
+"""What Spark calls the columns of LATERAL VIEW EXPLODE that have no names."""
+
 Columns = tuple[tuple[str, tuple[str, ...]], ...]
 """The columns of each lookup, by its name."""
 
@@ -140,6 +143,8 @@ def _unresolved(tree: exp.Expr, inner: frozenset[str]) -> Iterator[str]:
         # ORDER BY behind UNION, EXCEPT and INTERSECT has the columns of the result.
         results = scope.expression.named_selects if isinstance(scope.expression, exp.SetOperation) else ()
         named = {name.lower() for name in results}
+        if any(not one.alias_column_names for one in scope.expression.args.get("laterals") or ()):
+            named |= _OF_A_VIEW
         if not all(isinstance(source, exp.Table) for source in scope.sources.values()):
             named |= inner
         for column in scope.columns:
