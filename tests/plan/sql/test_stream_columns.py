@@ -26,6 +26,7 @@ RANKED = "WITH r AS (SELECT *, row_number() OVER (PARTITION BY id ORDER BY at) A
         "SELECT id, item FROM source, LATERAL explode(items) AS t(item)",
         "SELECT id, a, b FROM source LATERAL VIEW inline(items) t AS a, b",
         "SELECT doc.a.b AS b, doc.c, s.doc.d FROM source s",
+        "SELECT doc.* FROM source ORDER BY 1",
         "SELECT transform(items, x -> x + id) AS y, filter(items, (e, i) -> i > 0) AS z FROM source",
         "SELECT id AS k, k + 1 AS m FROM source",
         "SELECT id % 2 AS g, count(*) AS n FROM source GROUP BY g HAVING n > 1 ORDER BY n",

@@ -131,7 +131,7 @@ def _operand_types(
     """Return the types of the operands of typed expressions by the number of the call; none where they are unknown."""
     try:
         known = annotated(tree, dialect, relations, returned, strictly=strictly)
-    except SqlglotError:
+    except (SqlglotError, AssertionError):  # of positions behind doc.*
         return {}
     return {
         call.expressions[4].name: [one.type or UNKNOWN for one in _operands(call.expressions[3])]

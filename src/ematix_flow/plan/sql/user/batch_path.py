@@ -36,7 +36,7 @@ class Spine:
             tree = qualify(
                 parse_one(sql, dialect="spark"), schema=schema, dialect="spark", validate_qualify_columns=False
             )
-        except SqlglotError as error:
+        except (SqlglotError, AssertionError) as error:  # of positions behind doc.*
             raise NotSupportedError from error
         if not isinstance(tree, exp.Select):
             raise NotSupportedError

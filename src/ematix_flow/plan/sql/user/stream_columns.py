@@ -79,7 +79,7 @@ def _lacking(sql: str, fields: frozenset[str], lookups: Columns, inner: frozense
         resolved = qualify(
             tree, schema=schema, dialect="spark", validate_qualify_columns=False, quote_identifiers=False
         )
-    except SqlglotError:
+    except (SqlglotError, AssertionError):  # of positions behind doc.*
         lookup_columns = {column for _, columns in lookups for column in columns}
         return frozenset(missing | _mentioned(parse_one(sql, dialect="spark")) - fields - lookup_columns)
     return frozenset(missing | set(_unresolved(resolved, own_fields)))
