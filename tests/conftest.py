@@ -9,6 +9,7 @@ import itertools
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -399,7 +400,7 @@ def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def quick_lakes(blank_surroundings: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def quick_lakes(blank_surroundings: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let lake tables of all kinds share one Spark session, which does not write Java for every query of a few rows."""
     from ematix_flow.connect.base.lake_engine import SparkRequirements
     from ematix_flow.connect.delta import table as delta
@@ -415,12 +416,26 @@ def quick_lakes(blank_surroundings: None, monkeypatch: pytest.MonkeyPatch) -> No
     )
     require(tables + s3_spark.REQUIREMENTS + iceberg_catalog.GLUE)
     _be_quick(monkeypatch, QUICK)
+    yield
+    _forget_delta_tables()
 
 
 @pytest.fixture
 def quick_streams(blank_surroundings: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let streams run in the session that tests of a few messages share."""
     _be_quick(monkeypatch, QUICK_STREAMS)
+
+
+def _forget_delta_tables() -> None:
+    """Let the session of this process forget its tables, which Delta keeps for an hour: hundreds of them fill the heap."""
+    pyspark = sys.modules.get("pyspark")
+    context = pyspark.SparkContext._active_spark_context if pyspark is not None else None
+    if context is None or context._jvm is None:
+        return
+    from py4j.protocol import Py4JError
+
+    with suppress(Py4JError, TypeError):  # its Java has died, or has no Delta
+        context._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
 def _be_quick(monkeypatch: pytest.MonkeyPatch, conf: dict[str, str]) -> None:
