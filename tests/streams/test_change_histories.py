@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -12,8 +13,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ematix_flow import CDC
+from ematix_flow.declare.spark_settings import ENGINE_VARIABLE
 from tests.contracts.systems import SYSTEMS, parameter
-from tests.depth import CHANGE_HISTORIES, DEEP, quick_or_deep
+from tests.depth import CHANGE_HISTORIES, quick_or_deep
 from tests.streams.feeds import Topic
 from tests.streams.mirrors import BEGIN_MS, LAKES, SOFT, THINGS, Mirror, empty_target, event, row
 
@@ -120,6 +122,12 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Connection:
     return empty_target(request, request.param, tmp_path)
 
 
+def how_many(target: Connection) -> int:
+    """Return how many histories are tried: each is several batches, which take seconds where Spark has a part in them."""
+    in_spark = target.kind in LAKES or os.environ[ENGINE_VARIABLE] == "spark"
+    return quick_or_deep(4, 10 if in_spark else 60)
+
+
 def try_histories(count: int, broker: KafkaBroker, target: Connection) -> None:
     """Let so many histories each make a table of its own."""
 
@@ -138,7 +146,7 @@ def try_histories(count: int, broker: KafkaBroker, target: Connection) -> None:
 
 
 def test_any_order_repetition_and_splitting_gives_the_same_table(kafka_broker: KafkaBroker, target: Connection) -> None:
-    try_histories(10 if DEEP and target.kind in LAKES else quick_or_deep(4, 60), kafka_broker, target)
+    try_histories(how_many(target), kafka_broker, target)
 
 
 UPDATED_AND_DELETED = marked_history([("c", 1, 1), ("u", 1, 1), ("d", 1, 1)], 3, 2)
@@ -181,4 +189,4 @@ def try_marked(count: int, broker: KafkaBroker, target: Connection) -> None:
 def test_however_changes_fall_into_batches_the_same_rows_are_marked(
     kafka_broker: KafkaBroker, target: Connection
 ) -> None:
-    try_marked(10 if DEEP and target.kind in LAKES else quick_or_deep(4, 60), kafka_broker, target)
+    try_marked(how_many(target), kafka_broker, target)
