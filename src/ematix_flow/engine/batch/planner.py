@@ -176,22 +176,22 @@ def _inspect_source(load_request: LoadRequest) -> LoadInspection:
     load_inspection = inspect_source(load_request.source, loaded=loaded)
     choice = load_inspection.inspection.files
     if choice is None:
-        return _without_lines(load_request, load_inspection)
+        return _with_declared_columns(load_request, load_inspection)
     error, left_out = refused(choice), warning(choice)
     if error is not None:
         raise error
     if left_out:
         warnings.warn(left_out, UserWarning, stacklevel=2)
     if choice.chosen:
-        return _without_lines(load_request, load_inspection)
+        return _with_declared_columns(load_request, load_inspection)
     return replace(
         load_inspection,
         inspection=replace(load_inspection.inspection, source_columns=assumed_columns(load_request.target)),
     )
 
 
-def _without_lines(load_request: LoadRequest, load_inspection: LoadInspection) -> LoadInspection:
-    """Return the inspection with the declared columns where JSON files have no line: no rows, and no header to tell them."""
+def _with_declared_columns(load_request: LoadRequest, load_inspection: LoadInspection) -> LoadInspection:
+    """Return the inspection with the declared columns that JSON files do not tell: all where no line is, else those left out."""
     files, inspection = load_inspection.files, load_inspection.inspection
     if files is None or not files.paths or files.columns or inspection.source_sql:
         return with_optional_keys(load_request.target, load_inspection)

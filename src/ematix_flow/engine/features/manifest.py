@@ -35,12 +35,13 @@ _ARROW_SCHEMA = b"ARROW:schema"
 
 def manifest_file(path: Any) -> Path:
     """Return the file of a manifest and make its folder; before rows are joined, which may take hours."""
-    file = Path(path)
+    file, problem = Path(path), ""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        problem = (
-            "it is a folder" if file.is_dir() else "" if os.access(file.parent, os.W_OK) else "its folder is locked"
-        )
+        if file.is_dir():
+            problem = "it is a folder"
+        elif not os.access(file.parent, os.W_OK):
+            problem = "its folder is locked"
     except OSError as error:
         problem = str(error)
     if problem:

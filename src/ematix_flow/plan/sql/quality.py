@@ -5,6 +5,7 @@ In every condition the staged row is called `s`. A condition is true or false, n
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
@@ -20,7 +21,7 @@ from ematix_flow.plan.sql.shape.value import SourceType
 from ematix_flow.plan.sql.user.query import read_expression, read_query
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
     from ematix_flow.connect.base.columns import TableName
@@ -176,14 +177,10 @@ def _outside(one: Expectation, column: exp.Expr, kind: str, dialect: str) -> exp
 
 
 def _among(one: Expectation, column: exp.Expr, kind: str, dialect: str) -> exp.Expr:
-    if kind in q.NUMBERS and dialect == "sqlite":
+    if (dialect == "sqlite" and kind in q.NUMBERS) or (dialect == "mysql" and kind in q.TEXTS):
         same = [_compared(one, exp.EQ, column, candidate, kind, dialect) for candidate in one.values]
         return exp.Not(this=exp.paren(exp.or_(*same)))
     known = [_literal(one, candidate, kind, dialect) for candidate in one.values]
-    if kind in q.TEXTS and dialect == "mysql":
-        return exp.Not(
-            this=exp.paren(exp.or_(*(sql_func("same_text", dialect, x=column, y=candidate) for candidate in known)))
-        )
     return exp.Not(this=exp.paren(exp.In(this=column, expressions=known)))
 
 
@@ -200,10 +197,10 @@ def _unmatched(one: Expectation, column: exp.Expr, dialect: str) -> exp.Expr:
 def _compared(
     one: Expectation, comparison: type[exp.Binary], column: exp.Expr, raw_value: Any, kind: str, dialect: str
 ) -> exp.Expr:
-    other = _literal(one, raw_value, kind, dialect)
     if kind not in (*q.NUMBERS, *q.TEXTS):
-        return comparison(this=column.copy(), expression=other)
-    return compared(comparison, column.copy(), raw_value, _FAMILIES[kind], dialect)
+        return comparison(this=column.copy(), expression=_literal(one, raw_value, kind, dialect))
+    with _naming(one):
+        return compared(comparison, column.copy(), raw_value, _FAMILIES[kind], dialect)
 
 
 def _literal(one: Expectation, raw_value: Any, kind: str, dialect: str) -> exp.Expr:
@@ -212,8 +209,15 @@ def _literal(one: Expectation, raw_value: Any, kind: str, dialect: str) -> exp.E
         raise PlanError(message)
     if kind == "uuid":
         return exp.Literal.string(str(raw_value).lower())
-    try:
+    with _naming(one):
         return literal(raw_value, _FAMILIES[kind], dialect)
+
+
+@contextmanager
+def _naming(one: Expectation) -> Iterator[None]:
+    """Let an error of this block say which expectation it is about."""
+    try:
+        yield
     except PlanError as error:
         message = f"{one.name}: {error.what}"
         raise PlanError(message, hint=error.hint) from None

@@ -22,6 +22,8 @@ _Tree = TypeVar("_Tree", bound=exp.Expr)
 Types = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 """The columns of each relation with their types in Spark SQL."""
 
+UNRESOLVED = (SqlglotError, AssertionError)
+"""What sqlglot raises where it cannot tell whose a column is: an assertion of its own for positions behind `doc.*`."""
 CALL = "_flow_typed"
 """The function that stands for an expression until types are known."""
 UNKNOWN = exp.DataType.build("UNKNOWN")

@@ -14,7 +14,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.optimizer.scope import traverse_scope
 
-from ematix_flow.plan.sql.dialect.annotate import CALL, UNKNOWN, annotated
+from ematix_flow.plan.sql.dialect.annotate import CALL, UNKNOWN, UNRESOLVED, annotated
 from ematix_flow.plan.sql.dialect.decimals import UNBOUNDED
 from ematix_flow.plan.sql.dialect.once import once
 from ematix_flow.plan.sql.dialect.refusal import refusal
@@ -131,7 +131,7 @@ def _operand_types(
     """Return the types of the operands of typed expressions by the number of the call; none where they are unknown."""
     try:
         known = annotated(tree, dialect, relations, returned, strictly=strictly)
-    except (SqlglotError, AssertionError):  # of positions behind doc.*
+    except UNRESOLVED:
         return {}
     return {
         call.expressions[4].name: [one.type or UNKNOWN for one in _operands(call.expressions[3])]

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sqlglot import exp
 
 from ematix_flow.plan.sql.dialect.refusal import refusal, written_at
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _ELEMENT, _INDEX = "flow_element", "flow_index"
 
@@ -47,11 +42,8 @@ def _translate(select: exp.Select, dialect: str, where: str) -> None:
 
 def _of_query(projection: exp.Expr, select: exp.Select) -> list[exp.Expr]:
     """Return the lists that a column of a query unnests, without those of queries inside of it."""
-    return [one for one in _lists(projection) if one.find_ancestor(exp.Select) is select]
-
-
-def _lists(tree: exp.Expr) -> Iterator[exp.Expr]:
-    yield from tree.find_all(exp.Explode, exp.Unnest)
+    lists = projection.find_all(exp.Explode, exp.Unnest)
+    return [one for one in lists if one.find_ancestor(exp.Select) is select]
 
 
 def _check_positions(unnest: exp.Unnest, dialect: str, where: str) -> None:

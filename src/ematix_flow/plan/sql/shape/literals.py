@@ -41,12 +41,14 @@ def literal(value: Literal, family: SourceType, dialect: str) -> exp.Expr:
 
 
 def compared(comparison: type[exp.Binary], x: exp.Expr, value: Literal, family: SourceType, dialect: str) -> exp.Expr:
-    """Return the comparison of an expression of this family with a value of the declaration, exact to the last digit."""
+    """Return the comparison of an expression of this family with a value of the declaration: by every digit, and by bytes."""
     other = literal(value, family, dialect)
     if dialect == "sqlite" and family in NUMBERS and not isinstance(value, bool):
         # Text and a number are unlike there, and a number in its SQL has 15 digits.
         x, other = fill("FLOW_COMPARE(x, y)", dialect, x=x, y=_digits(value)), number(0)
-    elif family is S.TEXT and comparison is not exp.EQ:
+    elif family is S.TEXT and comparison is exp.EQ:
+        return sql_func("same_text", dialect, x=x, y=other)
+    elif family is S.TEXT:
         x, other = _by_bytes(x, dialect), _by_bytes(other, dialect)
     return comparison(this=x, expression=other)
 

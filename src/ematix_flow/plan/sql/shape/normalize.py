@@ -84,7 +84,7 @@ def _apply(step: Normalizer, value: Value, column: Column, dialects: DialectPair
         case n.Default(given):
             return _coalesce(value, given, dialect)
         case n.NullIf(given):
-            same = _same(value, given, dialect)
+            same = compared(exp.EQ, value.sql, given, value.type, dialect)
             return value.become(case((same, exp.null()), otherwise=value.sql.copy()))
         case n.Sql(text) | n.Derive(text):
             tree = read_expression(text, dialects.user_dialect, dialect)
@@ -220,9 +220,3 @@ def _truncated(time: exp.Expr, precision: str, dialect: str) -> exp.Expr:
 def _coalesce(value: Value, literal_value: n.Literal, dialect: str) -> Value:
     filled = exp.Coalesce(this=value.sql, expressions=[literal(literal_value, value.type, dialect)])
     return value.become(filled)
-
-
-def _same(value: Value, literal_value: n.Literal, dialect: str) -> exp.Expr:
-    if value.type is S.TEXT:
-        return sql_func("same_text", dialect, x=value.sql, y=literal(literal_value, value.type, dialect))
-    return compared(exp.EQ, value.sql, literal_value, value.type, dialect)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from sqlglot import exp, parse_one
-from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.qualify import qualify
 
+from ematix_flow.plan.sql.dialect.annotate import UNRESOLVED
 from ematix_flow.plan.sql.user.stream import SOURCE
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Spine:
             tree = qualify(
                 parse_one(sql, dialect="spark"), schema=schema, dialect="spark", validate_qualify_columns=False
             )
-        except (SqlglotError, AssertionError) as error:  # of positions behind doc.*
+        except UNRESOLVED as error:
             raise NotSupportedError from error
         if not isinstance(tree, exp.Select):
             raise NotSupportedError

@@ -15,6 +15,7 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import traverse_scope
 
 from ematix_flow.errors import PlanError
+from ematix_flow.plan.sql.dialect.annotate import UNRESOLVED
 from ematix_flow.plan.sql.user.stream import SOURCE
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _lacking(sql: str, fields: frozenset[str], lookups: Columns, inner: frozense
         resolved = qualify(
             tree, schema=schema, dialect="spark", validate_qualify_columns=False, quote_identifiers=False
         )
-    except (SqlglotError, AssertionError):  # of positions behind doc.*
+    except UNRESOLVED:
         lookup_columns = {column for _, columns in lookups for column in columns}
         return frozenset(missing | _mentioned(parse_one(sql, dialect="spark")) - fields - lookup_columns)
     return frozenset(missing | set(_unresolved(resolved, own_fields)))
